@@ -1,0 +1,77 @@
+"""The command line: names and order of the sub-commands, and what an error looks like.
+
+Invariant: no logic here. Each sub-command is one module of `npu_memplan.commands` that
+is imported only when it is called, and every `NpuMemplanError` becomes one message on
+stderr and exit code 2.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from .errors import NpuMemplanError
+
+# command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
+# the click command in it is called `command`.
+COMMANDS: dict[str, str] = {
+    "compile": "Compile a TFLite model: plan its memory, write streams, weights and C.",
+    "run": "Run a compiled model on its planned pools and compare with a reference.",
+    "simulate": "Run a Vela-compiled network on the NPU model.",
+    "disassemble": "Print the command streams of a Vela-compiled network.",
+    "plan": "Plan a problem from CSV or JSON, without TVM.",
+    "verify": "Check a plan against its problem.",
+    "report": "Write the HTML report of a compiled model.",
+    "explain": "Say where the peak is, or where one buffer lies and why.",
+    "diff": "Compare the plans of two compiled models.",
+    "doctor": "Say what is installed, what is missing and how to install it.",
+    "tvmc": "The microNPU flow of tvmc, on today's TVM.",
+}
+
+
+class LazyGroup(click.Group):
+    """A click group that imports a sub-command's module on first use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="npu_memplan")
+def cli() -> None:
+    """One static memory plan for a whole program, proven by running it."""
+
+
+def main() -> None:
+    """Entry point: run the command line, turning user errors into exit code 2."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except NpuMemplanError as error:
+        click.echo(f"npu-memplan: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Register command stream words to operations.
+
+Invariant: every word is accounted for; anything that is not a known command is a
+`StreamError` that names the word's byte offset, so a damaged stream never decodes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from ..errors import NpuMemplanError
+from .isa import Op, Register
+from .stream import Command, Marker, Operation, Wait
+
+_REGISTERS = {int(r): r for r in Register}
+_OPS = {int(o): o for o in Op}
+_OPERATIONS = frozenset((Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START))
+
+
+class StreamError(NpuMemplanError):
+    """A command stream is malformed."""
+
+
+def words_of(data: bytes) -> tuple[int, ...]:
+    """`data` as little-endian 32-bit words; `StreamError` when its length is no multiple of 4."""
+    if len(data) % 4:
+        raise StreamError(
+            f"the command stream has {len(data)} bytes, which is no multiple of 4: it is truncated; "
+            "compile the network again"
+        )
+    return struct.unpack(f"<{len(data) // 4}I", data)
+
+
+def decode(words: Sequence[int]) -> tuple[Command, ...]:
+    """Decode a stream (without its COP1/COP2 container) up to and including STOP.
+
+    Register values are raw: unsigned, and for wide registers (addresses, scales) the
+    parameter's bits stand above the payload word: `param << 32 | payload`.
+    """
+    commands: list[Command] = []
+    state: dict[Register, int] = {}
+    position = 0
+    while position < len(words):
+        word = words[position]
+        at = position * 4
+        position += 1
+        code, mode, parameter = word & 0x3FF, (word >> 14) & 0x3, word >> 16
+        if mode > 1 or word & 0x3C00:
+            raise StreamError(
+                f"command word {word:#010x} at stream offset {at:#x} has payload mode {mode}: not a command"
+            )
+        if mode == 1:
+            register = _REGISTERS.get(1 << 10 | code)
+            if register is None:
+                raise StreamError(f"unknown register {code:#05x} (mode 1) at stream offset {at:#x}")
+            if position >= len(words):
+                raise StreamError(
+                    f"the stream ends inside {register.name} at stream offset {at:#x}: its value is missing"
+                )
+            state[register] = parameter << 32 | words[position]
+            position += 1
+            continue
+        if code in _OPS:
+            op = _OPS[code]
+            if op in _OPERATIONS:
+                commands.append(Operation(op, parameter, dict(state), at))
+            elif op in (Op.DMA_WAIT, Op.KERNEL_WAIT):
+                commands.append(Wait(op, parameter, at))
+            else:
+                commands.append(Marker(op, parameter, at))
+                if op is Op.STOP:
+                    if position < len(words) and any(words[position:]):
+                        raise StreamError(f"the stream goes on after its STOP at stream offset {at:#x}")
+                    return tuple(commands)
+            continue
+        register = _REGISTERS.get(code)
+        if register is None:
+            raise StreamError(f"unknown command {code:#05x} (mode 0) at stream offset {at:#x}")
+        state[register] = parameter
+    raise StreamError(f"the stream has no STOP: it ends after {len(words) * 4} bytes and is truncated")

@@ -1,0 +1,217 @@
+"""The Ethos-U55/U65 register command set: names and numbers, nothing else.
+
+Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of
+the stream (mode 0: value in the command word; mode 1: value in a following word) are one
+enumeration, and a register's mode is derived, never stored.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag, unique
+
+_MODE1 = 1 << 10  # one 32-bit payload word follows the command word
+
+
+@unique
+class Register(IntEnum):
+    """Every register a stream can set. `.name` is the architecture's name."""
+
+    IFM_PAD_TOP = 0x100
+    IFM_PAD_LEFT = 0x101
+    IFM_PAD_RIGHT = 0x102
+    IFM_PAD_BOTTOM = 0x103
+    IFM_DEPTH_M1 = 0x104
+    IFM_PRECISION = 0x105
+    IFM_UPSCALE = 0x107
+    IFM_ZERO_POINT = 0x109
+    IFM_WIDTH0_M1 = 0x10A
+    IFM_HEIGHT0_M1 = 0x10B
+    IFM_HEIGHT1_M1 = 0x10C
+    IFM_IB_END = 0x10D
+    IFM_REGION = 0x10F
+    OFM_WIDTH_M1 = 0x111
+    OFM_HEIGHT_M1 = 0x112
+    OFM_DEPTH_M1 = 0x113
+    OFM_PRECISION = 0x114
+    OFM_BLK_WIDTH_M1 = 0x115
+    OFM_BLK_HEIGHT_M1 = 0x116
+    OFM_BLK_DEPTH_M1 = 0x117
+    OFM_ZERO_POINT = 0x118
+    OFM_WIDTH0_M1 = 0x11A
+    OFM_HEIGHT0_M1 = 0x11B
+    OFM_HEIGHT1_M1 = 0x11C
+    OFM_REGION = 0x11F
+    KERNEL_WIDTH_M1 = 0x120
+    KERNEL_HEIGHT_M1 = 0x121
+    KERNEL_STRIDE = 0x122
+    PARALLEL_MODE = 0x123
+    ACC_FORMAT = 0x124
+    ACTIVATION = 0x125
+    ACTIVATION_MIN = 0x126
+    ACTIVATION_MAX = 0x127
+    WEIGHT_REGION = 0x128
+    SCALE_REGION = 0x129
+    AB_START = 0x12D
+    BLOCKDEP = 0x12F
+    DMA0_SRC_REGION = 0x130
+    DMA0_DST_REGION = 0x131
+    DMA0_SIZE0 = 0x132
+    DMA0_SIZE1 = 0x133
+    IFM2_BROADCAST = 0x180
+    IFM2_SCALAR = 0x181
+    IFM2_PRECISION = 0x185
+    IFM2_ZERO_POINT = 0x189
+    IFM2_WIDTH0_M1 = 0x18A
+    IFM2_HEIGHT0_M1 = 0x18B
+    IFM2_HEIGHT1_M1 = 0x18C
+    IFM2_IB_START = 0x18D
+    IFM2_REGION = 0x18F
+    IFM_BASE0 = _MODE1 | 0x00
+    IFM_BASE1 = _MODE1 | 0x01
+    IFM_BASE2 = _MODE1 | 0x02
+    IFM_BASE3 = _MODE1 | 0x03
+    IFM_STRIDE_X = _MODE1 | 0x04
+    IFM_STRIDE_Y = _MODE1 | 0x05
+    IFM_STRIDE_C = _MODE1 | 0x06
+    OFM_BASE0 = _MODE1 | 0x10
+    OFM_BASE1 = _MODE1 | 0x11
+    OFM_BASE2 = _MODE1 | 0x12
+    OFM_BASE3 = _MODE1 | 0x13
+    OFM_STRIDE_X = _MODE1 | 0x14
+    OFM_STRIDE_Y = _MODE1 | 0x15
+    OFM_STRIDE_C = _MODE1 | 0x16
+    WEIGHT_BASE = _MODE1 | 0x20
+    WEIGHT_LENGTH = _MODE1 | 0x21
+    SCALE_BASE = _MODE1 | 0x22
+    SCALE_LENGTH = _MODE1 | 0x23
+    OFM_SCALE = _MODE1 | 0x24
+    OPA_SCALE = _MODE1 | 0x25
+    OPB_SCALE = _MODE1 | 0x26
+    DMA0_SRC = _MODE1 | 0x30
+    DMA0_DST = _MODE1 | 0x31
+    DMA0_LEN = _MODE1 | 0x32
+    DMA0_SKIP0 = _MODE1 | 0x33
+    DMA0_SKIP1 = _MODE1 | 0x34
+    IFM2_BASE0 = _MODE1 | 0x80
+    IFM2_BASE1 = _MODE1 | 0x81
+    IFM2_BASE2 = _MODE1 | 0x82
+    IFM2_BASE3 = _MODE1 | 0x83
+    IFM2_STRIDE_X = _MODE1 | 0x84
+    IFM2_STRIDE_Y = _MODE1 | 0x85
+    IFM2_STRIDE_C = _MODE1 | 0x86
+    WEIGHT1_BASE = _MODE1 | 0x90
+    WEIGHT1_LENGTH = _MODE1 | 0x91
+    SCALE1_BASE = _MODE1 | 0x92
+    SCALE1_LENGTH = _MODE1 | 0x93
+
+    @property
+    def has_payload(self) -> bool:
+        """True for mode-1 registers, whose 32-bit value follows the command word."""
+        return bool(self.value & _MODE1)
+
+    @property
+    def opcode(self) -> int:
+        """Bits 0-9 of the command word."""
+        return self.value & 0x3FF
+
+
+# A scale register's value is `shift << 32 | scale`, an address's is the 40-bit address:
+# in both cases the command word's 16-bit parameter carries bits 32 and up.
+WIDE_REGISTERS = frozenset(
+    r
+    for r in Register
+    if r.has_payload and ("BASE" in r.name or r.name.endswith("_SCALE") or r.name in ("DMA0_SRC", "DMA0_DST"))
+)
+
+
+@unique
+class Op(IntEnum):
+    """Mode-0 opcodes that do something instead of setting a register."""
+
+    STOP = 0x000
+    IRQ = 0x001
+    CONV = 0x002
+    DEPTHWISE = 0x003
+    POOL = 0x005
+    ELEMENTWISE = 0x006
+    DMA_START = 0x010
+    DMA_WAIT = 0x011
+    KERNEL_WAIT = 0x012
+    PMU_MASK = 0x013
+
+    @property
+    def is_kernel(self) -> bool:
+        """True for operations of the MAC/element-wise engines (not DMA, not waits)."""
+        return self in (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE)
+
+
+@unique
+class PoolMode(IntEnum):
+    """Parameter of POOL."""
+
+    MAX = 0
+    AVERAGE = 1
+    REDUCE_SUM = 2
+
+
+@unique
+class ElementwiseMode(IntEnum):
+    """Parameter of ELEMENTWISE."""
+
+    MUL = 0
+    ADD = 1
+    SUB = 2
+    MIN = 3
+    MAX = 4
+    LRELU = 5
+    ABS = 6
+    CLZ = 7
+    SHR = 8
+    SHL = 9
+
+    @property
+    def is_unary(self) -> bool:
+        """True when only IFM is read."""
+        return self in (ElementwiseMode.LRELU, ElementwiseMode.ABS, ElementwiseMode.CLZ)
+
+
+@unique
+class Rounding(IntEnum):
+    """OFM_PRECISION bits 14-15."""
+
+    TFL = 0
+    TRUNCATE = 1
+    NATURAL = 2
+
+
+@unique
+class Upscale(IntEnum):
+    """IFM_UPSCALE."""
+
+    NONE = 0
+    NEAREST = 1
+    TRANSPOSE = 2
+
+
+@unique
+class AccFormat(IntEnum):
+    """ACC_FORMAT."""
+
+    INT32 = 0
+    INT40 = 1
+    FP16 = 2
+
+
+class Broadcast(IntFlag):
+    """IFM2_BROADCAST."""
+
+    HEIGHT = 1
+    WIDTH = 2
+    DEPTH = 4
+    SWAP_OPERANDS = 64
+    SCALAR = 128
+
+
+SHRAM_REGION = 0x103  # bit 8 set: DMA0_DST is an address inside SHRAM (a LUT slot)
+BRICK_CHANNELS = 16  # channels of one NHCWB16 brick
+MAX_REGIONS = 8

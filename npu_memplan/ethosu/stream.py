@@ -1,0 +1,55 @@
+"""A command stream as data: operations with their complete register state, and waits.
+
+Invariant: `Operation.registers` is the accumulated register file at the moment the
+operation starts, so each operation can be read, checked, moved and re-encoded alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .isa import Op, Register
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A kernel or a DMA. `parameter` is the command word's parameter (e.g. the pool mode)."""
+
+    op: Op
+    parameter: int
+    registers: Mapping[Register, int]
+    offset_bytes: int = -1  # of its command word in the stream it was decoded from
+
+    def __getitem__(self, register: Register) -> int:
+        """Raw (unsigned) value of a register; `KeyError` when the stream never set it."""
+        return self.registers[register]
+
+    def get(self, register: Register, default: int = 0) -> int:
+        """Raw value of a register, or `default` when the stream never set it."""
+        return self.registers.get(register, default)
+
+    def with_registers(self, changes: Mapping[Register, int]) -> Operation:
+        """The same operation with some registers changed."""
+        return replace(self, registers={**self.registers, **changes})
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """DMA_WAIT or KERNEL_WAIT: go on when at most `outstanding` of that kind are unfinished."""
+
+    op: Op
+    outstanding: int
+    offset_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """STOP, IRQ or PMU_MASK, with its parameter."""
+
+    op: Op
+    parameter: int
+    offset_bytes: int = -1
+
+
+Command = Operation | Wait | Marker

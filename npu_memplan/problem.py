@@ -1,0 +1,226 @@
+"""The planning problem and its answer, as pure data.
+
+Invariant: everything a planner may use is in a `Problem`, everything it decides is in a
+`Plan`. Sizes and offsets are bytes; times are points of one total order over the whole
+program; every interval is half-open. This module imports neither TVM, Vela nor numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .errors import NpuMemplanError
+
+
+class ProblemError(NpuMemplanError):
+    """A planning problem contradicts itself (unknown name, empty lifetime, size < 0, ...)."""
+
+
+class Agent(Enum):
+    """Who reads and writes memory; a pool lists the agents that can reach it."""
+
+    HOST = "host"
+    NPU = "npu"
+
+
+class BufferKind(Enum):
+    """What a buffer is for; planners ignore it, reports colour by it."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    STATE = "state"
+    TENSOR = "tensor"  # between two calls of main
+    NPU_INTERNAL = "npu_internal"  # a feature map inside an NPU PrimFunc
+    ROLLING = "rolling"  # the rolling buffer of a cascade
+    WEIGHTS = "weights"  # weights or scales copied to faster memory
+    HOST_SCRATCH = "host_scratch"  # an allocation inside a host PrimFunc
+    CONSTANT = "constant"
+
+
+class PlanStatus(Enum):
+    """What is known of a plan: `OPTIMAL` only when a proven bound is met."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Lifetime:
+    """Half-open interval of points `[first, last)` in which the bytes must be kept."""
+
+    first: int
+    last: int
+
+    def meets(self, other: Lifetime) -> bool:
+        """True when the two intervals share a point."""
+        return self.first < other.last and other.first < self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One thing to place.
+
+    `lifetimes` are disjoint and ascending; between two of them the content is dead.
+    `pools` are the candidate pools in order of preference; empty means every pool that
+    all of `agents` can reach, in the problem's order.
+    """
+
+    name: str
+    size_bytes: int
+    lifetimes: tuple[Lifetime, ...]
+    alignment: int = 16  # bytes; the offset is a multiple of it
+    pools: tuple[str, ...] = ()
+    agents: frozenset[Agent] = frozenset((Agent.HOST,))
+    kind: BufferKind = BufferKind.TENSOR
+    fixed: tuple[str, int] | None = None  # (pool, offset in bytes) the plan must keep
+    read_bytes: int = 0  # bytes read over one inference, for spilling by cost
+    write_bytes: int = 0  # bytes written over one inference
+    producer: str = ""  # label of the operation that first writes it, for reports
+    consumers: tuple[str, ...] = ()  # labels of the operations that read it
+
+    def meets(self, other: Buffer) -> bool:
+        """True when the two are live at a common point (aliases and overlaps aside)."""
+        return any(a.meets(b) for a in self.lifetimes for b in other.lifetimes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A named memory. `size_bytes` None means unbounded; a given size is hard.
+
+    Bandwidth is in bytes per cycle and latency in cycles, of the memory as seen by its
+    fastest agent; they only serve to weigh spilling.
+    """
+
+    name: str
+    size_bytes: int | None = None
+    alignment: int = 16  # of the base address
+    agents: frozenset[Agent] = frozenset((Agent.HOST, Agent.NPU))
+    read_only: bool = False
+    clock_hz: int | None = None
+    read_bandwidth_bytes_per_cycle: float | None = None
+    write_bandwidth_bytes_per_cycle: float | None = None
+    read_latency_cycles: int = 0
+    write_latency_cycles: int = 0
+    burst_bytes: Mapping[str, int] = field(default_factory=dict)  # agent or target name -> bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AliasGroup:
+    """Buffers with one placement: `members` are (buffer name, inner offset in bytes).
+
+    The members' bytes coincide on purpose, so they never conflict with each other.
+    """
+
+    name: str
+    members: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedOverlap:
+    """Two buffers that meet in time but may still share bytes at proven distances.
+
+    Allowed when both are in different pools, or do not overlap, or
+    `lowest <= offset(second) - offset(first) <= highest` (None: no limit on that side).
+    In-place is `lowest == highest == 0`; an output that trails the consumed part of its
+    input by d bytes is `highest = -d`.
+    """
+
+    first: str
+    second: str
+    lowest: int | None
+    highest: int | None
+    reason: str = ""
+
+    def permits(self, distance_bytes: int) -> bool:
+        """Whether offset(second) - offset(first) == `distance_bytes` is proven safe."""
+        return (self.lowest is None or self.lowest <= distance_bytes) and (
+            self.highest is None or distance_bytes <= self.highest
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything to be placed, and where it may go. Pools are in order of preference.
+
+    Two buffers conflict when their lifetimes meet or when `conflicts` names the pair
+    (agents that may run at the same time), unless they are members of one alias group;
+    an `AllowedOverlap` relaxes a conflict to certain distances.
+    `points[t]` is the label of point t, for messages; it may be empty.
+    """
+
+    buffers: tuple[Buffer, ...]
+    pools: tuple[Pool, ...]
+    conflicts: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[AliasGroup, ...] = ()
+    overlaps: tuple[AllowedOverlap, ...] = ()
+    points: tuple[str, ...] = ()
+    name: str = ""
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer called `name`; `ProblemError` when there is none."""
+        for candidate in self.buffers:
+            if candidate.name == name:
+                return candidate
+        raise ProblemError(f"no buffer is called {name!r} in problem {self.name!r}")
+
+    def pool(self, name: str) -> Pool:
+        """The pool called `name`; `ProblemError` when there is none."""
+        for candidate in self.pools:
+            if candidate.name == name:
+                return candidate
+        known = ", ".join(p.name for p in self.pools) or "none"
+        raise ProblemError(f"no pool is called {name!r}; the problem has: {known}")
+
+    def candidates(self, buffer: Buffer) -> tuple[Pool, ...]:
+        """The pools `buffer` may live in, best first."""
+        named = [self.pool(n) for n in buffer.pools] if buffer.pools else list(self.pools)
+        return tuple(p for p in named if buffer.agents <= p.agents and not p.read_only)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Placement:
+    """Where a buffer lies: bytes `[offset_bytes, offset_bytes + size)` of `pool`."""
+
+    buffer: str
+    pool: str
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUsage:
+    """Height of one pool under a plan, and the height no plan of it can go below."""
+
+    pool: str
+    used_bytes: int
+    lower_bound_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer: a placement for every buffer, in the problem's buffer order."""
+
+    placements: tuple[Placement, ...]
+    usage: tuple[PoolUsage, ...]
+    status: PlanStatus
+    planner: str
+    seed: int = 0
+    budget: str = ""  # what bounded the search ("200000 nodes", "2.0 s"), if anything did
+    stopped_early: bool = False  # the budget, not the search, ended it
+
+    def placement(self, name: str) -> Placement:
+        """The placement of the buffer called `name`."""
+        for candidate in self.placements:
+            if candidate.buffer == name:
+                return candidate
+        raise ProblemError(f"the plan has no placement for buffer {name!r}")
+
+
+def used_bytes(problem: Problem, placements: Iterable[Placement]) -> dict[str, int]:
+    """Height of every pool: the highest end of the buffers placed in it."""
+    sizes = {b.name: b.size_bytes for b in problem.buffers}
+    heights = {pool.name: 0 for pool in problem.pools}
+    for p in placements:
+        heights[p.pool] = max(heights.get(p.pool, 0), p.offset_bytes + sizes[p.buffer])
+    return heights

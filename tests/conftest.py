@@ -1,0 +1,63 @@
+"""Fixtures shared by all tests: real models, golden files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def shared_folder(name: str) -> Path:
+    """Folder of real test data beside the checkout, or under $NPU_MEMPLAN_SHARED."""
+    root = os.environ.get("NPU_MEMPLAN_SHARED")
+    return (Path(root) if root else REPOSITORY.parent / "shared") / name
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files from this run")
+
+
+@pytest.fixture(scope="session")
+def shared_model() -> Callable[[str], Path]:
+    """`shared_model("kws_ref_model")` -> path of a real .tflite, or skips with the reason."""
+
+    def find(name: str) -> Path:
+        path = shared_folder("models") / f"{name}.tflite"
+        if not path.is_file():
+            pytest.skip(f"needs the real model {name}.tflite in {path.parent} (set NPU_MEMPLAN_SHARED)")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def shared_instances() -> Callable[[str], Path]:
+    """`shared_instances("usmp")` -> folder of planning problems, or skips with the reason."""
+
+    def find(name: str) -> Path:
+        path = shared_folder("instances") / name
+        if not path.exists():
+            pytest.skip(f"needs the planning problems in {path} (set NPU_MEMPLAN_SHARED)")
+        return path
+
+    return find
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("name.txt", text)` compares with tests/golden/name.txt; --update-golden rewrites it."""
+
+    def check(name: str, text: str) -> None:
+        path = REPOSITORY / "tests" / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.is_file(), f"no golden file {path.name}; run pytest --update-golden and review it"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
