@@ -99,5 +99,6 @@ def accelerator_of_config(word: int) -> Accelerator:
         if candidate.product.value == product and candidate.macs == 1 << log2_macs:
             return candidate
     raise AcceleratorError(
-        f"configuration word {word:#010x} (product {product}, {1 << log2_macs} MACs) is no Ethos-U55/U65 this package knows"
+        f"configuration word {word:#010x} (product {product}, {1 << log2_macs} MACs) is no Ethos-U55/U65; "
+        f"known: {', '.join(ACCELERATORS)}"
     )
