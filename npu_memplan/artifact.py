@@ -1,0 +1,332 @@
+"""What a compiled model is: `plan.json`, and the names of the files beside it.
+
+Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
+and reports need nothing but the artifact directory. The schema is documented in
+docs/reference.md; its version changes when a reader would have to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import NpuMemplanError
+from .problem import (
+    Agent,
+    AliasGroup,
+    AllowedOverlap,
+    Buffer,
+    BufferKind,
+    Lifetime,
+    Placement,
+    Plan,
+    PlanStatus,
+    Pool,
+    PoolUsage,
+    Problem,
+)
+
+SCHEMA = "npu_memplan.plan/1"
+FILE_NAME = "plan.json"
+
+
+class ArtifactError(NpuMemplanError):
+    """A directory is not an artifact of this package, or of another version of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSlot:
+    """A graph input, output or state tensor on its planned bytes."""
+
+    name: str
+    dtype: str  # numpy's name, e.g. "int8"
+    shape: tuple[int, ...]
+    pool: str
+    offset_bytes: int
+    size_bytes: int
+    scale: float  # 0.0 when the tensor is not quantised
+    zero_point: int  # state tensors start at it
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of main, in program order; `points` is its half-open range of time."""
+
+    function: str
+    agent: Agent
+    reads: tuple[str, ...]  # buffer names
+    writes: tuple[str, ...]
+    points: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of the source model: who runs it, and why it is not the NPU if it is not."""
+
+    name: str  # the name of its first output tensor
+    kind: str  # e.g. "CONV_2D"
+    agent: Agent
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The options a model was compiled for, as the user would give them again."""
+
+    accelerator: str  # "none" without an NPU
+    system_config: str
+    memory_mode: str
+    optimise: str = "Performance"
+    arena_cache_size_bytes: int | None = None
+    npu_compiler: str = "vela"
+    host_ops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`."""
+
+    name: str
+    source: str  # file name of the model, without folders
+    source_sha256: str
+    target: Target
+    problem: Problem
+    plan: Plan
+    regions: tuple[int, ...]
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
+    states: tuple[TensorSlot, ...] = ()
+    calls: tuple[Call, ...] = ()
+    operators: tuple[Operator, ...] = ()
+    constants_bytes: int = 0  # weights, scales and tables in read-only memory
+    stream_bytes: int = 0  # command streams
+    vela_arena_bytes: Mapping[str, int] = field(default_factory=dict)  # pool name -> what Vela itself uses
+    npu_operations: int = 0  # kernels and DMAs in the command streams
+    files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
+    notes: tuple[str, ...] = ()  # what the user should know of this compile
+
+    @property
+    def host_operations(self) -> int:
+        """Calls of main that run on the CPU."""
+        return sum(call.agent is Agent.HOST for call in self.calls)
+
+    def pool_bytes(self, pool: str) -> int:
+        """Bytes that pool `pool` must have for this plan."""
+        for usage in self.plan.usage:
+            if usage.pool == pool:
+                return usage.used_bytes
+        raise ArtifactError(f"{self.name} has no pool called {pool!r}")
+
+    def to_json(self) -> str:
+        """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
+        placed = {p.buffer: p for p in self.plan.placements}
+        usage = {u.pool: u for u in self.plan.usage}
+        document = {
+            "schema": SCHEMA,
+            "name": self.name,
+            "source": self.source,
+            "source_sha256": self.source_sha256,
+            "target": asdict(self.target),
+            "status": self.plan.status.value,
+            "planner": self.plan.planner,
+            "seed": self.plan.seed,
+            "budget": self.plan.budget,
+            "stopped_early": self.plan.stopped_early,
+            "pools": [
+                _pool_row(pool, region, usage[pool.name])
+                for pool, region in zip(self.problem.pools, self.regions, strict=True)
+            ],
+            "vela_arena_bytes": dict(self.vela_arena_bytes),
+            "constants_bytes": self.constants_bytes,
+            "stream_bytes": self.stream_bytes,
+            "npu_operations": self.npu_operations,
+            "host_operations": self.host_operations,
+            "inputs": [asdict(slot) for slot in self.inputs],
+            "outputs": [asdict(slot) for slot in self.outputs],
+            "states": [asdict(slot) for slot in self.states],
+            "buffers": [_buffer_row(b, placed[b.name]) for b in self.problem.buffers],
+            "conflicts": [list(pair) for pair in self.problem.conflicts],
+            "aliases": [asdict(group) for group in self.problem.aliases],
+            "overlaps": [asdict(overlap) for overlap in self.problem.overlaps],
+            "points": list(self.problem.points),
+            "calls": [{**asdict(call), "agent": call.agent.value} for call in self.calls],
+            "operators": [{**asdict(op), "agent": op.agent.value} for op in self.operators],
+            "files": dict(self.files),
+            "notes": list(self.notes),
+        }
+        return _compact_rows(document)
+
+    @classmethod
+    def from_json(cls, text: str, where: str = FILE_NAME) -> Artifact:
+        """Parse the text of plan.json; `ArtifactError` names `where` and what is wrong."""
+        try:
+            d = json.loads(text)
+        except ValueError as error:
+            raise ArtifactError(f"{where} is not JSON ({error}); compile the model again") from None
+        found = d.get("schema") if isinstance(d, dict) else None
+        if found != SCHEMA:
+            raise ArtifactError(f"{where} has schema {found!r}, this version reads {SCHEMA!r}; compile the model again")
+        try:
+            return cls._of(d)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{where} is damaged ({error!r}); compile the model again") from None
+
+    @classmethod
+    def _of(cls, d: dict[str, Any]) -> Artifact:
+        problem = Problem(
+            buffers=tuple(_buffer_of(row) for row in d["buffers"]),
+            pools=tuple(_pool_of(row) for row in d["pools"]),
+            conflicts=tuple((a, b) for a, b in d["conflicts"]),
+            aliases=tuple(AliasGroup(g["name"], tuple((m, o) for m, o in g["members"])) for g in d["aliases"]),
+            overlaps=tuple(AllowedOverlap(**row) for row in d["overlaps"]),
+            points=tuple(d["points"]),
+            name=d["name"],
+        )
+        plan = Plan(
+            placements=tuple(Placement(row["name"], row["pool"], row["offset_bytes"]) for row in d["buffers"]),
+            usage=tuple(PoolUsage(row["name"], row["used_bytes"], row["lower_bound_bytes"]) for row in d["pools"]),
+            status=PlanStatus(d["status"]),
+            planner=d["planner"],
+            seed=d["seed"],
+            budget=d["budget"],
+            stopped_early=d["stopped_early"],
+        )
+        target = dict(d["target"])
+        target["host_ops"] = tuple(target["host_ops"])
+        return cls(
+            name=d["name"],
+            source=d["source"],
+            source_sha256=d["source_sha256"],
+            target=Target(**target),
+            problem=problem,
+            plan=plan,
+            regions=tuple(row["region"] for row in d["pools"]),
+            inputs=tuple(_slot_of(row) for row in d["inputs"]),
+            outputs=tuple(_slot_of(row) for row in d["outputs"]),
+            states=tuple(_slot_of(row) for row in d["states"]),
+            calls=tuple(
+                Call(
+                    c["function"],
+                    Agent(c["agent"]),
+                    tuple(c["reads"]),
+                    tuple(c["writes"]),
+                    (c["points"][0], c["points"][1]),
+                )
+                for c in d["calls"]
+            ),
+            operators=tuple(Operator(o["name"], o["kind"], Agent(o["agent"]), o["reason"]) for o in d["operators"]),
+            constants_bytes=d["constants_bytes"],
+            stream_bytes=d["stream_bytes"],
+            vela_arena_bytes=d["vela_arena_bytes"],
+            npu_operations=d["npu_operations"],
+            files=d["files"],
+            notes=tuple(d["notes"]),
+        )
+
+    @classmethod
+    def load(cls, directory: Path | str) -> Artifact:
+        """The artifact in `directory`; `ArtifactError` when there is none."""
+        path = Path(directory) / FILE_NAME
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise ArtifactError(
+                f"{directory} is no compiled model: cannot read {path} ({reason}); "
+                f"make one with: npu-memplan compile MODEL.tflite -o {directory}"
+            ) from None
+        return cls.from_json(text, str(path))
+
+    def save(self, directory: Path | str) -> None:
+        """Write plan.json into an existing `directory`."""
+        (Path(directory) / FILE_NAME).write_text(self.to_json(), encoding="utf-8")
+
+
+def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
+    return {
+        "name": pool.name,
+        "region": region,
+        "capacity_bytes": pool.size_bytes,
+        "used_bytes": usage.used_bytes,
+        "lower_bound_bytes": usage.lower_bound_bytes,
+        "alignment": pool.alignment,
+        "agents": sorted(agent.value for agent in pool.agents),
+        "read_only": pool.read_only,
+        "clock_hz": pool.clock_hz,
+        "read_bandwidth_bytes_per_cycle": pool.read_bandwidth_bytes_per_cycle,
+        "write_bandwidth_bytes_per_cycle": pool.write_bandwidth_bytes_per_cycle,
+        "read_latency_cycles": pool.read_latency_cycles,
+        "write_latency_cycles": pool.write_latency_cycles,
+        "burst_bytes": dict(pool.burst_bytes),
+    }
+
+
+def _pool_of(row: dict[str, Any]) -> Pool:
+    return Pool(
+        name=row["name"],
+        size_bytes=row["capacity_bytes"],
+        alignment=row["alignment"],
+        agents=frozenset(Agent(a) for a in row["agents"]),
+        read_only=row["read_only"],
+        clock_hz=row["clock_hz"],
+        read_bandwidth_bytes_per_cycle=row["read_bandwidth_bytes_per_cycle"],
+        write_bandwidth_bytes_per_cycle=row["write_bandwidth_bytes_per_cycle"],
+        read_latency_cycles=row["read_latency_cycles"],
+        write_latency_cycles=row["write_latency_cycles"],
+        burst_bytes=row["burst_bytes"],
+    )
+
+
+def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
+    return {
+        "name": buffer.name,
+        "pool": placement.pool,
+        "offset_bytes": placement.offset_bytes,
+        "size_bytes": buffer.size_bytes,
+        "lifetimes": [[t.first, t.last] for t in buffer.lifetimes],
+        "kind": buffer.kind.value,
+        "alignment": buffer.alignment,
+        "pools": list(buffer.pools),
+        "agents": sorted(agent.value for agent in buffer.agents),
+        "fixed": list(buffer.fixed) if buffer.fixed else None,
+        "read_bytes": buffer.read_bytes,
+        "write_bytes": buffer.write_bytes,
+        "producer": buffer.producer,
+        "consumers": list(buffer.consumers),
+    }
+
+
+def _buffer_of(row: dict[str, Any]) -> Buffer:
+    return Buffer(
+        name=row["name"],
+        size_bytes=row["size_bytes"],
+        lifetimes=tuple(Lifetime(first, last) for first, last in row["lifetimes"]),
+        alignment=row["alignment"],
+        pools=tuple(row["pools"]),
+        agents=frozenset(Agent(a) for a in row["agents"]),
+        kind=BufferKind(row["kind"]),
+        fixed=(row["fixed"][0], row["fixed"][1]) if row["fixed"] else None,
+        read_bytes=row["read_bytes"],
+        write_bytes=row["write_bytes"],
+        producer=row["producer"],
+        consumers=tuple(row["consumers"]),
+    )
+
+
+def _slot_of(row: dict[str, Any]) -> TensorSlot:
+    return TensorSlot(**{**row, "shape": tuple(row["shape"])})
+
+
+def _compact_rows(document: dict[str, Any]) -> str:
+    """JSON with one top-level key, or one row of a top-level list, a line: small and diffable."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list) and value and not isinstance(value[0], str):
+            rows = ",\n".join("  " + json.dumps(row) for row in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
