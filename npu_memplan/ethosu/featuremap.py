@@ -1,0 +1,256 @@
+"""Feature maps of an operation: where every element of IFM, IFM2 and OFM lies.
+
+Invariant: an address is a pure function of one operation's registers; tiles, strides and the
+NHCWB16 brick layout are honoured exactly, so two views with equal fields touch equal bytes.
+Byte ranges are int64 arrays of shape [n, 2]: ascending, disjoint, half-open, never adjacent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
+from .stream import Operation
+
+Ranges = NDArray[np.int64]
+NO_RANGES: Ranges = np.empty((0, 2), np.int64)
+
+
+def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
+    """Union of half-open ranges: sorted, with touching ranges joined. Shape [n, 2]."""
+    stacked = [p for p in parts if len(p)]
+    if not stacked:
+        return NO_RANGES
+    if len(stacked) == 1 and len(stacked[0]) == 1:
+        return stacked[0]
+    ranges = np.concatenate(stacked)
+    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(ranges[:, 1])
+    starts_new = np.concatenate(([True], ranges[1:, 0] > ends[:-1]))
+    first = np.flatnonzero(starts_new)
+    last = np.append(first[1:], len(ranges)) - 1
+    return np.stack((ranges[first, 0], ends[last]), axis=1)
+
+
+def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, int]]) -> Ranges:
+    """Ranges of `run_bytes` at base + sum(i_d * stride_d) for every index; dimensions are (count, stride)."""
+    loops: list[tuple[int, int]] = []
+    for count, stride in sorted(dimensions, key=lambda d: abs(d[1])):
+        if count <= 0 or run_bytes <= 0:
+            return NO_RANGES
+        if count == 1:
+            continue
+        if not loops and 0 <= stride <= run_bytes:
+            run_bytes += (count - 1) * stride
+        else:
+            loops.append((count, stride))
+    starts = np.array([base], np.int64)
+    for count, stride in loops:
+        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
+    return merge_ranges([np.stack((starts, starts + run_bytes), axis=1)])
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Window of a convolution or pool, in elements of the (possibly upscaled) input."""
+
+    height: int  # dilated extents
+    width: int
+    stride_y: int
+    stride_x: int
+    dilation_y: int
+    dilation_x: int
+    part_kernel_first: bool
+    pad_top: int
+    pad_left: int
+    pad_bottom: int
+    pad_right: int
+
+    @staticmethod
+    def of(op: Operation) -> Kernel:
+        """The kernel registers of a CONV, DEPTHWISE or POOL."""
+        bits = op[Register.KERNEL_STRIDE]
+        return Kernel(
+            height=op[Register.KERNEL_HEIGHT_M1] + 1,
+            width=op[Register.KERNEL_WIDTH_M1] + 1,
+            stride_y=1 + ((bits >> 1 & 1) | (bits >> 9 & 7) << 1),
+            stride_x=1 + ((bits & 1) | (bits >> 6 & 7) << 1),
+            dilation_y=1 + (bits >> 4 & 1),
+            dilation_x=1 + (bits >> 3 & 1),
+            part_kernel_first=bool(bits & 4),
+            pad_top=op[Register.IFM_PAD_TOP],
+            pad_left=op[Register.IFM_PAD_LEFT],
+            pad_bottom=op[Register.IFM_PAD_BOTTOM],
+            pad_right=op[Register.IFM_PAD_RIGHT],
+        )
+
+
+def sign_extend(value: int, signed: bool) -> int:
+    """A 16-bit register as a number: two's complement when the tensor is signed."""
+    return value - 0x10000 if signed and value & 0x8000 else value
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """Typed view of the IFM, IFM2 or OFM registers of one operation.
+
+    `height`, `width`, `depth` are the extents the operation touches, in elements of memory: the
+    OFM's come from its registers, the inputs' follow from the OFM, the kernel and the broadcasts.
+    """
+
+    name: str  # "IFM", "IFM2" or "OFM"
+    region: int
+    bases: tuple[int, int, int, int]  # byte addresses of tiles top-left, top-right, bottom-left, bottom-right
+    height0: int  # rows of the left top tile
+    height1: int  # rows of the right top tile
+    width0: int  # columns of the left tiles
+    stride_x: int  # bytes
+    stride_y: int
+    stride_c: int
+    element_bytes: int
+    signed: bool
+    brick: bool  # NHCWB16
+    zero_point: int
+    height: int
+    width: int
+    depth: int
+
+    @staticmethod
+    def ofm(op: Operation) -> FeatureMap:
+        """The output of a kernel operation."""
+        r = Register
+        return _view(op, "OFM", op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_WIDTH_M1] + 1, op[r.OFM_DEPTH_M1] + 1)
+
+    @staticmethod
+    def ifm(op: Operation) -> FeatureMap:
+        """The (first) input of a kernel operation."""
+        height, width, depth = op[_OFM_H] + 1, op[_OFM_W] + 1, op[_OFM_D] + 1
+        if op.op is not Op.ELEMENTWISE:
+            kernel = Kernel.of(op)
+            height = (height - 1) * kernel.stride_y + kernel.height - kernel.pad_top - kernel.pad_bottom
+            width = (width - 1) * kernel.stride_x + kernel.width - kernel.pad_left - kernel.pad_right
+            if op.get(Register.IFM_UPSCALE) != Upscale.NONE:
+                height, width = (height + 1) // 2, (width + 1) // 2
+            if op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM):
+                depth = op[Register.IFM_DEPTH_M1] + 1
+        return _view(op, "IFM", max(height, 0), max(width, 0), depth)
+
+    @staticmethod
+    def ifm2(op: Operation) -> FeatureMap | None:
+        """The second input of a binary elementwise operation; None when there is none in memory."""
+        if op.op is not Op.ELEMENTWISE or ElementwiseMode(op.parameter).is_unary:
+            return None
+        broadcast = Broadcast(op[Register.IFM2_BROADCAST])
+        if broadcast & Broadcast.SCALAR:
+            return None
+        return _view(
+            op,
+            "IFM2",
+            1 if broadcast & Broadcast.HEIGHT else op[_OFM_H] + 1,
+            1 if broadcast & Broadcast.WIDTH else op[_OFM_W] + 1,
+            1 if broadcast & Broadcast.DEPTH else op[_OFM_D] + 1,
+        )
+
+    def addresses(self, ys: Any, xs: Any, cs: Any) -> NDArray[np.int64]:
+        """Address of the first byte of element (y, x, c) for all ys, xs, cs: int64 [len(ys), len(xs), len(cs)]."""
+        y = np.asarray(ys, np.int64)[:, None, None]
+        x = np.asarray(xs, np.int64)[None, :, None]
+        c = np.asarray(cs, np.int64)[None, None, :]
+        right = x >= self.width0
+        split = np.where(right, self.height1, self.height0)
+        below = y >= split
+        base = np.asarray(self.bases, np.int64)[right + 2 * below]
+        y = np.where(below, y - split, y)
+        x = np.where(right, x - self.width0, x)
+        if self.brick:
+            inner = x * (BRICK_CHANNELS * self.element_bytes) + (c % BRICK_CHANNELS) * self.element_bytes
+            outer = (c // BRICK_CHANNELS) * self.stride_c
+        else:
+            inner, outer = x * self.stride_x, c * self.element_bytes
+        addresses: NDArray[np.int64] = base + y * self.stride_y + inner + outer
+        return addresses
+
+    def tiles(self, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
+        """Tiles that rows [0, height) and columns [0, width) fall into: (tile index, rows, columns)."""
+        found = []
+        for column, (columns, split) in enumerate(
+            ((min(width, self.width0), self.height0), (width - self.width0, self.height1))
+        ):
+            for row, rows in enumerate((min(height, split), height - split)):
+                if rows > 0 and columns > 0:
+                    found.append((2 * row + column, rows, columns))
+        return tuple(found)
+
+    def tile_ranges(self, base: int, height: int, width: int, depth: int) -> Ranges:
+        """Bytes of `height` x `width` x `depth` elements of one tile that starts at `base`."""
+        size = self.element_bytes
+        if not self.brick:
+            return strided_ranges(base, depth * size, ((height, self.stride_y), (width, self.stride_x)))
+        grid = ((height, self.stride_y), (width, BRICK_CHANNELS * size))
+        whole, rest = divmod(depth, BRICK_CHANNELS)
+        parts = []
+        if whole:
+            parts.append(strided_ranges(base, BRICK_CHANNELS * size, (*grid, (whole, self.stride_c))))
+        if rest:
+            parts.append(strided_ranges(base + whole * self.stride_c, rest * size, grid))
+        return merge_ranges(parts)
+
+    def ranges(self, height: int | None = None, width: int | None = None, depth: int | None = None) -> Ranges:
+        """Bytes of the top-left `height` x `width` x `depth` elements (default: all), merged; [n, 2]."""
+        height = self.height if height is None else height
+        width = self.width if width is None else width
+        depth = self.depth if depth is None else depth
+        return merge_ranges(
+            self.tile_ranges(self.bases[tile], rows, columns, depth)
+            for tile, rows, columns in self.tiles(height, width)
+        )
+
+    def base_register(self, tile: int) -> Register:
+        """The register that holds the base address of `tile` (0..3)."""
+        return Register[f"{self.name}_BASE{tile}"]
+
+
+_OFM_H, _OFM_W, _OFM_D = Register.OFM_HEIGHT_M1, Register.OFM_WIDTH_M1, Register.OFM_DEPTH_M1
+# name -> registers in the order: 4 bases, strides x y c, heights 0 and 1, width 0, region, precision, zero point
+_FIELDS = {
+    name: tuple(
+        Register[f"{name}_{field}"]
+        for field in (
+            *("BASE0", "BASE1", "BASE2", "BASE3", "STRIDE_X", "STRIDE_Y", "STRIDE_C"),
+            *("HEIGHT0_M1", "HEIGHT1_M1", "WIDTH0_M1", "REGION", "PRECISION", "ZERO_POINT"),
+        )
+    )
+    for name in ("IFM", "IFM2", "OFM")
+}
+
+
+def _view(op: Operation, name: str, height: int, width: int, depth: int) -> FeatureMap:
+    fields = _FIELDS[name]
+    # Bases and strides that are still at reset value (never written) are 0; the rest must have been set.
+    base0, base1, base2, base3, stride_x, stride_y, stride_c = (op.get(f) for f in fields[:7])
+    height0, height1, width0 = (op[f] + 1 for f in fields[7:10])
+    precision = op[fields[11]]
+    signed = bool(precision & 1)
+    return FeatureMap(
+        name=name,
+        region=op[fields[10]],
+        bases=(base0, base1, base2, base3),
+        height0=height0,
+        height1=height1,
+        width0=width0,
+        stride_x=stride_x,
+        stride_y=stride_y,
+        stride_c=stride_c,
+        element_bytes=1 << (precision >> (1 if name == "OFM" else 2) & 3),
+        signed=signed,
+        brick=bool(precision & 1 << 6),
+        zero_point=sign_extend(op.get(fields[12]), signed),
+        height=height,
+        width=width,
+        depth=depth,
+    )
