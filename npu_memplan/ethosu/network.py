@@ -214,7 +214,7 @@ def _arena_offsets(model: Any, count: int, name: str) -> list[int] | None:
 def _dtypes() -> dict[int, str]:
     import tflite
 
-    names = ("float32", "float16", "int32", "uint8", "int64", "bool", "int16", "complex64")
+    names: tuple[str, ...] = ("float32", "float16", "int32", "uint8", "int64", "bool", "int16", "complex64")
     names += ("int8", "float64", "uint64", "uint32", "uint16")
     return {getattr(tflite.TensorType, name.upper()): name for name in names}
 
