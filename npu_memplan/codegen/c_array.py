@@ -1,0 +1,99 @@
+"""numpy arrays and bytes as C array definitions.
+
+Invariant: an array keeps its exact bytes, is 16-byte aligned and lies in the section
+`.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h).
+
+Four megabytes of weights must stay quick to write and to compile, so long 8-bit arrays are
+string literals: a C compiler reads them about eight times faster than lists of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import CodegenError
+
+_STRING_FROM_BYTES = 512
+_BYTES_A_LINE = 32
+_C_TYPES = {
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "uint16": "uint16_t",
+    "int32": "int32_t",
+    "uint32": "uint32_t",
+    "int64": "int64_t",
+    "uint64": "uint64_t",
+    "float32": "float",
+    "float64": "double",
+    "bool": "bool",
+}
+_ESCAPES = [f"\\x{value:02x}" for value in range(256)]
+
+
+def c_type(dtype: str) -> str:
+    """C type of a numpy dtype name; `CodegenError` when C has none."""
+    try:
+        return _C_TYPES[dtype]
+    except KeyError:
+        raise CodegenError(f"no C type for elements of type {dtype}; known: {', '.join(_C_TYPES)}") from None
+
+
+def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = False) -> str:
+    """Definition of a constant array `name`; the shape is flattened, an empty array has one zero."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    kind = c_type(flat.dtype.name)
+    if flat.size == 0:
+        flat = np.zeros(1, flat.dtype)
+    if flat.itemsize == 1 and flat.size >= _STRING_FROM_BYTES:
+        # One byte more than the data: the literal's own terminating NUL.
+        lines = _string_lines(flat.tobytes())
+        return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size + 1}] =\n" + "\n".join(lines) + ";\n"
+    tokens = list(_tokens(flat, hexadecimal))
+    per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
+    lines = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
+    body = ",\n  ".join(lines)
+    return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
+
+
+def _string_lines(data: bytes) -> Iterator[str]:
+    for at in range(0, len(data), _BYTES_A_LINE):
+        yield '"' + "".join(map(_ESCAPES.__getitem__, data[at : at + _BYTES_A_LINE])) + '"'
+
+
+def _tokens(flat: npt.NDArray[np.generic], hexadecimal: bool) -> Iterator[str]:
+    kind = flat.dtype.name
+    values = flat.tolist()
+    if hexadecimal:
+        digits = flat.itemsize * 2
+        return (f"0x{value:0{digits}x}" for value in values)
+    if kind == "float32":
+        return (c_float(value, "f") for value in values)
+    if kind == "float64":
+        return (c_float(value, "") for value in values)
+    if kind == "int64":
+        return (c_int64(value) for value in values)
+    if kind == "uint64":
+        return (f"{value}ull" for value in values)
+    if kind == "int32":
+        return ("(-2147483647 - 1)" if value == -(1 << 31) else str(value) for value in values)
+    if kind == "uint32":
+        return (f"{value}u" for value in values)
+    return (str(int(value)) for value in values)
+
+
+def c_int64(value: int) -> str:
+    """A 64-bit integer constant; the smallest one has no literal of its own."""
+    return "(-9223372036854775807ll - 1)" if value == -(1 << 63) else f"{value}ll"
+
+
+def c_float(value: float, suffix: str) -> str:
+    """An exact C99 constant: hexadecimal, or math.h's names for what has no literal."""
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    return value.hex() + suffix

@@ -1,0 +1,183 @@
+"""Host PrimFuncs as plain C functions, printed by TVM's c target.
+
+Invariant: what C computes is what the PrimFunc says, bit for bit: float constants are printed
+as C99 hexadecimal floats (TVM's own printer keeps 7 digits and loses scales), pointers are the
+planned ones, and no runtime library is called.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+from .c_array import c_float
+from .errors import CodegenError
+
+_DECLARATION = re.compile(
+    r'(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL (?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n'
+)
+_DEFINITION = re.compile(
+    r'(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL (?P<type>\w+\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\) \{\n'
+)
+_FLOAT32 = re.compile(r"__npu_memplan_f32_([0-9a-f]{8})\(\)")
+_FLOAT64 = re.compile(r"__npu_memplan_f64_([0-9a-f]{16})\(\)")
+# Declared by <math.h> and <string.h>, which every generated file includes.
+_LIBRARY = frozenset(
+    f + s
+    for f in "exp exp2 expm1 log log2 log10 log1p sqrt cbrt pow sin cos tan sinh cosh tanh asin acos atan atan2 asinh "
+    "acosh atanh erf floor ceil round trunc nearbyint rint lround fabs fmod fmin fmax copysign hypot ldexp".split()
+    for s in ("", "f")
+) | {"memcpy", "memset", "memmove"}
+
+
+def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
+    """C text of PrimFuncs, each a static function called by its key.
+
+    `functions` maps the C name to a planned PrimFunc (parameters are flat buffers);
+    `constants[name][i]` says that parameter i is read only and becomes a pointer to const.
+    """
+    if not functions:
+        return ""
+    target = tvm.target.Target("c")
+    module = tvm.IRModule({ir.GlobalVar(name): _opaque(f) for name, f in functions.items()})
+    module = _passes(target)(module)
+    module = tvm.IRModule({gv: _plain_abi(_stack_scalars(f), gv.name_hint) for gv, f in module.functions.items()})
+    module = tirx.transform.LowerIntrin()(module)
+    module = tvm.IRModule({gv: _named_floats(f) for gv, f in module.functions.items()})
+    source = str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
+    return _tidy(source, functions, constants)
+
+
+def used_parameters(function: Any) -> tuple[Any, list[int]]:
+    """The PrimFunc without the parameters its body never names, and the indices it keeps."""
+    used: set[Any] = set()
+    tvm_ffi.structural_walk(function.body, (ir.Var, used.add), order="pre")
+    kept = [index for index, parameter in enumerate(function.params) if parameter in used]
+    trimmed = tirx.PrimFunc([function.params[i] for i in kept], function.body, function.ret_type, function.attrs)
+    return trimmed, kept
+
+
+def _opaque(function: Any) -> Any:
+    """A PrimFunc without schedule blocks: those of TVM's legalisation are lowered here."""
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, blocks.append), order="pre")
+    if not blocks:
+        return function
+    name = ir.GlobalVar("main")
+    module = tvm.ir.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.LowerOpaqueBlock(),
+        ]
+    )(tvm.IRModule({name: function}))
+    return module[name]
+
+
+def _passes(target: Any) -> Any:
+    return tvm.ir.transform.Sequential(
+        [
+            tirx.transform.BindTarget(target.with_host(target)),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.NarrowDataType(32),
+            s_tir.transform.LoopPartition(),
+            tirx.transform.VectorizeLoop(False),
+            tirx.transform.UnrollLoop(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            tirx.transform.CommonSubexprElim(),
+        ]
+    )
+
+
+def _stack_scalars(function: Any) -> Any:
+    """Allocations of scope "local" (accumulators) become C arrays on the stack.
+
+    They are not planned: a compiler keeps them in registers. TVM's C printer knows only the
+    scope "global", in which an allocation that planning has left over is such an array.
+    """
+    table: dict[Any, Any] = {}
+
+    def declare(allocation: Any) -> Any:
+        buffer = allocation.buffer
+        if str(buffer.scope()) != "local":
+            raise CodegenError(
+                f"the allocation {buffer.name} of {function.attrs['global_symbol']} has scope {buffer.scope()} "
+                "and is not placed in a pool; plan the module first"
+            )
+        table[buffer] = tirx.decl_buffer(buffer.shape, str(buffer.dtype), name=buffer.name, layout=None)
+        return allocation
+
+    body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, declare), order="pre")
+    body = tvm_ffi.structural_map(body, (ir.Var, lambda variable: table.get(variable, variable)))
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _plain_abi(function: Any, name: str) -> Any:
+    """Buffer parameters become pointers, so that the C function takes plain pointers."""
+    pointers, views = [], []
+    for parameter in function.params:
+        if not tirx.is_buffer_var(parameter):
+            raise CodegenError(f"{name}: parameter {parameter.name} is no buffer; planned functions take pools only")
+        pointer = tirx.Var(parameter.name, ir.PointerType(ir.PrimType(str(parameter.dtype)), "global"))
+        pointers.append(pointer)
+        views.append(tirx.DeclBuffer(parameter, data=pointer))
+    body = tirx.SeqStmt([*views, function.body])
+    return tirx.PrimFunc(pointers, body, function.ret_type, function.attrs).with_attr("global_symbol", name)
+
+
+def _named_floats(function: Any) -> Any:
+    """Float constants become calls whose names are their bits; `_tidy` prints them exactly."""
+
+    def named(constant: Any) -> Any:
+        kind = str(constant.ty.dtype)
+        if kind == "float32":
+            bits = struct.unpack("<I", struct.pack("<f", constant.value))[0]
+            return tirx.call_pure_extern("float32", f"__npu_memplan_f32_{bits:08x}")
+        if kind == "float64":
+            bits = struct.unpack("<Q", struct.pack("<d", constant.value))[0]
+            return tirx.call_pure_extern("float64", f"__npu_memplan_f64_{bits:016x}")
+        return constant
+
+    body = tvm_ffi.structural_map(function.body, (tirx.FloatImm, named), order="post")
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
+    declared: dict[str, set[str]] = {}
+
+    def declaration(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in functions and name not in _LIBRARY and not name.startswith("__npu_memplan_f"):
+            declared.setdefault(name, set()).add(f"{match['type']} {name}({match['arguments'] or 'void'});")
+        return ""
+
+    def definition(match: re.Match[str]) -> str:
+        name = match["name"]
+        arguments = match["arguments"].split(", ") if match["arguments"] else ["void"]
+        for index, read_only in enumerate(constants[name]):
+            if read_only:
+                arguments[index] = f"const {arguments[index]}"
+        return f"static {match['type']} {name}({', '.join(arguments)}) {{\n"
+
+    source = source[source.index("__tvm_ffi__library_ctx") :].split("\n", 1)[1]
+    source = _DECLARATION.sub(declaration, source)
+    source = _DEFINITION.sub(definition, source)
+    source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)
+    source = _FLOAT64.sub(lambda m: c_float(struct.unpack("<d", bytes.fromhex(m[1])[::-1])[0], ""), source)
+    externs = []
+    for name, signatures in declared.items():
+        # One function called with pointers of different types: C99 lets us leave its parameters open.
+        result = next(iter(signatures)).split(f" {name}(")[0]
+        externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
+    return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])

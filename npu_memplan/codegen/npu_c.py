@@ -1,0 +1,69 @@
+"""NPU PrimFuncs as C: command streams, constants and one launching function each.
+
+Invariant: base pointer 0 is the constants and base pointer r is the pool whose region is r,
+exactly the regions that the planned PrimFunc was encoded with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ethosu.primfunc import encode_primfunc
+from .c_array import c_array
+from .errors import CodegenError
+from .program import ConstantArgument, FunctionCall, PoolArgument
+
+
+@dataclass(frozen=True, slots=True)
+class NpuLaunch:
+    """C of one launch, and the bytes of its command stream."""
+
+    text: str
+    stream_bytes: int
+
+
+def print_launch(
+    symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
+) -> NpuLaunch:
+    """`int32_t symbol(uint8_t *const pools[])`, with the stream it launches.
+
+    `constant_symbols` maps a constant's index to its C array and true size in bytes;
+    `pool_macros[i]` is the macro that holds the size of pool i.
+    """
+    words = np.asarray(encode_primfunc(call.primfunc), dtype=np.uint32)
+    stream = f"{symbol}_stream"
+    bases = _bases(symbol, call, constant_symbols, pool_macros)
+    count = len(bases)
+    pointers = ", ".join(pointer for pointer, _ in bases)
+    sizes = ", ".join(size for _, size in bases)
+    uses_pools = any(pointer.startswith("pools[") for pointer, _ in bases)
+    text = (
+        c_array(stream, words, hexadecimal=True).replace("NPU_MEMPLAN_CONSTANT", "static NPU_MEMPLAN_CONSTANT", 1)
+        + f"\nint32_t {symbol}(uint8_t *const pools[]) {{\n"
+        + ("" if uses_pools else "  (void)pools;\n")
+        + f"  const void *const bases[{count}] = {{{pointers}}};\n"
+        + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
+        + f"  return npu_memplan_npu_launch({stream}, (uint32_t)sizeof {stream}, bases, base_bytes, {count});\n}}\n"
+    )
+    return NpuLaunch(text, words.nbytes)
+
+
+def _bases(
+    symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
+) -> list[tuple[str, str]]:
+    regions = [int(r) for r in call.primfunc.attrs["npu.regions"]]
+    bases: dict[int, tuple[str, str]] = {}
+    for argument in call.arguments:
+        if isinstance(argument, PoolArgument):
+            if not regions:
+                raise CodegenError(f"{symbol}: more pools are passed than npu.regions names")
+            bases[regions.pop(0)] = (f"pools[{argument.index}]", pool_macros[argument.index])
+        elif isinstance(argument, ConstantArgument):
+            if 0 in bases:
+                raise CodegenError(f"{symbol}: an NPU function has one constant at most, this one has more")
+            array, size = constant_symbols[argument.index]
+            bases[0] = (array, str(size))
+    return [bases.get(region, ("0", "0")) for region in range(max(bases, default=0) + 1)]

@@ -1,0 +1,174 @@
+"""Write the C sources of a planned module.
+
+Invariant: the same module and interface give the same files, byte for byte, and all symbols
+carry the model's name, so that two models link together. The files are
+
+    <name>.h                what a caller needs: pool sizes, offsets, `<name>_run`
+    <name>.c                `<name>_run`: main's calls in order
+    <name>_host.c           host operators and their constants
+    <name>_npu.c            command streams, weights, launches
+    npu_memplan_runtime.h   what the platform supplies
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .c_array import c_array, c_type
+from .entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, pool_macro, print_header, print_main
+from .errors import CodegenError
+from .host_c import print_functions, used_parameters
+from .interface import Interface, identifier
+from .npu_c import print_launch
+from .program import ConstantArgument, FunctionCall, PoolArgument, Program, read_program
+
+_HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """File name -> text, and what the read-only data amount to in bytes."""
+
+    texts: dict[str, str]
+    constants_bytes: int
+    stream_bytes: int
+
+    def write(self, directory: Path | str) -> tuple[Path, ...]:
+        """Write the files into an existing `directory`; returns their paths, sorted by name."""
+        folder = Path(directory)
+        paths = []
+        for file_name, text in sorted(self.texts.items()):
+            path = folder / file_name
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+        return tuple(paths)
+
+
+def write_sources(module: Any, interface: Interface, directory: Path | str) -> Sources:
+    """Print the planned `module` and write its files into the existing `directory`."""
+    sources = print_sources(module, interface)
+    sources.write(directory)
+    return sources
+
+
+def print_sources(module: Any, interface: Interface) -> Sources:
+    """The C sources of a planned module (main over pools; see `program.read_program`).
+
+    Errors: `CodegenError` when the module is not planned, or when its pools are not the
+    interface's.
+    """
+    program = read_program(module)
+    expected = tuple(pool.size_bytes for pool in interface.pools)
+    if any(have > want for have, want in zip(program.pool_bytes, expected, strict=False)) or len(expected) != len(
+        program.pool_bytes
+    ):
+        raise CodegenError(
+            f"model {interface.name}: main takes pools of {list(program.pool_bytes)} bytes, "
+            f"the plan has {list(expected)}; rewrite the module with the same plan"
+        )
+    steps, symbols = _steps(program, interface)
+    npu_text, npu_constants, stream_bytes = _npu_file(program, interface, symbols)
+    host_text, host_constants = _host_file(program, interface, symbols)
+    name = interface.name
+    texts = {
+        f"{name}.h": print_header(interface, steps),
+        f"{name}.c": print_main(interface, steps),
+        f"{name}_host.c": host_text,
+        f"{name}_npu.c": npu_text,
+        RUNTIME_HEADER: RUNTIME_TEXT,
+    }
+    return Sources(texts, npu_constants + host_constants, stream_bytes)
+
+
+def _steps(program: Program, interface: Interface) -> tuple[list[Step], list[str]]:
+    """One C function for each distinct call; equal calls share one."""
+    taken: dict[str, tuple[Any, ...]] = {}
+    steps: list[Step] = []
+    symbols: list[str] = []
+    for call in program.calls:
+        base = f"{interface.name}_{identifier(call.function)}"
+        symbol, number = base, 1
+        while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
+            symbol, number = f"{base}_{number}", number + 1
+        symbols.append(symbol)
+        steps.append(Step(symbol, "NPU" if call.is_npu else "host"))
+    return steps, symbols
+
+
+def _constant_arrays(program: Program, wanted: Sequence[int], prefix: str) -> tuple[str, dict[int, tuple[str, int]]]:
+    """C definitions of constants, and index -> (array, true size in bytes)."""
+    table: dict[int, tuple[str, int]] = {}
+    texts = []
+    for index in dict.fromkeys(wanted):
+        symbol = f"{prefix}_{len(table)}"
+        values: npt.NDArray[np.generic] = program.constants[index]
+        table[index] = (symbol, values.nbytes)
+        texts.append("static " + c_array(symbol, values))
+    return "\n".join(texts), table
+
+
+def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
+    return [a.index for call in calls for a in call.arguments if isinstance(a, ConstantArgument)]
+
+
+def _npu_file(program: Program, interface: Interface, symbols: Sequence[str]) -> tuple[str, int, int]:
+    calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if c.is_npu}
+    arrays, table = _constant_arrays(program, _constants_of(list(calls.values())), f"{interface.name}_npu_constants")
+    macros = [pool_macro(interface, index) for index in range(len(interface.pools))]
+    launches = [print_launch(symbol, call, table, macros) for symbol, call in calls.items()]
+    parts = [
+        f"/* {interface.name}: what the NPU runs. Generated by npu_memplan. */",
+        f'#include "{interface.name}.h"\n#include "{RUNTIME_HEADER}"\n',
+        *([arrays] if arrays else []),
+        *(launch.text for launch in launches),
+    ]
+    constants_bytes = sum(size for _, size in table.values())
+    return "\n".join(parts), constants_bytes, sum(launch.stream_bytes for launch in launches)
+
+
+def _host_file(program: Program, interface: Interface, symbols: Sequence[str]) -> tuple[str, int]:
+    calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if not c.is_npu}
+    arrays, table = _constant_arrays(program, _constants_of(list(calls.values())), f"{interface.name}_host_constant")
+    functions: dict[str, Any] = {}
+    read_only: dict[str, list[bool]] = {}
+    wrappers = []
+    for symbol, call in calls.items():
+        trimmed, kept = used_parameters(call.primfunc)
+        arguments = [call.arguments[index] for index in kept]
+        functions[f"{symbol}_body"] = trimmed
+        read_only[f"{symbol}_body"] = [isinstance(a, ConstantArgument) for a in arguments]
+        wrappers.append(_wrapper(symbol, trimmed, arguments, table))
+    parts = [
+        f"/* {interface.name}: what the host runs. Generated by npu_memplan. */",
+        f'#include "{interface.name}.h"\n#include "{RUNTIME_HEADER}"\n\n{_HOST_INCLUDES}',
+        *([arrays] if arrays else []),
+        print_functions(functions, read_only),
+        *wrappers,
+    ]
+    return "\n".join(parts), sum(size for _, size in table.values())
+
+
+def _wrapper(
+    symbol: str,
+    primfunc: Any,
+    arguments: Sequence[PoolArgument | ConstantArgument],
+    table: dict[int, tuple[str, int]],
+) -> str:
+    values = []
+    for parameter, argument in zip(primfunc.params, arguments, strict=True):
+        if isinstance(argument, PoolArgument):
+            kind = c_type(str(parameter.dtype))
+            cast = "" if kind == "uint8_t" else f"({kind} *)"
+            values.append(f"{cast}pools[{argument.index}]")
+        else:
+            values.append(table[argument.index][0])
+    unused = "" if any(isinstance(a, PoolArgument) for a in arguments) else "  (void)pools;\n"
+    return (
+        f"int32_t {symbol}(uint8_t *const pools[]) {{\n{unused}  {symbol}_body({', '.join(values)});\n  return 0;\n}}\n"
+    )
