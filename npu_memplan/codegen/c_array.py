@@ -54,8 +54,8 @@ def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = F
         return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size + 1}] =\n" + "\n".join(lines) + ";\n"
     tokens = list(_tokens(flat, hexadecimal))
     per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
-    lines = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
-    body = ",\n  ".join(lines)
+    rows = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
+    body = ",\n  ".join(rows)
     return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
 
 

@@ -19,21 +19,16 @@ from tvm import ir, s_tir, tirx
 from .c_array import c_float
 from .errors import CodegenError
 
-_DECLARATION = re.compile(
-    r'(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL (?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n'
-)
-_DEFINITION = re.compile(
-    r'(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL (?P<type>\w+\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\) \{\n'
-)
+_EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
+_DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")
+_DEFINITION = re.compile(_EXTERN + r"(?P<type>\w+\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\) \{\n")
 _FLOAT32 = re.compile(r"__npu_memplan_f32_([0-9a-f]{8})\(\)")
 _FLOAT64 = re.compile(r"__npu_memplan_f64_([0-9a-f]{16})\(\)")
 # Declared by <math.h> and <string.h>, which every generated file includes.
-_LIBRARY = frozenset(
-    f + s
-    for f in "exp exp2 expm1 log log2 log10 log1p sqrt cbrt pow sin cos tan sinh cosh tanh asin acos atan atan2 asinh "
-    "acosh atanh erf floor ceil round trunc nearbyint rint lround fabs fmod fmin fmax copysign hypot ldexp".split()
-    for s in ("", "f")
-) | {"memcpy", "memset", "memmove"}
+_LIBRARY = re.compile(
+    r"(?:a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|sqrt|cbrt|pow|hypot|erf|ldexp|floor|ceil|l?round|trunc"
+    r"|nearbyint|rint|fabs|fmod|fmin|fmax|copysign)f?|mem(?:cpy|set|move)"
+)
 
 
 def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
@@ -158,7 +153,7 @@ def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Seq
 
     def declaration(match: re.Match[str]) -> str:
         name = match["name"]
-        if name not in functions and name not in _LIBRARY and not name.startswith("__npu_memplan_f"):
+        if name not in functions and not _LIBRARY.fullmatch(name) and not name.startswith("__npu_memplan_f"):
             declared.setdefault(name, set()).add(f"{match['type']} {name}({match['arguments'] or 'void'});")
         return ""
 

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from ..artifact import Artifact, TensorSlot
 from .errors import CodegenError
 
-_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
-)
-
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
@@ -59,6 +54,6 @@ class Interface:
 
 
 def identifier(name: str) -> str:
-    """`name` as a C identifier: every other character becomes `_`, a leading digit gets one."""
+    """`name` as a C identifier: every other character becomes `_`, a leading digit gets one in front."""
     text = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
-    return f"_{text}" if text[0].isdigit() or text in _KEYWORDS else text
+    return f"_{text}" if text[0].isdigit() else text
