@@ -1,0 +1,311 @@
+"""The Ethos-U55/U65 register page: what a driver sees of the NPU.
+
+Invariant: registers behave as documented for the hardware, whoever drives them: no driver is
+known here, and a job is run only through the `execute` hook. A job runs to its end inside
+the write that starts it; its outcome is only ever told through STATUS, QREAD, the PMU and
+the interrupt line. A fault can be cleared by a reset alone. Source: register names and bit
+positions of Arm's public driver headers, checked by running that driver unmodified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum, IntFlag
+
+from npu_memplan.ethosu.accelerator import Accelerator, Product
+
+
+class Reg(IntEnum):
+    """Byte offsets in the page; 64-bit registers have their high half 4 bytes on."""
+
+    ID = 0x000
+    STATUS = 0x004
+    CMD = 0x008
+    RESET = 0x00C
+    QBASE = 0x010
+    QBASE_HI = 0x014
+    QREAD = 0x018
+    QCONFIG = 0x01C
+    QSIZE = 0x020
+    PROT = 0x024
+    CONFIG = 0x028
+    LOCK = 0x02C
+    REGIONCFG = 0x03C
+    AXI_LIMIT0 = 0x040
+    AXI_LIMIT3 = 0x04C
+    BASEP0 = 0x080
+    BASEP_END = 0x0C0
+    PMCR = 0x180
+    PMCNTENSET = 0x184
+    PMCNTENCLR = 0x188
+    PMOVSSET = 0x18C
+    PMOVSCLR = 0x190
+    PMINTSET = 0x194
+    PMINTCLR = 0x198
+    PMCCNTR = 0x1A0
+    PMCCNTR_HI = 0x1A4
+    PMCCNTR_CFG = 0x1A8
+    PMCAXI_CHAN = 0x1AC
+    PMEVCNTR0 = 0x300
+    PMEVTYPER0 = 0x380
+    SHARED_BUFFER = 0x400
+    SHARED_BUFFER_END = 0x800
+    PID0 = 0xFD0
+
+
+class Status(IntFlag):
+    """Bits of STATUS."""
+
+    RUNNING = 1 << 0
+    IRQ_RAISED = 1 << 1
+    BUS_ERROR = 1 << 2
+    RESET_ONGOING = 1 << 3
+    PARSE_ERROR = 1 << 4
+    END_REACHED = 1 << 5
+    PMU_IRQ = 1 << 6
+    WEIGHT_FAULT = 1 << 7
+    ECC_FAULT = 1 << 8
+
+
+class Command(IntFlag):
+    """Bits of CMD; 31:16 clear the same bits of STATUS's interrupt history."""
+
+    RUN = 1 << 0
+    CLEAR_IRQ = 1 << 1
+    CLOCK_Q = 1 << 2
+    POWER_Q = 1 << 3
+
+
+NO_FAULT = Status(0)
+FAULTS = Status.BUS_ERROR | Status.PARSE_ERROR | Status.WEIGHT_FAULT | Status.ECC_FAULT
+
+_PMU_COUNTERS = 4
+_PMU_CYCLE_BIT = 1 << 31
+_PMU_CYCLE_EVENTS = frozenset((17, 35))  # CYCLE, NPU_ACTIVE: counted as the job's cycles
+_PLAIN = frozenset((Reg.QCONFIG, Reg.LOCK, Reg.REGIONCFG, *range(Reg.AXI_LIMIT0, Reg.AXI_LIMIT3 + 4, 4)))
+# Component identification: CID is Arm's constant; PID carries part number 0x580 (U55) or 0x58B (U65).
+_CID = (0x0D, 0xF0, 0x05, 0xB1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the registers say when CMD starts the NPU. Addresses are the NPU's, sizes bytes."""
+
+    queue_base: int
+    queue_bytes: int
+    bases: tuple[int, ...]  # BASEP0..7
+    region_config: int  # 2 bits a region
+    queue_config: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How a job ended: no fault bits means it reached its STOP."""
+
+    faults: Status = NO_FAULT
+    cycles: int = 0
+    read_bytes: int = 0  # of the command stream, for QREAD
+    message: str = ""
+
+
+class Sabotage(Enum):
+    """Faults a test puts into the device itself, to see a driver report them."""
+
+    REFUSE_RESET = "PROT never takes the requested security and privilege"
+    RESET_NEVER_ENDS = "STATUS.reset_status stays set"
+    NEVER_ENDS = "a job never leaves the running state"
+    ECC = "a job ends in an ECC fault"
+    WEIGHT_DECODER = "a job ends in a weight decoder fault"
+
+
+class EthosURegisters:
+    """One NPU behind its register page.
+
+    `execute(job)` runs a job on the machine's real memory. `set_irq(level)` drives the
+    interrupt line; it is called only when the level changes. `read`/`write` take the byte
+    offset in the page; 8- and 16-bit accesses are the caller's to widen to words.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        execute: Callable[[Job], JobOutcome],
+        set_irq: Callable[[bool], None] | None = None,
+        sabotage: frozenset[Sabotage] = frozenset(),
+    ) -> None:
+        self.accelerator = accelerator
+        self.messages: list[str] = []  # why jobs failed, in the NPU model's words
+        self.jobs: list[JobOutcome] = []
+        self._execute = execute
+        self._set_irq = set_irq or (lambda level: None)
+        self._sabotage = sabotage
+        self._irq = False
+        self._words: dict[int, int] = {}
+        self._protection = 0
+        self._reset()
+
+    @property
+    def irq(self) -> bool:
+        """Level of the interrupt line."""
+        return self._irq
+
+    @property
+    def faulted(self) -> bool:
+        """A fault is set that only a reset clears."""
+        return bool(self._status & FAULTS)
+
+    def read(self, offset: int) -> int:
+        """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
+        offset &= ~3
+        if offset == Reg.ID:
+            # arch 1.1.0 on U55, 1.0.6 on U65: at least what Vela writes into its payloads
+            u55 = self.accelerator.product is Product.U55
+            return 0x10104001 if u55 else 0x10066001
+        if offset == Reg.CONFIG:
+            return self.accelerator.config_word
+        if offset == Reg.STATUS:
+            return int(self._status) | self._history << 16
+        if offset == Reg.CMD:
+            return self._command
+        if offset == Reg.QREAD:
+            return self._queue_read
+        if offset == Reg.PROT:
+            return self._protection
+        if offset == Reg.PMCCNTR:
+            return self._cycles & 0xFFFFFFFF
+        if offset == Reg.PMCCNTR_HI:
+            return self._cycles >> 32 & 0xFFFF
+        if offset in (Reg.PMCNTENSET, Reg.PMCNTENCLR):
+            return self._words.get(Reg.PMCNTENSET, 0)
+        if offset in (Reg.PMOVSSET, Reg.PMOVSCLR):
+            return self._words.get(Reg.PMOVSSET, 0)
+        if offset in (Reg.PMINTSET, Reg.PMINTCLR):
+            return self._words.get(Reg.PMINTSET, 0)
+        if offset == Reg.PMCR:
+            return self._words.get(Reg.PMCR, 0) | _PMU_COUNTERS << 11
+        if offset >= Reg.PID0:
+            return self._identification(offset)
+        return self._words.get(offset, 0)
+
+    def write(self, offset: int, value: int) -> None:
+        """Write the 32-bit word at byte `offset`; read-only and reserved words ignore it."""
+        offset &= ~3
+        value &= 0xFFFFFFFF
+        if offset == Reg.CMD:
+            self._write_command(value)
+        elif offset == Reg.RESET:
+            self._reset()
+            if Sabotage.REFUSE_RESET not in self._sabotage:
+                self._protection = value & 3
+            if Sabotage.RESET_NEVER_ENDS in self._sabotage:
+                self._status |= Status.RESET_ONGOING
+        elif offset in (Reg.QBASE, Reg.QBASE_HI, Reg.QSIZE):
+            self._words[offset] = value & (0xFF if offset == Reg.QBASE_HI else 0xFFFFFFFF)
+            if not self._status & Status.RUNNING:
+                self._status &= ~Status.END_REACHED
+                self._queue_read = 0
+        elif Reg.BASEP0 <= offset < Reg.BASEP_END:
+            wide = self.accelerator.address_bits > 32
+            self._words[offset] = value if not offset & 4 else value & (0xFF if wide else 0)
+        elif offset in _PLAIN or Reg.SHARED_BUFFER <= offset < Reg.SHARED_BUFFER_END:
+            self._words[offset] = value
+        elif Reg.PMCR <= offset < Reg.SHARED_BUFFER:
+            self._write_pmu(offset, value)
+
+    def _reset(self) -> None:
+        """Soft reset: everything but protection and the clock/power requests goes to its reset value."""
+        self._words.clear()
+        self._status = Status(0)
+        self._history = 0
+        self._command = int(Command.CLOCK_Q | Command.POWER_Q)
+        self._queue_read = 0
+        self._cycles = 0
+        self._drive_irq()
+
+    def _drive_irq(self) -> None:
+        level = bool(self._status & Status.IRQ_RAISED)
+        if level != self._irq:
+            self._irq = level
+            self._set_irq(level)
+
+    def _write_command(self, value: int) -> None:
+        command = Command(value & 0xF)
+        self._command = value & int(Command.CLOCK_Q | Command.POWER_Q)
+        self._history &= ~(value >> 16)
+        if command & Command.CLEAR_IRQ:
+            self._status &= ~Status.IRQ_RAISED
+            self._drive_irq()
+        if command & Command.RUN and not self._status & (FAULTS | Status.RUNNING | Status.RESET_ONGOING):
+            self._run()
+
+    def _job(self) -> Job:
+        words = self._words
+        return Job(
+            queue_base=words.get(Reg.QBASE, 0) | words.get(Reg.QBASE_HI, 0) << 32,
+            queue_bytes=words.get(Reg.QSIZE, 0),
+            bases=tuple(
+                words.get(Reg.BASEP0 + 8 * i, 0) | words.get(Reg.BASEP0 + 8 * i + 4, 0) << 32 for i in range(8)
+            ),
+            region_config=words.get(Reg.REGIONCFG, 0),
+            queue_config=words.get(Reg.QCONFIG, 0),
+        )
+
+    def _run(self) -> None:
+        self._status |= Status.RUNNING
+        if Sabotage.NEVER_ENDS in self._sabotage:
+            return
+        job = self._job()
+        if Sabotage.ECC in self._sabotage:
+            outcome = JobOutcome(Status.ECC_FAULT, message="sabotage: ECC fault")
+        elif Sabotage.WEIGHT_DECODER in self._sabotage:
+            outcome = JobOutcome(Status.WEIGHT_FAULT, message="sabotage: weight decoder fault")
+        else:
+            outcome = self._execute(job)
+        self.jobs.append(outcome)
+        if outcome.message:
+            self.messages.append(outcome.message)
+        self._queue_read = outcome.read_bytes
+        self._count(outcome.cycles)
+        self._status &= ~Status.RUNNING
+        self._status |= Status.IRQ_RAISED | (outcome.faults or Status.END_REACHED)
+        self._history |= 1
+        self._drive_irq()
+
+    def _count(self, cycles: int) -> None:
+        """PMU: the cycle counter and the cycle-like events advance by `cycles` if they are enabled."""
+        enabled = self._words.get(Reg.PMCNTENSET, 0)
+        if not self._words.get(Reg.PMCR, 0) & 1:
+            return
+        if enabled & _PMU_CYCLE_BIT:
+            self._cycles = (self._cycles + cycles) & (1 << 48) - 1
+        for i in range(_PMU_COUNTERS):
+            if enabled >> i & 1 and self._words.get(Reg.PMEVTYPER0 + 4 * i, 0) in _PMU_CYCLE_EVENTS:
+                counter = Reg.PMEVCNTR0 + 4 * i
+                self._words[counter] = (self._words.get(counter, 0) + cycles) & 0xFFFFFFFF
+
+    def _write_pmu(self, offset: int, value: int) -> None:
+        words = self._words
+        if offset == Reg.PMCR:
+            words[Reg.PMCR] = value & 0b1001
+            if value & 2:
+                for i in range(_PMU_COUNTERS):
+                    words.pop(Reg.PMEVCNTR0 + 4 * i, None)
+            if value & 4:
+                self._cycles = 0
+        elif offset in (Reg.PMCNTENSET, Reg.PMOVSSET, Reg.PMINTSET):
+            words[offset] = words.get(offset, 0) | value
+        elif offset in (Reg.PMCNTENCLR, Reg.PMOVSCLR, Reg.PMINTCLR):
+            words[offset - 4] = words.get(offset - 4, 0) & ~value
+        elif offset == Reg.PMCCNTR:
+            self._cycles = self._cycles & ~0xFFFFFFFF | value
+        elif offset == Reg.PMCCNTR_HI:
+            self._cycles = self._cycles & 0xFFFFFFFF | (value & 0xFFFF) << 32
+        else:
+            words[offset] = value
+
+    def _identification(self, offset: int) -> int:
+        if offset >= 0xFF0:
+            return _CID[(offset - 0xFF0) // 4]
+        part = 0x580 if self.accelerator.product is Product.U55 else 0x58B
+        return {0xFD0: 0x04, 0xFE0: part & 0xFF, 0xFE4: 0xB0 | part >> 8, 0xFE8: 0x0B}.get(offset, 0)

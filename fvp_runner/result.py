@@ -1,0 +1,111 @@
+"""What a run came to: every output compared element by element with a reference.
+
+Invariant: `bit_exact` is true exactly when there is at least one output and every output has
+the reference's shape, type and elements; nothing here has a tolerance.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npu_memplan.errors import NpuMemplanError
+
+Array = npt.NDArray[Any]
+
+
+class ComparisonError(NpuMemplanError):
+    """Outputs and reference cannot be compared: other count, shape or type."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputComparison:
+    """One output against its reference. `max_abs_diff` is in units of the output's type."""
+
+    name: str
+    elements: int
+    mismatches: int
+    max_abs_diff: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The verdict on one run, with what ran it."""
+
+    runner: str
+    outputs: tuple[OutputComparison, ...]
+    runner_version: str = ""
+    npu_cycles: int | None = None
+    cycles_are_estimates: bool = True
+
+    @property
+    def bit_exact(self) -> bool:
+        """Whether every element of every output is the reference's."""
+        return bool(self.outputs) and all(o.mismatches == 0 for o in self.outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form: runner, bit_exact, outputs; version and cycles only when they are known."""
+        result: dict[str, Any] = {
+            "runner": self.runner,
+            "bit_exact": self.bit_exact,
+            "outputs": [
+                {
+                    "name": o.name,
+                    "elements": o.elements,
+                    "mismatches": o.mismatches,
+                    "max_abs_diff": o.max_abs_diff,
+                }
+                for o in self.outputs
+            ],
+        }
+        if self.runner_version:
+            result["runner_version"] = self.runner_version
+        if self.npu_cycles is not None:
+            result["npu_cycles"] = self.npu_cycles
+            result["npu_cycles_are_estimates"] = self.cycles_are_estimates
+        return result
+
+    def to_json(self) -> str:
+        """`to_dict` as text, one line."""
+        return json.dumps(self.to_dict())
+
+
+def compare_output(name: str, actual: Array, expected: Array) -> OutputComparison:
+    """Compare one output; a NaN equals a NaN of the same place, and only that."""
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        raise ComparisonError(
+            f"output {name!r} is {actual.dtype}{list(actual.shape)}, the reference {expected.dtype}"
+            f"{list(expected.shape)}; both must come from the same model"
+        )
+    if np.issubdtype(actual.dtype, np.floating):
+        both_nan = np.isnan(actual) & np.isnan(expected)
+        wrong = (actual != expected) & ~both_nan
+        difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))[~both_nan]
+        largest = float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
+        return OutputComparison(name, int(actual.size), int(wrong.sum()), largest)
+    difference = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
+    return OutputComparison(name, int(actual.size), int(np.count_nonzero(difference)), int(difference.max(initial=0)))
+
+
+def compare(
+    runner: str,
+    names: Sequence[str],
+    actual: Sequence[Array],
+    expected: Sequence[Array],
+    *,
+    runner_version: str = "",
+    npu_cycles: int | None = None,
+    cycles_are_estimates: bool = True,
+) -> RunResult:
+    """Compare all outputs in order; `ComparisonError` when the counts, shapes or types differ."""
+    if not len(names) == len(actual) == len(expected):
+        raise ComparisonError(
+            f"{runner} gave {len(actual)} outputs, the reference {len(expected)}, the model names {len(names)}"
+        )
+    outputs = tuple(compare_output(n, a, e) for n, a, e in zip(names, actual, expected, strict=True))
+    return RunResult(runner, outputs, runner_version, npu_cycles, cycles_are_estimates)
