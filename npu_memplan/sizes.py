@@ -1,0 +1,54 @@
+"""Byte counts as people write and read them.
+
+Invariant: `parse_size(format_size(n)) == n` is not promised (KiB are rounded for reading);
+exact bytes are always printed beside them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .errors import NpuMemplanError
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "kib": 1024,
+    "k": 1024,
+    "kb": 1000,
+    "mib": 1024**2,
+    "m": 1024**2,
+    "mb": 1000**2,
+    "gib": 1024**3,
+}
+
+
+class SizeError(NpuMemplanError):
+    """A size on the command line cannot be read."""
+
+
+def parse_size(text: str) -> int:
+    """`"96KiB"`, `"0.5MiB"`, `"98304"` to bytes; kB and MB are decimal."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].lower() not in _UNITS:
+        raise SizeError(f"cannot read the size {text!r}; write bytes or a unit, e.g. 98304, 96KiB or 1.5MiB")
+    size = float(match[1]) * _UNITS[match[2].lower()]
+    if size != int(size):
+        raise SizeError(f"the size {text!r} is {size} bytes: not a whole number")
+    return int(size)
+
+
+def parse_named_size(text: str) -> tuple[str, int]:
+    """`"sram=96KiB"` to `("sram", 98304)`."""
+    name, equals, size = text.partition("=")
+    if not equals or not name.strip():
+        raise SizeError(f"cannot read the pool {text!r}; write NAME=SIZE, e.g. sram=96KiB")
+    return name.strip(), parse_size(size)
+
+
+def format_size(size_bytes: int) -> str:
+    """Bytes with their KiB or MiB beside them: `15.63 KiB (16000 bytes)`."""
+    if size_bytes < 1024:
+        return f"{size_bytes} bytes"
+    unit, scale = ("MiB", 1024**2) if size_bytes >= 1024**2 else ("KiB", 1024)
+    return f"{size_bytes / scale:.2f} {unit} ({size_bytes} bytes)"
