@@ -1,1 +1,112 @@
+"""Planners: a problem in, a plan out, verified whoever made it.
 
+Invariant: `plan()` returns only plans that `npu_memplan.verify` accepts, says `OPTIMAL`
+only when every pool's height equals a proven bound and nothing was spilled without
+need, and never returns worse than `incumbent`. Imports no TVM; numba and numpy only
+once a cheap planner has not met the bound.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
+from ..verify import check
+from . import auto, first_fit, hill_climb
+from .bounds import load_peak
+from .errors import PlannerUseError, PlanningError
+from .model import Model
+from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
+
+__all__ = [
+    "Context",
+    "Planner",
+    "PlannerUseError",
+    "PlanningError",
+    "plan",
+    "planner_names",
+    "register",
+]
+
+del auto, first_fit, hill_climb  # imported to be registered
+
+
+def plan(
+    problem: Problem,
+    planner: str = "auto",
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    node_budget: int | None = None,
+    incumbent: Plan | None = None,
+) -> Plan:
+    """Place every buffer of `problem`.
+
+    `planner` is a registered name (`planner_names()`). The search ends at a proven optimum, after
+    `time_limit_s` seconds or `node_budget` units of work; with neither, after a default number of
+    units, so the plan then depends on the problem and `seed` only. `incumbent` is a valid plan
+    that the answer is never worse than.
+
+    Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the
+    pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (a planner, or
+    the incumbent, broke a law).
+    """
+    function = find(planner)
+    if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
+        raise PlannerUseError(f"a time limit of {time_limit_s!r} seconds is no limit; give a finite number >= 0")
+    if node_budget is not None and (type(node_budget) is not int or node_budget < 0):
+        raise PlannerUseError(f"a node budget of {node_budget!r} is no budget; give a whole number >= 0")
+    started = time.monotonic()
+    model = Model(problem)
+    if incumbent is not None:
+        check(problem, incumbent)
+    nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget
+    context = Context(model, seed, nodes, None if time_limit_s is None else started + time_limit_s, started=started)
+    context.incumbent = incumbent
+    name = planner
+    try:
+        placements = tuple(function(problem, context))
+    except PlanningError:
+        if incumbent is None:
+            raise
+        placements, name = incumbent.placements, incumbent.planner
+    if incumbent is not None and _key(model, incumbent.placements) <= _key(model, placements):
+        placements, name = incumbent.placements, incumbent.planner
+    limits = [] if time_limit_s is None else [f"{time_limit_s:g} s"]
+    limits += [] if nodes is None else [f"{nodes} nodes"]
+    answer = _assemble(model, placements, name, context, ", ".join(limits))
+    check(problem, answer)
+    return answer
+
+
+def _key(model: Model, placements: tuple[Placement, ...]) -> tuple[float, int]:
+    """What is minimised: cost of spilling, then bytes of all pools."""
+    heights = used_bytes(model.problem, placements)
+    if len(model.pool_names) == 1:
+        return 0.0, sum(heights.values())
+    pools, _ = model.layout(placements)
+    return sum(model.spill_cost(i, pool) for i, pool in enumerate(pools)), sum(heights.values())
+
+
+def _assemble(model: Model, placements: tuple[Placement, ...], planner: str, context: Context, budget: str) -> Plan:
+    """The plan of `placements`, with heights, bounds and what they prove."""
+    heights = used_bytes(model.problem, placements)
+    pools: list[int] | None = None
+    cost = 0.0
+    if len(model.pool_names) > 1 and len(placements) == len(model.problem.buffers):
+        pools, _ = model.layout(placements)
+        cost = sum(model.spill_cost(i, pool) for i, pool in enumerate(pools))
+    usage = []
+    for index, name in enumerate(model.pool_names):
+        bound = min(max(load_peak(model, index, pools).bytes, context.bounds.get(index, 0)), heights[name])
+        usage.append(PoolUsage(name, heights[name], bound))
+    met = all(u.used_bytes == u.lower_bound_bytes for u in usage) and (cost == 0 or context.cost_proven)
+    return Plan(
+        placements,
+        tuple(usage),
+        PlanStatus.OPTIMAL if met else PlanStatus.FEASIBLE,
+        planner,
+        context.seed,
+        budget,
+        context.stopped_early and not met,
+    )

@@ -1,0 +1,47 @@
+"""What a planner says when a problem does not fit.
+
+Invariant: `required - available == excess > 0`, and the message names the peak, the
+largest buffers there and what would make it fit.
+"""
+
+from __future__ import annotations
+
+from ..errors import NpuMemplanError
+
+
+class PlannerUseError(NpuMemplanError):
+    """A planner is asked for by an unknown name, or with an unusable budget."""
+
+
+class PlanningError(NpuMemplanError):
+    """No plan fits the pools.
+
+    `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the least
+    height that was found), `available_bytes` its hard size. `point` and `point_label` say when
+    memory is fullest; `largest` are up to five (buffer name, bytes) live there, largest first;
+    `subset` names buffers that cannot be together in the pool (all needed for it), when known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pool: str = "",
+        required_bytes: int = 0,
+        available_bytes: int = 0,
+        point: int | None = None,
+        point_label: str = "",
+        largest: tuple[tuple[str, int], ...] = (),
+        proven: bool = False,
+        subset: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.pool = pool
+        self.required_bytes = required_bytes
+        self.available_bytes = available_bytes
+        self.excess_bytes = required_bytes - available_bytes
+        self.point = point
+        self.point_label = point_label
+        self.largest = largest
+        self.proven = proven
+        self.subset = subset

@@ -1,0 +1,342 @@
+"""A problem restated for planners: items with origins, and the distances they forbid each other.
+
+Invariant: an item is one buffer or one alias group. Choosing a pool and an origin for
+every item says where every buffer lies. Items `i` and `j` of one pool are in each
+other's way exactly when `origin[i] - origin[j]` is inside one of the open intervals
+`zones(i, j)`; alias offsets, in-place and partial overlaps are all folded into these.
+Items are sorted canonically, so nothing depends on the order of the problem's buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
+
+Zone = tuple[int, int]  # open interval of distances
+Zones = tuple[Zone, ...]
+
+
+@dataclass(slots=True)
+class Item:
+    """One thing to place: `parts` are (buffer, bytes from the item's origin), the least 0."""
+
+    index: int
+    name: str  # of its first buffer
+    parts: tuple[tuple[Buffer, int], ...]
+    size: int  # bytes from the origin to the last end
+    first: int  # least point of a lifetime
+    last: int  # greatest end of a lifetime
+    lifetimes: tuple[tuple[int, int], ...]  # of all parts, ascending, merged
+    modulus: int  # origin must be `residue` modulo this
+    residue: int
+    pools: tuple[int, ...]  # candidates, best first
+    fixed: int | None  # the origin to keep (in pools[0])
+    simple: bool  # one part, one lifetime
+
+    def align(self, at: int) -> int:
+        """The least allowed origin not below `at`."""
+        return at + (self.residue - at) % self.modulus
+
+
+def _align_parts(name: str, parts: Sequence[tuple[Buffer, int]]) -> tuple[int, int]:
+    """(residue, modulus) of origins that put every part on its alignment; by the Chinese remainder theorem."""
+    residue, modulus = 0, 1
+    for buffer, delta in parts:
+        a, m = -delta % buffer.alignment, buffer.alignment
+        g = gcd(modulus, m)
+        if (a - residue) % g:
+            raise ProblemError(
+                f"alias group with {name!r} cannot be aligned: {buffer.name!r} at inner offset {delta} "
+                f"needs a multiple of {buffer.alignment}, which the other members' alignments rule out"
+            )
+        step = m // g
+        factor = ((a - residue) // g) * pow(modulus // g, -1, step) % step if step > 1 else 0
+        residue, modulus = residue + modulus * factor, modulus * step
+        residue %= modulus
+    return residue, modulus
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Union of half-open spans, ascending and disjoint."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], last))
+        else:
+            out.append((first, last))
+    return tuple(out)
+
+
+def _subtract(low: int, high: int, permits: Sequence[tuple[int | None, int | None]]) -> list[Zone]:
+    """Open interval `(low, high)` without the closed ranges, as open intervals that hold an integer."""
+    pieces = [(low, high)]
+    for least, most in permits:
+        halves: list[Zone] = []
+        for a, b in pieces:
+            if least is not None:
+                halves.append((a, min(b, least)))
+            if most is not None:
+                halves.append((max(a, most), b))
+        pieces = [(a, b) for a, b in halves if b - a >= 2]
+    return pieces
+
+
+def union_zones(zones: Iterable[Zone]) -> Zones:
+    """Union of open integer intervals, ascending; touching ones stay apart (their shared end is allowed)."""
+    out: list[Zone] = []
+    for low, high in sorted(zones):
+        if out and low < out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], high))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+class Model:
+    """The problem compiled once and shared by all planners of one `plan()` call."""
+
+    def __init__(self, problem: Problem) -> None:
+        validate(problem)
+        self.problem = problem
+        self.pool_names = tuple(p.name for p in problem.pools)
+        self.timed = all(
+            p.read_bandwidth_bytes_per_cycle is not None and p.write_bandwidth_bytes_per_cycle is not None
+            for p in problem.pools
+        )
+        self.capacity: tuple[int | None, ...] = tuple(p.size_bytes for p in problem.pools)
+        pool_index = {name: k for k, name in enumerate(self.pool_names)}
+        candidates: dict[tuple[tuple[str, ...], frozenset[object]], tuple[int, ...]] = {}
+
+        def pools_of(buffer: Buffer) -> tuple[int, ...]:
+            if buffer.fixed is not None:
+                return (pool_index[buffer.fixed[0]],)
+            key = (buffer.pools, buffer.agents)
+            if key not in candidates:
+                candidates[key] = tuple(pool_index[p.name] for p in problem.candidates(buffer))
+            return candidates[key]
+
+        grouped: set[str] = set()
+        by_name: dict[str, Buffer] = {}
+        if problem.aliases or problem.conflicts or problem.overlaps:
+            by_name = {b.name: b for b in problem.buffers}
+        items: list[Item] = []
+        for group in problem.aliases:
+            grouped.update(name for name, _ in group.members)
+            if group.members:
+                items.append(self._group_item([(by_name[n], d) for n, d in group.members], pools_of))
+        for buffer in problem.buffers:
+            if buffer.name in grouped:
+                continue
+            spans = tuple((life.first, life.last) for life in buffer.lifetimes)
+            items.append(
+                Item(
+                    -1,
+                    buffer.name,
+                    ((buffer, 0),),
+                    buffer.size_bytes,
+                    spans[0][0] if spans else 0,
+                    spans[-1][1] if spans else 0,
+                    spans,
+                    buffer.alignment,
+                    0,
+                    pools_of(buffer),
+                    None if buffer.fixed is None else buffer.fixed[1],
+                    len(spans) == 1,
+                )
+            )
+        items.sort(key=lambda it: (-it.size, it.first, it.last, it.name))
+        for index, item in enumerate(items):
+            item.index = index
+        self.items = tuple(items)
+        self.item_of: dict[str, tuple[int, int]] = {}
+        if by_name:
+            self.item_of = {b.name: (item.index, delta) for item in items for b, delta in item.parts}
+        # buffer-level ranges of offset(second) - offset(first), per unordered item pair
+        self.allowed: dict[tuple[str, str], list[AllowedOverlap]] = {}
+        for overlap in problem.overlaps:
+            self.allowed.setdefault((overlap.first, overlap.second), []).append(overlap)
+        self.partners: dict[str, list[str]] = {}
+        for first, second in self.allowed:
+            self.partners.setdefault(first, []).append(second)
+        self.extra: dict[int, set[int]] = {}
+        self._extra_parts: set[tuple[str, str]] = set()
+        for first, second in problem.conflicts:
+            i, j = self.item_of[first][0], self.item_of[second][0]
+            if i != j:
+                self._extra_parts.add((min(first, second), max(first, second)))
+                self.extra.setdefault(i, set()).add(j)
+                self.extra.setdefault(j, set()).add(i)
+        # items whose zones are more than "do not share a byte while live"
+        self.special = {self.item_of[name][0] for pair in self.allowed for name in pair}
+        self.special.update(item.index for item in items if len(item.parts) > 1)
+        self.plain = not self.special and not self.extra and all(item.simple for item in items)
+        self._neighbours: list[list[int]] | None = None
+        self._zones: dict[tuple[int, int], Zones] = {}
+
+    @staticmethod
+    def _group_item(parts: list[tuple[Buffer, int]], pools_of: object) -> Item:
+        assert callable(pools_of)
+        base = min(delta for _, delta in parts)
+        parts = [(buffer, delta - base) for buffer, delta in parts]
+        leader = parts[0][0].name
+        residue, modulus = _align_parts(leader, parts)
+        fixed = {(b.fixed[0], b.fixed[1] - d) for b, d in parts if b.fixed is not None}
+        if len(fixed) > 1:
+            raise ProblemError(f"alias group with {leader!r} is fixed at two places that do not agree")
+        common = list(pools_of(next((b for b, _ in parts if b.fixed is not None), parts[0][0])))
+        for buffer, _ in parts:
+            reach = {*pools_of(buffer)}
+            common = [p for p in common if p in reach]
+        if not common:
+            raise ProblemError(f"alias group with {leader!r} has no pool that all of its members may live in")
+        spans = _merged((life.first, life.last) for b, _ in parts for life in b.lifetimes)
+        origin = next(iter(fixed))[1] if fixed else None
+        if origin is not None and (origin < 0 or (origin - residue) % modulus):
+            raise ProblemError(f"alias group with {leader!r} is fixed where another member would be misplaced")
+        return Item(
+            -1,
+            leader,
+            tuple(parts),
+            max(d + b.size_bytes for b, d in parts),
+            spans[0][0] if spans else 0,
+            spans[-1][1] if spans else 0,
+            spans,
+            modulus,
+            residue,
+            tuple(common),
+            origin,
+            False,
+        )
+
+    # -- conflicts ---------------------------------------------------------
+
+    @property
+    def neighbours(self) -> list[list[int]]:
+        """For each item the items it may not freely share bytes with; built on first use.
+
+        Quadratic in the number live together; planners for many buffers do without.
+        """
+        if self._neighbours is None:
+            self._neighbours = self._find_neighbours()
+        return self._neighbours
+
+    def _find_neighbours(self) -> list[list[int]]:
+        sets: list[set[int]] = [set() for _ in self.items]
+        events: list[tuple[int, int, int]] = []
+        for item in self.items:
+            if item.size:
+                for first, last in item.lifetimes:
+                    events.append((first, 1, item.index))
+                    events.append((last, 0, item.index))
+        events.sort()
+        live: set[int] = set()
+        for _, begins, index in events:
+            if begins:
+                sets[index] |= live
+                live.add(index)
+            else:
+                live.discard(index)
+        for i, found in enumerate(sets):
+            for j in tuple(found):
+                sets[j].add(i)
+        for i, others in self.extra.items():
+            sets[i] |= others
+        for i, found in enumerate(sets):
+            found.discard(i)
+        if self.special:
+            for i in self.special:
+                for j in tuple(sets[i]):
+                    if not self.zones(i, j):
+                        sets[i].discard(j)
+                        sets[j].discard(i)
+        return [sorted(found) for found in sets]
+
+    def zones(self, i: int, j: int) -> Zones:
+        """Open intervals of `origin[i] - origin[j]` that are forbidden in one pool, for a neighbouring pair."""
+        if i not in self.special and j not in self.special:
+            size_i, size_j = self.items[i].size, self.items[j].size
+            return ((-size_i, size_j),) if size_i and size_j else ()
+        known = self._zones.get((i, j))
+        if known is None:
+            known = self._make_zones(i, j)
+            self._zones[i, j] = known
+            self._zones[j, i] = tuple((-b, -a) for a, b in reversed(known))
+        return known
+
+    def _make_zones(self, i: int, j: int) -> Zones:
+        zones: list[Zone] = []
+        for a, da in self.items[i].parts:
+            for b, db in self.items[j].parts:
+                if not a.size_bytes or not b.size_bytes:
+                    continue
+                if not a.meets(b) and (min(a.name, b.name), max(a.name, b.name)) not in self._extra_parts:
+                    continue
+                # offset(a) - offset(b) = d + da - db must not be in (-size a, size b), unless allowed
+                permits: list[tuple[int | None, int | None]] = []
+                for o in self.allowed.get((b.name, a.name), ()):
+                    permits.append((o.lowest, o.highest))
+                for o in self.allowed.get((a.name, b.name), ()):
+                    permits.append((None if o.highest is None else -o.highest, None if o.lowest is None else -o.lowest))
+                for low, high in _subtract(-a.size_bytes, b.size_bytes, permits):
+                    zones.append((low + db - da, high + db - da))
+        return union_zones(zones)
+
+    # -- cost of a pool ----------------------------------------------------
+
+    def access_cost(self, i: int, pool: int) -> float:
+        """Cost of keeping item `i` in candidate `pool`: cycles to move its bytes, never less than in an earlier pool.
+
+        Where a pool states no bandwidth, the cost is bytes moved times the pool's place among the candidates.
+        """
+        cost = 0.0
+        for rank, candidate in enumerate(self.items[i].pools):
+            cost = max(cost, self._cycles(self.items[i], candidate, rank))
+            if candidate == pool:
+                break
+        return cost
+
+    def spill_cost(self, i: int, pool: int) -> float:
+        """What `pool` costs more for item `i` than its first candidate."""
+        return self.access_cost(i, pool) - self.access_cost(i, self.items[i].pools[0])
+
+    def _cycles(self, item: Item, pool: int, rank: int) -> float:
+        memory = self.problem.pools[pool]
+        total = 0.0
+        for buffer, _ in item.parts:
+            reads = buffer.read_bytes or (0 if buffer.write_bytes else buffer.size_bytes)
+            writes = buffer.write_bytes or (0 if buffer.read_bytes else buffer.size_bytes)
+            read_rate, write_rate = memory.read_bandwidth_bytes_per_cycle, memory.write_bandwidth_bytes_per_cycle
+            if self.timed and read_rate is not None and write_rate is not None:
+                cycles = reads / read_rate + writes / write_rate
+                cycles += memory.read_latency_cycles * (reads > 0) + memory.write_latency_cycles * (writes > 0)
+                # pools may run at different clocks: count in cycles of a 1 GHz one
+                total += cycles if memory.clock_hz is None else cycles * 1e9 / memory.clock_hz
+            else:
+                total += float((reads + writes) * rank)
+        return total
+
+    # -- answers -----------------------------------------------------------
+
+    def placements(self, pools: Sequence[int], origins: Sequence[int]) -> tuple[Placement, ...]:
+        """The buffers' placements for the items' pools and origins, in the problem's buffer order."""
+        names = self.pool_names
+        at: dict[str, Placement] = {}
+        for item, pool, origin in zip(self.items, pools, origins, strict=True):
+            for buffer, delta in item.parts:
+                at[buffer.name] = Placement(buffer.name, names[pool], origin + delta)
+        return tuple(at[buffer.name] for buffer in self.problem.buffers)
+
+    def layout(self, placements: Iterable[Placement]) -> tuple[list[int], list[int]]:
+        """Pools and origins of the items under `placements` (the inverse of `placements()`)."""
+        pool_index = {name: k for k, name in enumerate(self.pool_names)}
+        at = {p.buffer: p for p in placements}
+        pools, origins = [], []
+        for item in self.items:
+            buffer, delta = item.parts[0]
+            placed = at[buffer.name]
+            pools.append(pool_index[placed.pool])
+            origins.append(placed.offset_bytes - delta)
+        return pools, origins

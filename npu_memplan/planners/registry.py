@@ -1,0 +1,87 @@
+"""The table of planners, and what one gets to work with.
+
+Invariant: a planner is a function from `(problem, context)` to placements; what it
+returns is verified before anybody sees it, so a wrong planner can not do harm.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..problem import Placement, Plan, Problem
+from .errors import PlannerUseError
+from .model import Model
+
+DEFAULT_NODES = 200_000  # what a planner may spend when neither time nor nodes are limited
+
+
+@dataclass(slots=True)
+class Context:
+    """What a planner may use besides the problem.
+
+    `seed` is the only source of chance. `nodes` counts down units of work (one placed buffer,
+    roughly); with only a node budget the answer never depends on a clock. A planner should
+    return its best plan when `exhausted()` turns true, never raise for it.
+    """
+
+    model: Model
+    seed: int = 0
+    nodes: int | None = None
+    deadline: float | None = None
+    started: float = field(default_factory=time.monotonic)
+    stopped_early: bool = False
+    cost_proven: bool = False  # a planner proved that no assignment to pools costs less
+    incumbent: Plan | None = None  # a valid plan to start from
+    bounds: dict[int, int] = field(default_factory=dict)  # pool index -> proven height, better than max-live
+
+    def spend(self, nodes: int) -> None:
+        """Count `nodes` units of work."""
+        if self.nodes is not None:
+            self.nodes -= nodes
+
+    def exhausted(self) -> bool:
+        """True once the budget is used up; remembered in the plan."""
+        if (self.nodes is not None and self.nodes <= 0) or (
+            self.deadline is not None and time.monotonic() >= self.deadline
+        ):
+            self.stopped_early = True
+            return True
+        return False
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, None without a time limit."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+Planner = Callable[[Problem, Context], Iterable[Placement]]
+_PLANNERS: dict[str, Planner] = {}
+
+
+def register(name: str) -> Callable[[Planner], Planner]:
+    """Decorator: make a function available as planner `name` (replacing an earlier one of that name).
+
+    >>> @register("mine")
+    ... def mine(problem, context):
+    ...     return [Placement(...), ...]
+    """
+
+    def add(planner: Planner) -> Planner:
+        _PLANNERS[name] = planner
+        return planner
+
+    return add
+
+
+def planner_names() -> tuple[str, ...]:
+    """Names of all planners, sorted."""
+    return tuple(sorted(_PLANNERS))
+
+
+def find(name: str) -> Planner:
+    """The planner called `name`; `PlannerUseError` when there is none."""
+    try:
+        return _PLANNERS[name]
+    except KeyError:
+        raise PlannerUseError(f"no planner is called {name!r}; there are: {', '.join(planner_names())}") from None

@@ -1,0 +1,271 @@
+"""Is this plan right? Every law of the problem checked against every placement.
+
+Invariant: shares no code with the planners or the extraction; it reads `problem` and
+`plan` only, so a fault there cannot hide here. No pair of buffers is compared unless
+both are live at one point and lie in one pool, so a million buffers are checked by a
+sweep over time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from .errors import NpuMemplanError
+from .problem import AllowedOverlap, Buffer, Placement, Plan, Pool, Problem, used_bytes, validate
+
+
+class Law(Enum):
+    """What a placement can break."""
+
+    MISSING = "missing buffer"
+    UNKNOWN = "unknown buffer or pool"
+    DUPLICATE = "buffer placed twice"
+    OUTSIDE = "outside pool"
+    MISALIGNED = "misaligned"
+    UNREACHABLE = "unreachable pool"
+    MOVED = "moved fixed buffer"
+    ALIAS = "alias group torn apart"
+    OVERLAP = "overlap"
+    USAGE = "wrong usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken law.
+
+    `other` is the second buffer where there is one; `start_bytes, stop_bytes` is the half-open
+    byte range at fault inside `pool`; `point` is a point in time at which both are live
+    (None where time plays no part, as with an explicit conflict).
+    """
+
+    law: Law
+    message: str
+    buffer: str = ""
+    other: str = ""
+    pool: str = ""
+    start_bytes: int = 0
+    stop_bytes: int = 0
+    point: int | None = None
+
+
+class VerificationError(NpuMemplanError):
+    """A plan breaks a law; `violations` has them all."""
+
+    def __init__(self, problem: Problem, plan: Plan, violations: tuple[Violation, ...]) -> None:
+        self.violations = violations
+        shown = "\n".join(f"  {v.law.value}: {v.message}" for v in violations[:5])
+        more = f"\n  and {len(violations) - 5} more" if len(violations) > 5 else ""
+        super().__init__(
+            f"the plan of {plan.planner!r} for problem {problem.name!r} breaks {len(violations)} "
+            f"law{'s' if len(violations) != 1 else ''}:\n{shown}{more}\n"
+            "plan again, or check that plan and problem belong together"
+        )
+
+
+def check(problem: Problem, plan: Plan) -> None:
+    """Raise `VerificationError` with every violation unless `plan` is right."""
+    violations = verify(problem, plan)
+    if violations:
+        raise VerificationError(problem, plan, violations)
+
+
+def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
+    """All violations of `plan`, in a stable order; empty means the plan is right.
+
+    Raises `ProblemError` when the problem itself is contradictory.
+    """
+    validate(problem)
+    found: list[Violation] = []
+    placed: dict[str, Placement] = {}
+    pools = {pool.name: pool for pool in problem.pools}
+    buffers = {buffer.name: buffer for buffer in problem.buffers}
+    for placement in plan.placements:
+        name = placement.buffer
+        if name not in buffers:
+            found.append(Violation(Law.UNKNOWN, f"{name!r} is placed but not in the problem", name))
+        elif placement.pool not in pools:
+            found.append(Violation(Law.UNKNOWN, f"{name!r} is in pool {placement.pool!r}, which does not exist", name))
+        elif name in placed:
+            found.append(Violation(Law.DUPLICATE, f"{name!r} has two placements", name, name, placement.pool))
+        else:
+            placed[name] = placement
+    for buffer in problem.buffers:
+        if buffer.name not in placed:
+            found.append(Violation(Law.MISSING, f"{buffer.name!r} has no placement", buffer.name))
+        else:
+            found.extend(_alone(problem, buffer, placed[buffer.name], pools))
+    found.extend(_groups(problem, placed))
+    found.extend(_Overlaps(problem, placed).violations())
+    if not found:
+        found.extend(_usage(problem, plan))
+    return tuple(found)
+
+
+def _alone(problem: Problem, buffer: Buffer, at: Placement, pools: dict[str, Pool]) -> Iterator[Violation]:
+    """The laws that concern one buffer and its pool."""
+    pool = pools[at.pool]
+    start, stop = at.offset_bytes, at.offset_bytes + buffer.size_bytes
+    where = (buffer.name, "", pool.name, start, stop)
+    if start < 0 or (pool.size_bytes is not None and stop > pool.size_bytes):
+        size = "unbounded" if pool.size_bytes is None else f"{pool.size_bytes} bytes"
+        yield Violation(
+            Law.OUTSIDE, f"{buffer.name!r} takes bytes [{start}, {stop}) of pool {pool.name!r} ({size})", *where
+        )
+    if start % buffer.alignment:
+        yield Violation(
+            Law.MISALIGNED,
+            f"{buffer.name!r} lies at offset {start} of pool {pool.name!r}, not a multiple of {buffer.alignment}",
+            *where,
+        )
+    if buffer.fixed is not None:
+        if (at.pool, at.offset_bytes) != buffer.fixed:
+            yield Violation(
+                Law.MOVED,
+                f"{buffer.name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}, "
+                f"the plan has offset {start} of {pool.name!r}",
+                *where,
+            )
+    elif pool.name not in {p.name for p in problem.candidates(buffer)}:
+        agents = ", ".join(sorted(a.value for a in buffer.agents))
+        yield Violation(
+            Law.UNREACHABLE,
+            f"{buffer.name!r} (used by {agents}) may not live in pool {pool.name!r}",
+            *where,
+        )
+
+
+def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
+    """Members of an alias group share one pool and one origin."""
+    for group in problem.aliases:
+        members = [(name, inner) for name, inner in group.members if name in placed]
+        if not members:
+            continue
+        leader, inner0 = members[0]
+        origin = placed[leader].offset_bytes - inner0
+        for name, inner in members[1:]:
+            at = placed[name]
+            if at.pool != placed[leader].pool or at.offset_bytes - inner != origin:
+                yield Violation(
+                    Law.ALIAS,
+                    f"{name!r} lies at offset {at.offset_bytes} of {at.pool!r}; alias group {group.name!r} with "
+                    f"{leader!r} needs offset {origin + inner} of {placed[leader].pool!r}",
+                    name,
+                    leader,
+                    at.pool,
+                    at.offset_bytes,
+                    at.offset_bytes,
+                )
+
+
+def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    """The heights that the plan states are those of its placements."""
+    heights = used_bytes(problem, plan.placements)
+    stated = {u.pool: u.used_bytes for u in plan.usage}
+    for pool, height in heights.items():
+        if stated.get(pool, height) != height:
+            yield Violation(
+                Law.USAGE,
+                f"the plan states {stated[pool]} bytes used of pool {pool!r}, its placements end at {height}",
+                pool=pool,
+                start_bytes=height,
+                stop_bytes=stated[pool],
+            )
+
+
+class _Overlaps:
+    """Pairs that share bytes of a pool although they conflict."""
+
+    def __init__(self, problem: Problem, placed: dict[str, Placement]) -> None:
+        self.problem = problem
+        self.placed = placed
+        self.buffers = {b.name: b for b in problem.buffers}
+        self.group = {name: group.name for group in problem.aliases for name, _ in group.members}
+        self.allowed: dict[tuple[str, str], list[AllowedOverlap]] = {}
+        for overlap in problem.overlaps:
+            self.allowed.setdefault((overlap.first, overlap.second), []).append(overlap)
+        self.reported: set[tuple[str, str]] = set()
+
+    def violations(self) -> Iterator[Violation]:
+        for pool in self.problem.pools:
+            yield from self._sweep([n for n, at in self.placed.items() if at.pool == pool.name])
+        for first, second in self.problem.conflicts:
+            if first in self.placed and second in self.placed:
+                yield from self._pair(first, second, None)
+
+    def _sweep(self, names: Iterable[str]) -> Iterator[Violation]:
+        """Go through time with the live buffers, sorted by offset, in layers of disjoint byte ranges."""
+        events: list[tuple[int, bool, str]] = []
+        for name in names:
+            if self.buffers[name].size_bytes:
+                for life in self.buffers[name].lifetimes:
+                    events.append((life.first, True, name))
+                    events.append((life.last, False, name))
+        events.sort()
+        layers: list[list[tuple[int, int, str]]] = [[]]
+        layer_of: dict[str, int] = {}
+        for point, begins, name in events:
+            start = self.placed[name].offset_bytes
+            entry = (start, start + self.buffers[name].size_bytes, name)
+            if not begins:
+                layer = layers[layer_of.pop(name)]
+                del layer[bisect_left(layer, entry)]
+                continue
+            free = -1
+            for index, layer in enumerate(layers):
+                # ranges of one layer are disjoint: at most one of them starts before `start` and reaches it
+                low = bisect_left(layer, (start,))
+                if low and layer[low - 1][1] > start:
+                    low -= 1
+                high = low
+                while high < len(layer) and layer[high][0] < entry[1]:
+                    yield from self._pair(layer[high][2], name, point)
+                    high += 1
+                if high == low and free < 0:
+                    free = index
+            if free < 0:
+                free = len(layers)
+                layers.append([])
+            insort(layers[free], entry)
+            layer_of[name] = free
+
+    def _pair(self, first: str, second: str, point: int | None) -> Iterator[Violation]:
+        """The violation of two conflicting buffers, if they share bytes and nothing permits it."""
+        at, bt = self.placed[first], self.placed[second]
+        start = max(at.offset_bytes, bt.offset_bytes)
+        stop = min(
+            at.offset_bytes + self.buffers[first].size_bytes,
+            bt.offset_bytes + self.buffers[second].size_bytes,
+        )
+        if at.pool != bt.pool or start >= stop:
+            return
+        if first in self.group and self.group[first] == self.group.get(second):
+            return
+        distance = bt.offset_bytes - at.offset_bytes
+        if any(o.permits(distance) for o in self.allowed.get((first, second), ())):
+            return
+        if any(o.permits(-distance) for o in self.allowed.get((second, first), ())):
+            return
+        pair = (min(first, second), max(first, second))
+        if pair in self.reported:
+            return
+        self.reported.add(pair)
+        points = self.problem.points
+        if point is None:
+            when = "although the problem lists the pair as a conflict"
+        elif 0 <= point < len(points):
+            when = f"at point {point} ({points[point]})"
+        else:
+            when = f"at point {point}"
+        yield Violation(
+            Law.OVERLAP,
+            f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}",
+            first,
+            second,
+            at.pool,
+            start,
+            stop,
+            point,
+        )
