@@ -17,9 +17,13 @@ def test_success_moves_everything_at_once(tmp_path: Path) -> None:
 
 
 def test_failure_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), staged_directory(tmp_path / "out") as staging:
-        (staging / "half.txt").write_text("half")
-        raise ZeroDivisionError
+    def fail_halfway() -> None:
+        with staged_directory(tmp_path / "out") as staging:
+            (staging / "half.txt").write_text("half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_halfway()
     assert list(tmp_path.iterdir()) == []
 
 
