@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import NpuMemplanError
 from .accelerator import Accelerator
 from .container import Payload, parse_payload
+from .isa import Register
 
 
 class NetworkError(NpuMemplanError):
@@ -77,6 +78,8 @@ class NpuCall:
     scratch_fast_bytes: int  # region 2; 0 when it is not a memory of its own
     inputs: tuple[int, ...]  # tensor indices, without the four administrative ones
     outputs: tuple[int, ...]
+    scratch_tensor: int = -1  # tensor index; -1 in raw networks
+    scratch_fast_tensor: int = -1  # tensor index when it is a tensor of its own, else -1
     # (region, byte address) of inputs and outputs in the stream's address space
     input_addresses: tuple[tuple[int, int], ...] = ()
     output_addresses: tuple[tuple[int, int], ...] = ()
@@ -298,13 +301,29 @@ def _npu_call(
         payload=payload,
         read_only=np.zeros(0, np.uint8) if constants.data is None else constants.data,
         scratch_bytes=scratch.size_bytes,
-        # Without spilling, the same memory (often the same tensor) is passed twice.
-        scratch_fast_bytes=0 if fast.index == scratch.index else fast.size_bytes,
+        # Without spilling the same memory is passed twice, and the stream never names region 2.
+        scratch_fast_bytes=fast.size_bytes if fast.index != scratch.index and _uses_region(payload.words, 2) else 0,
         inputs=arguments,
         outputs=outputs,
+        scratch_tensor=scratch.index,
+        scratch_fast_tensor=-1 if fast.index == scratch.index else fast.index,
         input_addresses=tuple(address(3 + i, t) for i, t in enumerate(arguments)),
         output_addresses=tuple(address(first_output + i, t) for i, t in enumerate(outputs)),
     )
+
+
+_REGION_OPCODES = frozenset(r.opcode for r in Register if r.name.endswith("REGION"))
+
+
+def _uses_region(words: tuple[int, ...], region: int) -> bool:
+    """Whether a stream sets any region register to `region`; decoding proper comes later."""
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word >> 16 == region and not word & 0xFC00 and word & 0x3FF in _REGION_OPCODES:
+            return True
+        position += 2 if word & 0x4000 else 1
+    return False
 
 
 def _read_raw(data: bytes, name: str) -> VelaNetwork:
@@ -315,7 +334,7 @@ def _read_raw(data: bytes, name: str) -> VelaNetwork:
             payload = parse_payload(fields["cmd_data"].tobytes())
             constants = np.frombuffer(fields["weight_data"].tobytes(), np.uint8)
             scratch, fast = int(fields["scratch_size"]), int(fields["scratch_fast_size"])
-            if int(fields["scratch_fast_region"]) == int(fields["scratch_region"]):
+            if not _uses_region(payload.words, 2):
                 fast = 0
             groups = {kind: _raw_tensors(fields, kind) for kind in ("input", "variable", "output")}
     except (KeyError, ValueError, OSError, EOFError) as error:
