@@ -1,0 +1,214 @@
+"""`npu-memplan run`: one inference of a compiled model, and whether it is bit-exact.
+
+Invariant: the command says which runner ran; "bit-exact" is printed only after a comparison
+of every element of every output. Exit codes: 0 right, 1 wrong result, 2 bad use or input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..artifact import Artifact, TensorSlot
+from ..errors import NpuMemplanError
+
+if TYPE_CHECKING:
+    from fvp_runner.result import RunResult
+    from fvp_runner.runner import RunOutputs
+
+
+class RunInputError(NpuMemplanError):
+    """The inputs or outputs asked for do not fit the model."""
+
+
+@click.command(help="Run a compiled model on its planned pools and compare with a reference.")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
+              show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
+@click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every model input; "
+              "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
+@click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE.npy", help="Keep an output; repeat for every model output.")  # fmt: skip
+@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+              help="Compare with this model's reference result.")  # fmt: skip
+@click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
+              metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
+@click.option("--board", metavar="NAME|FILE.toml", help="Board of the firmware runners; default: the accelerator's.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    directory: Path,
+    runner: str,
+    inputs: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    reference: Path | None,
+    no_checks: bool,
+    timeout: float,
+    board: str | None,
+    as_json: bool,
+) -> None:
+    """Run the artifact in DIRECTORY."""
+    from fvp_runner import runner as runners
+
+    artifact = Artifact.load(directory)
+    values = load_inputs(artifact, inputs)
+    if outputs and len(outputs) != len(artifact.outputs):
+        names = ", ".join(slot.name for slot in artifact.outputs)
+        raise RunInputError(
+            f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
+        )
+    model = _read_reference(reference, artifact) if reference is not None else None
+    options = runners.RunOptions(
+        board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
+        progress=None if as_json else lambda line: click.echo(line, err=True),
+    )  # fmt: skip
+    chosen = runners.create(runner, directory, options)
+    ran = chosen.run(values)
+    for path, array in zip(outputs, ran.outputs, strict=False):
+        _save(path, array)
+    result = None if model is None else _compare(artifact, chosen.name, ran, model, values)
+    if as_json:
+        click.echo(json.dumps(_document(artifact, chosen.name, ran, result)))
+    else:
+        _print_table(artifact, chosen.name, ran, result)
+    if result is not None and not result.bit_exact:
+        raise click.exceptions.Exit(1)
+
+
+def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
+    """Arrays for all inputs from files or `random:SEED`; no seed is 0, no input is random:0."""
+    import numpy as np
+
+    given = list(given) or ["random:0"]
+    if len(given) == 1 and given[0].startswith("random:"):
+        generator = np.random.default_rng(_seed(given[0]))
+        return [_random(slot, generator) for slot in artifact.inputs]
+    if len(given) != len(artifact.inputs):
+        names = ", ".join(slot.name for slot in artifact.inputs)
+        raise RunInputError(
+            f"{artifact.name} has {len(artifact.inputs)} inputs ({names}), --input was given {len(given)} times"
+        )
+    return [
+        _random(slot, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), slot)
+        for text, slot in zip(given, artifact.inputs, strict=True)
+    ]
+
+
+def _seed(text: str) -> int:
+    seed = text.removeprefix("random:") or "0"
+    if not seed.isdigit():
+        raise RunInputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
+    return int(seed)
+
+
+def _random(slot: TensorSlot, generator: Any) -> Any:
+    import numpy as np
+
+    kind = np.dtype(slot.dtype)
+    if kind == np.bool_:
+        return generator.integers(0, 2, slot.shape).astype(kind)
+    if kind.kind not in "iu":
+        return generator.standard_normal(slot.shape).astype(kind)
+    bounds = np.iinfo(kind)
+    return generator.integers(bounds.min, bounds.max, slot.shape, kind, endpoint=True)
+
+
+def _load(path: Path, slot: TensorSlot) -> Any:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise RunInputError(f"cannot read input {path}: {reason}; save it with numpy.save") from None
+    if array.dtype.name != slot.dtype or array.shape != slot.shape:
+        raise RunInputError(
+            f"{path} holds {array.dtype.name}{list(array.shape)}, "
+            f"but input {slot.name!r} is {slot.dtype}{list(slot.shape)}"
+        )
+    return array
+
+
+def _save(path: Path, array: Any) -> None:
+    import numpy as np
+
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as stream:
+            np.save(stream, array)
+        temporary.replace(path)
+    except OSError as error:
+        raise RunInputError(f"cannot write output {path}: {error.strerror}") from None
+
+
+def _read_reference(path: Path, artifact: Artifact) -> bytes:
+    import hashlib
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RunInputError(f"cannot read the reference {path}: {error.strerror}") from None
+    if hashlib.sha256(data).hexdigest() != artifact.source_sha256:
+        click.echo(f"note: {path.name} is not the file that {artifact.name} was compiled from", err=True)
+    return data
+
+
+def _compare(artifact: Artifact, name: str, ran: RunOutputs, model: bytes, values: Sequence[Any]) -> RunResult:
+    from fvp_runner.reference import Reference
+    from fvp_runner.result import compare
+
+    expected = Reference(model).run(values)
+    names = [slot.name for slot in artifact.outputs]
+    return compare(
+        name, names, ran.outputs, expected,
+        runner_version=ran.version, npu_cycles=ran.npu_cycles, cycles_are_estimates=ran.cycles_are_estimates,
+    )  # fmt: skip
+
+
+def _document(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> dict[str, Any]:
+    if result is not None:
+        document = result.to_dict()
+    else:  # nothing was compared: neither right nor wrong
+        rows = zip(artifact.outputs, ran.outputs, strict=True)
+        document = {
+            "runner": name,
+            "bit_exact": None,
+            "outputs": [
+                {"name": slot.name, "elements": int(array.size), "mismatches": None, "max_abs_diff": None}
+                for slot, array in rows
+            ],
+        }
+    return {**document, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
+
+
+def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{artifact.name} on {name}", title_justify="left")
+    table.add_column("output")
+    for column in ("elements", "mismatches", "max |diff|"):
+        table.add_column(column, justify="right")
+    if result is not None:
+        for output in result.outputs:
+            difference = f"{output.max_abs_diff:g}"
+            table.add_row(output.name, f"{output.elements:,}", f"{output.mismatches:,}", difference)
+    else:
+        for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
+            table.add_row(slot.name, f"{array.size:,}", "-", "-")
+    console = Console(highlight=False)
+    console.print(table)
+    for note in ran.notes:
+        console.print(f"note: {note}", markup=False)
+    console.print(f"runner {name}{f' ({ran.version})' if ran.version else ''}, {ran.seconds:.3f} s", markup=False)
+    if ran.npu_cycles is not None:
+        kind = "estimated NPU cycles" if ran.cycles_are_estimates else "NPU cycles"
+        console.print(f"{ran.npu_cycles:,} {kind}")
+    if result is None:
+        console.print("not compared: give --reference MODEL.tflite")
+    else:
+        console.print("bit-exact" if result.bit_exact else "NOT bit-exact")
