@@ -1,0 +1,176 @@
+// Wiring: pointer, keyboard, zoom, search, theme. All state lives in `state`; drawing follows it.
+const plots = data.pools.map((_, i) => new Plot(i, $("plots")));
+let pending = false;
+function redraw() {
+  if (pending) return;
+  pending = true;
+  requestAnimationFrame(() => { pending = false; for (const p of plots) if (state.shown.has(p.index)) p.draw(); });
+}
+function setView(t0, t1) {
+  const span = Math.min(Math.max(t1 - t0, Math.min(2, data.end)), data.end);
+  const start = Math.min(Math.max(t0, 0), data.end - span);
+  state.view = [start, start + span];
+  redraw();
+}
+function zoom(factor, at) {
+  const [t0, t1] = state.view, middle = at === undefined ? (t0 + t1) / 2 : at;
+  setView(middle - (middle - t0) * factor, middle + (t1 - middle) * factor);
+}
+function zoomAddress(plot, factor, at) {
+  const [a0, a1] = plot.address, full = plot.top * 1.03;
+  const span = Math.min(Math.max((a1 - a0) * factor, 64), full);
+  const start = Math.min(Math.max(at - (at - a0) * (span / (a1 - a0)), 0), full - span);
+  plot.address = [start, start + span];
+  redraw();
+}
+function fit() { for (const p of plots) p.address = [0, p.top * 1.03]; setView(0, data.end); }
+function goTo(first, last) {
+  const room = Math.max(last - first, 4);
+  setView(first - room * 0.5, last + room * 0.5);
+  $("map").scrollIntoView({ block: "start" });
+}
+function pick(b, move) {
+  state.picked = b;
+  const kin = b ? family(b) : { up: [], down: [] };
+  state.related = new Set([...kin.up, ...kin.down]);
+  describe(b, pick);
+  if (b) {
+    if (b.last <= state.view[0] || b.first >= state.view[1]) setView(b.first - (state.view[1] - state.view[0]) / 2, b.first + (state.view[1] - state.view[0]) / 2);
+    if (move) $("map").scrollIntoView({ block: "start" });
+    tables.buffers.show(b);
+  } else tables.buffers.paint(true);
+  redraw();
+}
+function hover(plot, event) {
+  const tip = $("tip"), box = plot.canvas.getBoundingClientRect();
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  const inside = x >= LEFT && x <= plot.width - RIGHT && y >= 0 && y <= plot.curveBottom;
+  const t = Math.min(data.end - 1, Math.max(0, Math.floor(plot.time(x))));
+  state.cursor = inside ? t + 0.5 : null;
+  const r = inside ? plot.hit(x, y) : null;
+  state.hover = r ? r.buffer : null;
+  plot.canvas.style.cursor = r ? "pointer" : y > plot.mapBottom ? "crosshair" : "grab";
+  if (!inside) tip.hidden = true;
+  else {
+    const lines = [];
+    if (r) {
+      const b = r.buffer;
+      lines.push(element("div", {}, swatch(b), element("b", {}, b.name)), element("div", {}, both(b.size)),
+        element("div", { class: "quiet" }, `${data.kinds[b.kind].label}; ${data.pools[b.pool].name} ${number.format(b.offset)}–${number.format(b.offset + b.size)}; points ${lifetimeText(b)}`),
+        element("div", { class: "quiet" }, `made by ${b.producer || "the caller"}`), element("div", { class: "quiet" }, `read by ${b.consumers.join(", ") || "the caller"}`));
+    }
+    const label = pointLabel(t);
+    lines.push(element("div", { class: "quiet" }, `at point ${t}${label ? " (" + label + ")" : ""}: ${kib(liveAt(plot.index, t))} live`));
+    tip.replaceChildren(...lines);
+    tip.hidden = false;
+    const w = tip.offsetWidth, h = tip.offsetHeight;
+    tip.style.left = Math.min(event.clientX + 14, innerWidth - w - 8) + "px";
+    tip.style.top = (event.clientY + 18 + h > innerHeight ? event.clientY - h - 12 : event.clientY + 18) + "px";
+  }
+  redraw();
+}
+function attach(plot) {
+  const canvas = plot.canvas;
+  let drag = null;
+  canvas.addEventListener("pointerdown", (e) => {
+    const box = canvas.getBoundingClientRect();
+    drag = { x: e.clientX, y: e.clientY, view: [...state.view], address: [...plot.address], moved: false, curve: e.clientY - box.top > plot.mapBottom };
+    canvas.setPointerCapture(e.pointerId);
+  });
+  canvas.addEventListener("pointermove", (e) => {
+    if (!drag) return hover(plot, e);
+    const dx = e.clientX - drag.x, dy = e.clientY - drag.y, box = canvas.getBoundingClientRect();
+    if (Math.abs(dx) + Math.abs(dy) > 4) drag.moved = true;
+    if (!drag.moved) return undefined;
+    $("tip").hidden = true;
+    if (drag.curve) { plot.brush = [drag.x - box.left, e.clientX - box.left]; redraw(); return undefined; }
+    const perPixel = (drag.view[1] - drag.view[0]) / plot.plotWidth;
+    const span = drag.address[1] - drag.address[0], shift = (dy / plot.mapHeight) * span, full = plot.top * 1.03;
+    const start = Math.min(Math.max(drag.address[0] + shift, 0), full - span);
+    plot.address = [start, start + span];
+    setView(drag.view[0] - dx * perPixel, drag.view[1] - dx * perPixel);
+    return undefined;
+  });
+  canvas.addEventListener("pointerup", (e) => {
+    const box = canvas.getBoundingClientRect();
+    if (drag && drag.moved && plot.brush) { const [a, b] = plot.brush.map((x) => plot.time(x)); plot.brush = null; setView(Math.min(a, b), Math.max(a, b)); }
+    else if (drag && !drag.moved) { const r = plot.hit(e.clientX - box.left, e.clientY - box.top); pick(r ? r.buffer : null, false); }
+    drag = null; plot.brush = null;
+  });
+  canvas.addEventListener("pointerleave", () => { if (!drag) { state.hover = null; state.cursor = null; $("tip").hidden = true; redraw(); } });
+  canvas.addEventListener("dblclick", (e) => zoom(0.5, plot.time(e.clientX - canvas.getBoundingClientRect().left)));
+  canvas.addEventListener("wheel", (e) => {
+    const box = canvas.getBoundingClientRect(), factor = Math.exp(Math.max(-60, Math.min(60, e.deltaY)) * 0.008);
+    if (e.ctrlKey || e.metaKey) {
+      e.preventDefault();
+      if (e.shiftKey) zoomAddress(plot, factor, plot.bytesAt(e.clientY - box.top)); else zoom(factor, plot.time(e.clientX - box.left));
+    } else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+      e.preventDefault();
+      const step = ((e.deltaX || e.deltaY) / plot.plotWidth) * (state.view[1] - state.view[0]);
+      setView(state.view[0] + step, state.view[1] + step);
+    }
+  }, { passive: false });
+  canvas.addEventListener("keydown", (e) => {
+    const span = state.view[1] - state.view[0], keys = {
+      ArrowLeft: () => setView(state.view[0] - span * 0.15, state.view[1] - span * 0.15),
+      ArrowRight: () => setView(state.view[0] + span * 0.15, state.view[1] + span * 0.15),
+      "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: fit,
+      n: () => step(plot, 1), p: () => step(plot, -1),
+      k: () => goTo(Math.max(0, plot.pool.peak.point - 4), plot.pool.peak.point + 5),
+    };
+    if (!e.ctrlKey && !e.metaKey && keys[e.key]) { e.preventDefault(); keys[e.key](); }
+  });
+}
+function step(plot, way) {
+  const list = buffers.filter((b) => b.pool === plot.index && (!state.query || b.haystack.includes(state.query))).sort((a, b) => a.first - b.first || a.offset - b.offset);
+  if (!list.length) return;
+  const at = list.indexOf(state.picked);
+  pick(list[at < 0 ? (way > 0 ? 0 : list.length - 1) : (at + way + list.length) % list.length], false);
+}
+function setTheme(theme) {
+  state.theme = theme;
+  document.documentElement.dataset.theme = theme;
+  try { localStorage.setItem("npu-memplan-theme", theme); } catch (error) { /* a private window: the choice lasts as long as the page */ }
+  redraw();
+}
+
+makeCards(); makeLegend(); makePools(plots, redraw);
+const tables = makeTables(pick, goTo);
+makePeaks(pick, goTo); describe(null, pick);
+plots.forEach(attach);
+for (const p of plots) if (!p.rectangles.length && plots.length > 1) { document.querySelector(`#pools [data-pool="${CSS.escape(p.pool.name)}"]`).click(); }
+$("footer").textContent = `Made by npu-memplan ${data.version} from ${data.source} (SHA-256 ${data.sha256.slice(0, 16)}…). Sizes are bytes; time is program order, not seconds.`;
+$("zoom-in").addEventListener("click", () => zoom(0.6));
+$("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
+$("zoom-fit").addEventListener("click", fit);
+$("theme").addEventListener("click", () => setTheme(state.theme === "dark" ? "light" : "dark"));
+$("find").addEventListener("input", (e) => { state.query = e.target.value.trim().toLowerCase(); if (state.picked) pick(null); redraw(); });
+$("find").addEventListener("keydown", (e) => {
+  if (e.key !== "Enter") return;
+  const found = buffers.find((b) => b.name.toLowerCase() === state.query) || buffers.find((b) => b.haystack.includes(state.query));
+  if (found && state.query) pick(found, false);
+});
+for (const button of document.querySelectorAll("[data-colour]")) button.addEventListener("click", () => {
+  state.colour = button.dataset.colour;
+  for (const other of document.querySelectorAll("[data-colour]")) other.setAttribute("aria-pressed", String(other === button));
+  makeLegend(); tables.buffers.paint(true); describe(state.picked, pick); redraw();
+});
+addEventListener("keydown", (e) => {
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName);
+  if (e.key === "Escape") { $("find").value = ""; state.query = ""; pick(null); if (typing) document.activeElement.blur(); }
+  else if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey && e.key === "/") { e.preventDefault(); $("find").focus(); }
+  else if (!typing && !e.ctrlKey && !e.metaKey && !e.altKey && e.key === "t") setTheme(state.theme === "dark" ? "light" : "dark");
+});
+addEventListener("resize", () => { for (const p of plots) p.resize(); redraw(); });
+// Paper is white: print in light colours and give the screen its theme back.
+addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; for (const p of plots) p.draw(); });
+addEventListener("afterprint", () => { document.documentElement.dataset.theme = state.theme; redraw(); });
+
+// For scripts and tests: what is drawn, in CSS pixels of each pool's canvas.
+window.npuMemplan = {
+  data, state, pick: (name) => pick(byName.get(name) || null, false), setView, fit,
+  rectangles: () => plots.flatMap((p) => p.rectangles.map((r) => ({ buffer: r.buffer.name, pool: p.pool.name, first: r.first, last: r.last, ...p.box(r) }))),
+  axes: () => plots.map((p) => ({ pool: p.pool.name, left: LEFT, width: p.plotWidth, top: p.mapTop, height: p.mapHeight, view: [...state.view], address: [...p.address] })),
+};
+for (const p of plots) { p.resize(); if (state.shown.has(p.index)) p.draw(); }
+window.npuMemplan.painted = performance.now();

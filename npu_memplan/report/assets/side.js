@@ -1,0 +1,97 @@
+// Everything around the map: cards, legend, pools, the peak, the panel of the buffer in hand.
+function makeCards() {
+  const host = $("cards"), t = data.target;
+  $("title").textContent = data.title;
+  document.title = data.title + " - memory plan";
+  $("subtitle").textContent = [data.source, t.accelerator === "none" ? "host only" : t.accelerator, t.memory_mode, t.optimise && "optimise " + t.optimise].filter(Boolean).join(" · ");
+  for (const p of data.pools) {
+    const scale = Math.max(p.capacity || 0, p.used, p.bound, 1);
+    const tight = p.used === p.bound;
+    const badge = p.used === 0 ? ["", "unused"] : tight ? ["good", "at its bound"] : ["warn", "+" + percent(p.used - p.bound, p.bound) + " over bound"];
+    host.append(element("div", { class: "card" },
+      element("div", { class: "label" }, "pool " + p.name, element("span", { class: "badge " + badge[0] }, badge[1])),
+      element("div", { class: "value" }, kib(p.used), " ", element("small", {}, bytes(p.used))),
+      element("div", { class: "gauge" }, element("i", { style: `width:${(100 * p.used) / scale}%` }), element("b", { style: `left:${(100 * p.bound) / scale}%`, title: "bound" })),
+      element("div", { class: "quiet" }, p.capacity ? `${percent(p.used, p.capacity)} of ${kib(p.capacity)}, ${bytes(p.capacity - p.used)} free` : `no size given; no plan is below ${kib(p.bound)}`)));
+  }
+  const optimal = data.status === "optimal";
+  host.append(element("div", { class: "card" },
+    element("div", { class: "label" }, "plan", element("span", { class: "badge " + (optimal ? "good" : "warn") }, data.status)),
+    element("div", { class: "value" }, data.planner),
+    element("div", { class: "quiet" }, optimal ? "proven: no placement is smaller" : data.stopped_early ? `stopped by its budget (${data.budget})` : "a smaller placement is not excluded"),
+    element("div", { class: "quiet" }, `${number.format(buffers.length)} buffers, ${number.format(data.end)} points`)));
+  host.append(element("div", { class: "card" },
+    element("div", { class: "label" }, "work"),
+    element("div", { class: "value" }, number.format(data.npu_operations), " ", element("small", {}, "NPU operations")),
+    element("div", { class: "quiet" }, `${number.format(data.host_operations)} host calls`),
+    element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
+}
+
+function makeLegend() {
+  const host = $("legend");
+  host.replaceChildren();
+  const entries = state.colour === "agent" ? Object.values(data.agents) : data.kinds;
+  const present = new Set(buffers.map((b) => (state.colour === "agent" ? data.agents[b.agents] : data.kinds[b.kind])));
+  for (const e of entries) if (present.has(e)) host.append(element("span", {}, element("i", { style: `background:${e.colour}` }), e.label));
+  host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--good)" }), "lower bound"));
+  if (data.pools.some((p) => p.capacity)) host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--warn)" }), "capacity"));
+}
+
+function makePools(plots, redraw) {
+  data.pools.forEach((p, i) => {
+    const chip = element("button", { type: "button", "aria-pressed": "true", "data-pool": p.name }, p.name);
+    chip.addEventListener("click", () => {
+      if (state.shown.has(i)) state.shown.delete(i); else state.shown.add(i);
+      chip.setAttribute("aria-pressed", String(state.shown.has(i)));
+      plots[i].node.hidden = !state.shown.has(i);
+      redraw();
+    });
+    $("pools").append(chip);
+  });
+}
+
+function makePeaks(pick, goTo) {
+  data.pools.forEach((p, i) => {
+    if (!p.used) return;
+    const live = aliveAt(i, p.peak.point).sort((a, b) => b.size - a.size || a.index - b.index);
+    const most = live.length ? live[0].size : 1, shown = live.slice(0, 14);
+    const lost = p.used - p.peak.bytes;
+    const jump = element("button", { type: "button", onclick: () => goTo(Math.max(0, p.peak.point - 5), p.peak.point + 6) }, `point ${p.peak.point}`);
+    const where = pointLabel(p.peak.point);
+    const block = element("div", { class: "peak" },
+      element("p", {}, element("strong", {}, p.name), `: ${both(p.peak.bytes)} live at `, jump, where ? ` ${where}` : "",
+        lost > 0 ? `; the pool is ${bytes(lost)} higher because of gaps between buffers` : "; the plan wastes nothing there"));
+    for (const b of shown) {
+      block.append(element("div", { class: "row" },
+        element("button", { type: "button", title: b.name, onclick: () => pick(b, true) }, b.name),
+        element("div", { class: "track" }, element("i", { style: `width:${Math.max(0.5, (100 * b.size) / most)}%;background:${data.kinds[b.kind].colour}` })),
+        element("span", { class: "num quiet" }, `${kib(b.size)}  ${percent(b.size, p.peak.bytes)}`)));
+    }
+    if (live.length > shown.length) block.append(element("p", { class: "quiet" }, `and ${live.length - shown.length} smaller ones, ${both(live.slice(14).reduce((s, b) => s + b.size, 0))}`));
+    $("peaks").append(block);
+  });
+}
+
+function describe(b, pick) {
+  const host = $("detail");
+  if (!b) {
+    host.replaceChildren(element("p", { class: "quiet" }, "Point at a rectangle for its name, size and lifetime; click it to follow what feeds it and what it feeds."));
+    for (const note of data.notes) host.append(element("p", { class: "quiet", style: "margin-top:.6rem" }, note));
+    return;
+  }
+  const kin = family(b), p = data.pools[b.pool];
+  const rows = [["kind", data.kinds[b.kind].label], ["size", both(b.size)], ["place", `${p.name} ${number.format(b.offset)} – ${number.format(b.offset + b.size)}`],
+    ["points", lifetimeText(b)], ["made by", b.producer || "the caller"], ["read by", b.consumers.join(", ") || "the caller"],
+    ["touched by", data.agents[b.agents].label], ["alignment", bytes(b.alignment)]];
+  if (b.read || b.write) rows.push(["traffic", `${bytes(b.read)} read, ${number.format(b.write)} written`]);
+  if (b.fixed) rows.push(["fixed", "its place was given, not planned"]);
+  const live = rectanglesOf(b).some((r) => r.first <= p.peak.point && p.peak.point < r.last);
+  rows.push(["at the peak", live ? percent(b.size, p.peak.bytes) + " of it" : "not live"]);
+  const list = element("dl", {});
+  for (const [k, v] of rows) list.append(element("dt", {}, k), element("dd", {}, v));
+  const links = (title, others) => others.length ? element("div", { class: "links" }, element("h3", {}, title),
+    ...others.slice(0, 12).map((o) => element("button", { type: "button", onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), o.name))) : null;
+  const shares = data.shares.filter((s) => s[0] === b.index || s[1] === b.index);
+  host.replaceChildren(element("h3", {}, swatch(b), b.name), list,
+    ...[links("Comes from", kin.up), links("Goes to", kin.down), links("Shares bytes with", shares.map((s) => buffers[s[0] === b.index ? s[1] : s[0]]))].filter(Boolean));
+}

@@ -1,0 +1,148 @@
+"""report.html: one page that holds its own data, styles and scripts.
+
+Invariant: nothing is fetched (the page's Content-Security-Policy forbids it), and every
+rectangle it draws is a lifetime of `plan.json`, not a number computed in the page.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata, resources
+from typing import Any
+
+from ..artifact import Artifact
+from ..problem import BufferKind
+from .colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
+from .memory import PoolView, memory_view
+
+SCRIPTS = ("model.js", "plot.js", "tables.js", "side.js", "app.js")
+AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
+
+
+def html_report(artifact: Artifact) -> str:
+    """The text of report.html."""
+    page = _asset("report.html")
+    # "<" is escaped so that no name in the model can close the script element.
+    data = json.dumps(report_data(artifact), separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    title = artifact.name.replace("&", "&amp;").replace("<", "&lt;")
+    parts = {
+        "@TITLE@": title,
+        "@STYLE@": _asset("style.css"),
+        "@SCRIPT@": "\n".join(_asset(name) for name in SCRIPTS),
+        "@DATA@": data,
+    }
+    for mark, text in parts.items():
+        page = page.replace(mark, text, 1)
+    return page
+
+
+def report_data(artifact: Artifact) -> dict[str, Any]:
+    """What the page needs, in columns and with labels written once, so that 10,000 buffers stay small."""
+    problem, plan = artifact.problem, artifact.plan
+    view = memory_view(problem, plan)
+    kinds = list(BufferKind)
+    kind_index = {kind: i for i, kind in enumerate(kinds)}
+    pool_index = {pool.name: i for i, pool in enumerate(problem.pools)}
+    buffer_index = {b.name: i for i, b in enumerate(problem.buffers)}
+    placed = {p.buffer: p for p in plan.placements}
+    labels = _Labels()
+    buffers = {
+        "name": [b.name for b in problem.buffers],
+        "size": [b.size_bytes for b in problem.buffers],
+        "offset": [placed[b.name].offset_bytes for b in problem.buffers],
+        "pool": [pool_index[placed[b.name].pool] for b in problem.buffers],
+        "kind": [kind_index[b.kind] for b in problem.buffers],
+        "agents": [agents_of(b) for b in problem.buffers],
+        "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
+        "producer": [labels(b.producer) for b in problem.buffers],
+        "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
+        "read": [b.read_bytes for b in problem.buffers],
+        "write": [b.write_bytes for b in problem.buffers],
+        "alignment": [b.alignment for b in problem.buffers],
+        "fixed": [int(b.fixed is not None) for b in problem.buffers],
+    }
+    calls = [
+        {
+            "index": i,
+            "function": call.function,
+            "agent": call.agent.value,
+            "first": call.points[0],
+            "last": call.points[1],
+            "reads": [buffer_index[n] for n in call.reads if n in buffer_index],
+            "writes": [buffer_index[n] for n in call.writes if n in buffer_index],
+        }
+        for i, call in enumerate(artifact.calls)
+    ]
+    points = [labels(p) for p in problem.points] + [labels("")] * (view.end - len(problem.points))
+    return {
+        "version": metadata.version("npu_memplan"),
+        "title": artifact.name,
+        "source": artifact.source,
+        "sha256": artifact.source_sha256,
+        "target": {
+            "accelerator": artifact.target.accelerator,
+            "memory_mode": artifact.target.memory_mode,
+            "optimise": artifact.target.optimise,
+        },
+        "status": plan.status.value,
+        "planner": plan.planner,
+        "budget": plan.budget,
+        "stopped_early": plan.stopped_early,
+        "npu_operations": artifact.npu_operations,
+        "host_operations": artifact.host_operations,
+        "constants_bytes": artifact.constants_bytes,
+        "stream_bytes": artifact.stream_bytes,
+        "end": view.end,
+        "kinds": [{"name": k.value, "label": KIND_LABELS[k], "colour": KIND_COLOURS[k]} for k in kinds],
+        "agents": {name: {"label": AGENT_LABELS[name], "colour": c} for name, c in AGENT_COLOURS.items()},
+        "pools": [_pool(p) for p in view.pools],
+        "buffers": buffers,
+        "points": points,
+        "labels": labels.texts,
+        "shares": _shares(artifact, buffer_index),
+        "calls": calls,
+        "operators": [
+            {"index": i, "name": o.name, "kind": o.kind, "agent": o.agent.value, "reason": o.reason}
+            for i, o in enumerate(artifact.operators)
+        ],
+        "notes": list(artifact.notes),
+    }
+
+
+class _Labels:
+    """Texts by number; each distinct text is kept once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        if text not in self._index:
+            self._index[text] = len(self.texts)
+            self.texts.append(text)
+        return self._index[text]
+
+
+def _pool(view: PoolView) -> dict[str, Any]:
+    point, peak = view.curve.peak
+    return {
+        "name": view.pool.name,
+        "capacity": view.pool.size_bytes,
+        "used": view.used_bytes,
+        "bound": view.lower_bound_bytes,
+        "curve": {"starts": list(view.curve.starts), "live": list(view.curve.live)},
+        "peak": {"point": point, "bytes": peak},
+    }
+
+
+def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
+    """Pairs of buffers that may lie on one another on purpose: alias groups and proven overlaps."""
+    pairs = {(index[o.first], index[o.second]) for o in artifact.problem.overlaps}
+    for group in artifact.problem.aliases:
+        names = [name for name, _ in group.members]
+        pairs |= {(index[a], index[b]) for a, b in zip(names, names[1:], strict=False)}
+    return [list(pair) for pair in sorted(pairs)]
+
+
+def _asset(name: str) -> str:
+    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")

@@ -1,0 +1,181 @@
+"""What a plan looks like over time: rectangles and live bytes of every pool.
+
+Invariant: everything here follows from a `Problem` and a `Plan` alone, and every report
+(text, SVG, HTML, explain) takes its numbers from here, so no two of them can disagree.
+Live bytes are counted once per address: aliases and proven overlaps are not counted twice.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..problem import Buffer, Placement, Plan, Pool, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """One lifetime of one buffer: bytes `[low, high)` at points `[first, last)`."""
+
+    buffer: str
+    first: int
+    last: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A step function of time: `live[i]` bytes from point `starts[i]` to the next start."""
+
+    starts: tuple[int, ...]
+    live: tuple[int, ...]
+
+    def at(self, point: int) -> int:
+        """Live bytes at `point`; 0 before the first start."""
+        i = bisect_right(self.starts, point) - 1
+        return self.live[i] if i >= 0 else 0
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """(first point with the most live bytes, those bytes); (0, 0) for an empty pool."""
+        if not self.live:
+            return 0, 0
+        best = max(self.live)
+        return self.starts[self.live.index(best)], best
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool under a plan."""
+
+    pool: Pool
+    used_bytes: int
+    lower_bound_bytes: int
+    rectangles: tuple[Rectangle, ...]
+    curve: Curve
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Bytes left of a bounded pool; negative when it is too small."""
+        return None if self.pool.size_bytes is None else self.pool.size_bytes - self.used_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryView:
+    """All pools of one plan, and the length of its time axis in points."""
+
+    pools: tuple[PoolView, ...]
+    end: int
+
+    def pool(self, name: str) -> PoolView:
+        """The view of pool `name`; `KeyError` when there is none."""
+        for view in self.pools:
+            if view.pool.name == name:
+                return view
+        raise KeyError(name)
+
+
+def memory_view(problem: Problem, plan: Plan) -> MemoryView:
+    """Rectangles, live-byte curves and peaks of every pool of `plan`."""
+    placed = {p.buffer: p for p in plan.placements}
+    usage = {u.pool: u for u in plan.usage}
+    sharing = {name for group in problem.aliases for name, _ in group.members}
+    sharing |= {name for o in problem.overlaps for name in (o.first, o.second)}
+    views = []
+    for pool in problem.pools:
+        buffers = [b for b in problem.buffers if placed[b.name].pool == pool.name]
+        views.append(
+            PoolView(
+                pool=pool,
+                used_bytes=usage[pool.name].used_bytes,
+                lower_bound_bytes=usage[pool.name].lower_bound_bytes,
+                rectangles=tuple(_rectangles(buffers, placed)),
+                curve=live_curve(buffers, placed, sharing),
+            )
+        )
+    return MemoryView(tuple(views), time_end(problem))
+
+
+def time_end(problem: Problem) -> int:
+    """One past the last point of the program."""
+    last = max((t.last for b in problem.buffers for t in b.lifetimes), default=0)
+    return max(last, len(problem.points), 1)
+
+
+def point_label(problem: Problem, point: int) -> str:
+    """What the program does at `point`, for messages."""
+    if 0 <= point < len(problem.points) and problem.points[point]:
+        return problem.points[point]
+    return f"point {point}"
+
+
+def live_at(problem: Problem, plan: Plan, pool: str, point: int) -> tuple[Buffer, ...]:
+    """The buffers of `pool` that live at `point`, the largest first."""
+    there = {p.buffer for p in plan.placements if p.pool == pool}
+    live = (b for b in problem.buffers if b.name in there and any(t.first <= point < t.last for t in b.lifetimes))
+    return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.name)))
+
+
+def live_curve(buffers: Iterable[Buffer], placed: dict[str, Placement], sharing: set[str]) -> Curve:
+    """Bytes in use over time. Only buffers named in `sharing` may lie on one another on purpose,
+    so only their union needs computing; all others just add up."""
+    events: dict[int, tuple[list[Buffer], list[Buffer]]] = {}
+    for buffer in buffers:
+        for t in buffer.lifetimes:
+            events.setdefault(t.first, ([], []))[0].append(buffer)
+            events.setdefault(t.last, ([], []))[1].append(buffer)
+    alone = 0
+    together: dict[str, Buffer] = {}
+    starts: list[int] = []
+    live: list[int] = []
+    for point in sorted(events):
+        born, dead = events[point]
+        for buffer in dead:
+            if together.pop(buffer.name, None) is None:
+                alone -= buffer.size_bytes
+        for buffer in born:
+            if buffer.name in sharing:
+                together[buffer.name] = buffer
+            else:
+                alone += buffer.size_bytes
+        spans = ((placed[b.name].offset_bytes, placed[b.name].offset_bytes + b.size_bytes) for b in together.values())
+        total = alone + union_bytes(spans)
+        if not live or live[-1] != total:
+            starts.append(point)
+            live.append(total)
+    return Curve(tuple(starts), tuple(live))
+
+
+def union_bytes(spans: Iterable[tuple[int, int]]) -> int:
+    """Bytes covered by half-open `spans`."""
+    covered, end = 0, -1
+    for low, high in sorted(spans):
+        if high > end:
+            covered += high - max(low, end)
+            end = high
+    return covered
+
+
+def _rectangles(buffers: Iterable[Buffer], placed: dict[str, Placement]) -> Iterable[Rectangle]:
+    for buffer in buffers:
+        low = placed[buffer.name].offset_bytes
+        for t in buffer.lifetimes:
+            yield Rectangle(buffer.name, t.first, t.last, low, low + buffer.size_bytes)
+
+
+def kib(size_bytes: float) -> str:
+    """Bytes as KiB with two decimals, e.g. `54.00 KiB`."""
+    return f"{size_bytes / 1024:,.2f} KiB"
+
+
+def both(size_bytes: int) -> str:
+    """Bytes in both units, e.g. `55,296 bytes (54.00 KiB)`."""
+    return f"{size_bytes:,} bytes ({kib(size_bytes)})"
+
+
+def percent(part: float, whole: float) -> str:
+    """`part` of `whole` as a percentage with one decimal; `-` when there is no whole."""
+    return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"

@@ -1,0 +1,142 @@
+"""The table a user sees first: pools, kinds of bytes, the largest buffers, a small map.
+
+Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text
+(memory.txt, a pipe, NO_COLOR) carries the same characters as the coloured terminal.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..artifact import Artifact
+from ..problem import BufferKind
+from .ascii_map import LETTERS, ascii_map, legend
+from .colours import KIND_COLOURS
+from .kinds import kinds_of_bytes
+from .memory import MemoryView, PoolView, kib, live_at, memory_view, percent, point_label
+
+WIDTH = 80
+LARGEST = 8  # rows of the table of buffers at the peak
+
+
+def memory_text(artifact: Artifact) -> str:
+    """The text of memory.txt, at most 80 columns wide."""
+    sink = io.StringIO()
+    print_memory(artifact, Console(file=sink, width=WIDTH, no_color=True, force_terminal=False, highlight=False))
+    return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
+
+
+def print_memory(artifact: Artifact, console: Console) -> None:
+    """Print the whole table to `console`; colour is the console's business (NO_COLOR, pipes)."""
+    view = memory_view(artifact.problem, artifact.plan)
+    plan, target = artifact.plan, artifact.target
+    console.print(Text(f"{artifact.name}", style="bold"), Text(f"({artifact.source})"))
+    where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
+    console.print(
+        f"{where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls", markup=False
+    )
+    console.print(_status(artifact, view), markup=False)
+    if plan.stopped_early:
+        console.print(f"The search was stopped by its budget ({plan.budget}).", markup=False)
+    console.print()
+    _block(console, "Pools", _pool_table(view))
+    _block(console, "Kinds of bytes", _kind_table(artifact))
+    for pool in view.pools:
+        if pool.rectangles:
+            point, peak = pool.curve.peak
+            what = point_label(artifact.problem, point)
+            heading = f"Peak of {pool.pool.name}: {peak:,} bytes ({kib(peak)}) live at point {point}: {what}"
+            _block(console, heading, _peak_table(artifact, pool))
+            for line in ascii_map(artifact.problem, view, pool, min(console.width, WIDTH)):
+                console.print(_coloured(line), soft_wrap=True)
+            console.print()
+    console.print(legend(artifact.problem), markup=False, soft_wrap=True)
+    for note in artifact.notes:
+        console.print(f"note: {note}", markup=False)
+
+
+def _block(console: Console, heading: str, table: Table) -> None:
+    console.print(Text(heading, style="bold"))
+    console.print(table)
+    console.print()
+
+
+def _status(artifact: Artifact, view: MemoryView) -> str:
+    plan = artifact.plan
+    if plan.status.value == "optimal":
+        return f"Plan: optimal, made by {plan.planner}; no placement of these buffers is smaller."
+    gaps = "; ".join(
+        f"{p.pool.name} is {p.used_bytes - p.lower_bound_bytes:,} bytes "
+        f"({percent(p.used_bytes - p.lower_bound_bytes, p.lower_bound_bytes)}) above its bound"
+        for p in view.pools
+        if p.used_bytes > p.lower_bound_bytes
+    )
+    return f"Plan: feasible, made by {plan.planner}; {gaps or 'at the bound'}."
+
+
+def _table(*columns: tuple[str, bool]) -> Table:
+    """A table whose columns are (heading, right-aligned)."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for heading, right in columns:
+        table.add_column(heading, justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
+    return table
+
+
+def _pool_table(view: MemoryView) -> Table:
+    table = _table(("pool", False), *((n, True) for n in ("used", "KiB", "bound", "capacity", "free")))
+    for p in view.pools:
+        capacity = "-" if p.pool.size_bytes is None else f"{p.pool.size_bytes:,}"
+        free = "-" if p.free_bytes is None else f"{p.free_bytes:,}"
+        table.add_row(
+            p.pool.name, f"{p.used_bytes:,}", kib(p.used_bytes)[:-4], f"{p.lower_bound_bytes:,}", capacity, free
+        )
+    return table
+
+
+def _kind_table(artifact: Artifact) -> Table:
+    table = _table(("kind", False), ("memory", False), ("bytes", True), ("KiB", True))
+    for row in kinds_of_bytes(artifact):
+        size = "-" if row.size_bytes is None else f"{row.size_bytes:,}"
+        table.add_row(row.label, row.memory, size, "-" if row.size_bytes is None else kib(row.size_bytes)[:-4])
+    return table
+
+
+def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
+    point, _ = pool.curve.peak
+    table = _table(("buffer", False), ("kind", False), *((n, True) for n in ("bytes", "KiB", "offset")))
+    live = live_at(artifact.problem, artifact.plan, pool.pool.name, point)
+    for b in live[:LARGEST]:
+        offset = artifact.plan.placement(b.name).offset_bytes
+        table.add_row(b.name, b.kind.value, f"{b.size_bytes:,}", kib(b.size_bytes)[:-4], f"{offset:,}")
+    if len(live) > LARGEST:
+        rest = sum(b.size_bytes for b in live[LARGEST:])
+        table.add_row(f"{len(live) - LARGEST} more", "", f"{rest:,}", kib(rest)[:-4], "")
+    return table
+
+
+def _coloured(line: str) -> Text:
+    """The map line with each kind's letter in its colour."""
+    text = Text(line, no_wrap=True)
+    bar = line.find("|")
+    if bar >= 0:
+        for start, end, kind in _runs(line, bar + 1):
+            text.stylize(KIND_COLOURS[kind], start, end)
+    return text
+
+
+def _runs(line: str, begin: int) -> Iterator[tuple[int, int, BufferKind]]:
+    of = {letter: kind for kind, letter in LETTERS.items()}
+    start = begin
+    while start < len(line):
+        end = start
+        while end < len(line) and line[end] == line[start]:
+            end += 1
+        if line[start] in of:
+            yield start, end, of[line[start]]
+        start = end

@@ -1,0 +1,107 @@
+"""The memory map as an SVG for papers: address over time, one panel a pool.
+
+Invariant: one `<rect class="b">` per lifetime of each buffer, at exact plan coordinates
+scaled by the two factors in the root's data attributes; no script, no outside reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from ..problem import BufferKind, Plan, Problem
+from .colours import KIND_COLOURS, KIND_LABELS
+from .memory import MemoryView, PoolView, kib, memory_view
+
+WIDTH, PANEL, CURVE = 960.0, 320.0, 90.0  # drawing area of one pool, in SVG units
+LEFT, RIGHT, GAP = 84.0, 24.0, 58.0
+STYLE = """
+text{font-family:Inter,"Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill:#333a44}
+.t{font-size:15px;font-weight:600}.n{font-size:10px;fill:#fff;text-anchor:middle;dominant-baseline:central}
+.g{stroke:#d8dde3;stroke-width:1}.b{stroke:#fff;stroke-width:.6}.r{text-anchor:end}.m{text-anchor:middle}
+.c{fill:#3d7dca22;stroke:#3d7dca;stroke-width:1.5}.lb{stroke:#2f9e6e;stroke-dasharray:5 3}
+.cap{stroke:#d1495b;stroke-dasharray:2 3}.pk{stroke:#333a44;stroke-dasharray:3 3;stroke-width:1}
+"""
+
+
+def svg_map(problem: Problem, plan: Plan, title: str = "") -> str:
+    """The text of a stand-alone SVG file."""
+    view = memory_view(problem, plan)
+    panels = [p for p in view.pools if p.rectangles] or list(view.pools[:1])
+    height = 34 + len(panels) * (PANEL + CURVE + GAP + 26) + 44
+    x_scale = WIDTH / view.end
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + RIGHT:g} {height:g}" '
+        f'width="{LEFT + WIDTH + RIGHT:g}" height="{height:g}" data-points="{view.end}">',
+        f"<style>{STYLE}</style>",
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<text class="t" x="{LEFT:g}" y="24">{escape(title or problem.name)}</text>',
+    ]
+    kinds = {b.name: b.kind for b in problem.buffers}
+    top = 34.0
+    for panel in panels:
+        parts.extend(_panel(panel, view, kinds, top, x_scale))
+        top += PANEL + CURVE + GAP + 26
+    parts.extend(_legend([k for k in BufferKind if k in set(kinds.values())], top + 6))
+    parts.append("</svg>\n")
+    return "\n".join(parts)
+
+
+def _panel(
+    panel: PoolView, view: MemoryView, kinds: dict[str, BufferKind], top: float, x_scale: float
+) -> Iterator[str]:
+    used = max(panel.used_bytes, 1)
+    y_scale = PANEL / used
+    floor = top + 22 + PANEL
+    yield f'<g data-pool={quoteattr(panel.pool.name)} data-bytes="{used}" data-floor="{floor:g}">'
+    yield (
+        f'<text x="{LEFT:g}" y="{top + 14:g}">pool {escape(panel.pool.name)}: {panel.used_bytes:,} bytes '
+        f"({kib(panel.used_bytes)}), bound {panel.lower_bound_bytes:,} bytes</text>"
+    )
+    for quarter in range(5):
+        y = floor - PANEL * quarter / 4
+        yield f'<line class="g" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
+        yield f'<text class="r" x="{LEFT - 8:g}" y="{y + 4:.2f}">{kib(used * quarter / 4)}</text>'
+    for r in panel.rectangles:
+        x, width = LEFT + r.first * x_scale, (r.last - r.first) * x_scale
+        y, tall = floor - r.high * y_scale, (r.high - r.low) * y_scale
+        yield (
+            f'<rect class="b" x="{x:.3f}" y="{y:.3f}" width="{width:.3f}" height="{tall:.3f}" '
+            f'fill="{KIND_COLOURS[kinds[r.buffer]]}"><title>{escape(r.buffer)}: {r.high - r.low:,} bytes at {r.low:,}, '
+            f"points {r.first}..{r.last - 1}</title></rect>"
+        )
+        if width > 6.2 * len(r.buffer) + 8 and tall > 13:
+            yield f'<text class="n" x="{x + width / 2:.2f}" y="{y + tall / 2:.2f}">{escape(r.buffer)}</text>'
+    peak, _ = panel.curve.peak
+    x = LEFT + (peak + 0.5) * x_scale
+    yield f'<line class="pk" x1="{x:.2f}" x2="{x:.2f}" y1="{floor - PANEL:g}" y2="{floor + 14 + CURVE:g}"/>'
+    yield from _curve(panel, view, floor + 14, x_scale)
+    yield "</g>"
+
+
+def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float) -> Iterator[str]:
+    levels = [panel.used_bytes, panel.lower_bound_bytes, panel.pool.size_bytes or 0, panel.curve.peak[1], 1]
+    y_scale = CURVE / (max(levels) * 1.05)
+    floor = top + CURVE
+    points = [f"{LEFT:g},{floor:g}"]
+    ends = (*panel.curve.starts[1:], view.end)
+    for start, end, live in zip(panel.curve.starts, ends, panel.curve.live, strict=True):
+        y = floor - live * y_scale
+        points.append(f"{LEFT + start * x_scale:.2f},{y:.2f} {LEFT + end * x_scale:.2f},{y:.2f}")
+    points.append(f"{LEFT + WIDTH:g},{floor:g}")
+    yield f'<polygon class="c" points="{" ".join(points)}"/>'
+    lines = [("lb", panel.lower_bound_bytes)] + ([("cap", panel.pool.size_bytes)] if panel.pool.size_bytes else [])
+    for name, value in lines:
+        y = floor - value * y_scale
+        yield f'<line class="{name}" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
+    yield f'<text class="r" x="{LEFT - 8:g}" y="{top + 12:g}">live bytes</text>'
+    for tick in sorted({round(view.end * i / 6) for i in range(7)}):
+        yield f'<text class="m" x="{LEFT + tick * x_scale:.2f}" y="{floor + 16:g}">{tick}</text>'
+
+
+def _legend(kinds: list[BufferKind], top: float) -> Iterator[str]:
+    x = LEFT
+    for kind in kinds:
+        yield f'<rect x="{x:g}" y="{top:g}" width="12" height="12" rx="2" fill="{KIND_COLOURS[kind]}"/>'
+        yield f'<text x="{x + 17:g}" y="{top + 10:g}">{KIND_LABELS[kind]}</text>'
+        x += 30 + 6.4 * len(KIND_LABELS[kind])
