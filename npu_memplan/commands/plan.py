@@ -1,0 +1,108 @@
+"""`npu-memplan plan`: a problem file in, a verified plan out, without TVM.
+
+Invariant: the plan written is the plan shown, and both were verified; exit code 1 means
+that no plan fits, 2 that the input is unusable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from ..planners import PlanningError, plan, planner_names
+from ..problem import Plan, PlanStatus, Problem
+from ..problem_io import read_plan, read_problem, with_capacities, write_plan
+from ..problem_json import plan_to_json
+from ..sizes import format_size
+
+
+@click.command("plan")
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="[POOL=]SIZE",
+    help="Hard size of the first pool, or of a named one; e.g. 96KiB, sram=96KiB.",
+)
+@click.option("--planner", default="auto", show_default=True, metavar="NAME", help=", ".join(planner_names()))
+@click.option("--time-limit", type=float, metavar="S", help="Seconds to search; the best plan so far is kept.")
+@click.option("--node-budget", type=int, metavar="N", help="Units of work; the answer then depends on no clock.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--incumbent", type=click.Path(path_type=Path), help="A known plan never to be worse than.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Plan to write: .csv (MiniMalloc's) or .json.")
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def command(
+    problem: Path,
+    capacity: tuple[str, ...],
+    planner: str,
+    time_limit: float | None,
+    node_budget: int | None,
+    seed: int,
+    incumbent: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps]) or JSON file."""
+    given = read_problem(problem)
+    given = with_capacities(given, capacity)
+    known = None if incumbent is None else read_plan(incumbent, given)
+    started = time.monotonic()
+    try:
+        answer = plan(given, planner, time_limit, seed, node_budget, known)
+    except PlanningError as error:
+        if as_json:
+            click.echo(json.dumps(_failure(error)))
+        click.echo(f"npu-memplan: {error}", err=True)
+        sys.exit(1)
+    elapsed = time.monotonic() - started
+    if output is not None:
+        write_plan(output, given, answer)
+    if as_json:
+        click.echo(json.dumps(plan_to_json(answer)))
+    else:
+        _show(given, answer, elapsed)
+
+
+def _failure(error: PlanningError) -> dict[str, object]:
+    return {
+        "status": "infeasible" if error.proven else "unknown",
+        "pool": error.pool,
+        "required_bytes": error.required_bytes,
+        "available_bytes": error.available_bytes,
+        "excess_bytes": error.excess_bytes,
+        "point": error.point,
+        "point_label": error.point_label,
+        "largest": [list(entry) for entry in error.largest],
+        "subset": list(error.subset),
+    }
+
+
+def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
+    """A table of the pools, and one line that says what the plan is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s")
+    for column in ("pool", "capacity", "used", "lower bound", "above bound"):
+        table.add_column(column, justify="left" if column == "pool" else "right")
+    for pool, usage in zip(problem.pools, answer.usage, strict=True):
+        over = usage.used_bytes - usage.lower_bound_bytes
+        share = f"{over / usage.lower_bound_bytes:.2%}" if usage.lower_bound_bytes else "0.00%"
+        table.add_row(
+            pool.name,
+            "unbounded" if pool.size_bytes is None else format_size(pool.size_bytes),
+            format_size(usage.used_bytes),
+            format_size(usage.lower_bound_bytes),
+            f"{over} bytes ({share})" if over else "none",
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    if answer.status is PlanStatus.OPTIMAL:
+        console.print("optimal: every pool is at a bound that no plan can go below")
+    else:
+        ended = f", the budget ({answer.budget}) ended the search" if answer.stopped_early else ""
+        console.print(f"feasible: not proven least{ended}")

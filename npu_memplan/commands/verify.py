@@ -1,0 +1,75 @@
+"""`npu-memplan verify`: is this plan right for this problem?
+
+Invariant: exit code 0 means that every law was checked and holds, 1 that one is broken,
+2 that a file is unusable.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from ..problem import used_bytes
+from ..problem_io import read_plan, read_problem, with_capacities
+from ..sizes import format_size
+from ..verify import Violation, verify
+
+
+@click.command("verify")
+@click.argument("problem", type=click.Path(path_type=Path))
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="[POOL=]SIZE",
+    help="Hard size of the first pool, or of a named one; e.g. 96KiB, sram=96KiB.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the violations as JSON.")
+def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool) -> None:
+    """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json)."""
+    given = read_problem(problem)
+    given = with_capacities(given, capacity)
+    answer = read_plan(plan, given)
+    violations = verify(given, answer)
+    if as_json:
+        click.echo(json.dumps({"valid": not violations, "violations": [_entry(v) for v in violations]}))
+    elif violations:
+        _show(violations)
+    else:
+        heights = used_bytes(given, answer.placements)
+        uses = ", ".join(f"{name} {format_size(height)}" for name, height in heights.items())
+        click.echo(f"valid: {len(answer.placements)} placements; {uses}")
+    if violations:
+        sys.exit(1)
+
+
+def _entry(violation: Violation) -> dict[str, object]:
+    return {
+        "law": violation.law.value,
+        "message": violation.message,
+        "buffer": violation.buffer,
+        "other": violation.other,
+        "pool": violation.pool,
+        "start_bytes": violation.start_bytes,
+        "stop_bytes": violation.stop_bytes,
+        "point": violation.point,
+    }
+
+
+def _show(violations: tuple[Violation, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"{len(violations)} broken law{'s' if len(violations) != 1 else ''}")
+    table.add_column("law")
+    table.add_column("what")
+    for violation in violations[:50]:
+        table.add_row(violation.law.value, Text(violation.message))
+    console = Console(highlight=False)
+    console.print(table)
+    if len(violations) > 50:
+        console.print(f"and {len(violations) - 50} more")

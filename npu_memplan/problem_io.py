@@ -1,0 +1,269 @@
+"""Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name.
+
+Invariant: reading what was written gives an equal object (JSON: everything; CSV: what its
+columns can say, and writing refuses the rest rather than drop it). Files appear whole
+or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from .problem import (
+    Agent,
+    Buffer,
+    Lifetime,
+    Placement,
+    Plan,
+    PlanStatus,
+    Pool,
+    PoolUsage,
+    Problem,
+    ProblemError,
+    used_bytes,
+    validate,
+)
+from .problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
+from .sizes import parse_named_size, parse_size
+
+PROBLEM_COLUMNS = ("id", "lower", "upper", "size", "alignment", "gaps")
+CSV_POOL = "memory"  # name of the one pool of a CSV problem
+_GAP = re.compile(r"(-?\d+)-(-?\d+)")
+
+
+class ProblemFileError(ProblemError):
+    """A problem or plan file cannot be read or written; the message has file and line."""
+
+
+def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem:
+    """The problem in `path` (`.json`, else CSV); `capacity_bytes` bounds its first pool."""
+    path = Path(path)
+    text = _text(path)
+    problem = _json_problem(path, text) if path.suffix.lower() == ".json" else _csv_problem(path, text)
+    if capacity_bytes is not None and problem.pools:
+        problem = with_capacity(problem, problem.pools[0].name, capacity_bytes)
+    validate(problem)
+    return problem
+
+
+def with_capacity(problem: Problem, pool: str, capacity_bytes: int) -> Problem:
+    """`problem` with another hard size for one pool."""
+    problem.pool(pool)
+    pools = tuple(replace(p, size_bytes=capacity_bytes) if p.name == pool else p for p in problem.pools)
+    return replace(problem, pools=pools)
+
+
+def with_capacities(problem: Problem, texts: Iterable[str]) -> Problem:
+    """`problem` with the sizes of `texts`: `"96KiB"` for its first pool, `"sram=96KiB"` for a named one."""
+    for text in texts:
+        if "=" not in text and not problem.pools:
+            raise ProblemError(f"problem {problem.name!r} has no pool that could have capacity {text!r}")
+        name, size = parse_named_size(text) if "=" in text else (problem.pools[0].name, parse_size(text))
+        problem = with_capacity(problem, name, size)
+    return problem
+
+
+def write_problem(path: str | Path, problem: Problem) -> None:
+    """Write `problem` to `path` (`.json`, else CSV)."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        _write(path, json.dumps(problem_to_json(problem), indent=1) + "\n")
+    else:
+        _write(path, _problem_csv(problem))
+
+
+def read_plan(path: str | Path, problem: Problem) -> Plan:
+    """The plan in `path` (`.json`, else CSV with columns id, offset and, with several pools, pool)."""
+    path = Path(path)
+    text = _text(path)
+    if path.suffix.lower() == ".json":
+        try:
+            return plan_from_json(json.loads(text))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ProblemFileError(f"{path}: not JSON: {error}") from None
+        except ProblemError as error:
+            raise ProblemFileError(f"{path}: {error}") from None
+    placements = []
+    default = problem.pools[0].name if problem.pools else CSV_POOL
+    for where, row in _rows(path, text, ("id", "offset"), (*PROBLEM_COLUMNS, "offset", "pool")):
+        offset = _whole(where, "offset", row["offset"])
+        placements.append(Placement(row["id"], row.get("pool") or default, offset))
+    names = {b.name for b in problem.buffers}
+    heights = used_bytes(problem, [p for p in placements if p.buffer in names])
+    usage = tuple(PoolUsage(pool.name, heights[pool.name], 0) for pool in problem.pools)
+    return Plan(tuple(placements), usage, PlanStatus.FEASIBLE, path.name)
+
+
+def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
+    """Write `plan` to `path`: JSON with everything, or MiniMalloc's CSV with a column `offset`."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        _write(path, json.dumps(plan_to_json(plan), indent=1) + "\n")
+        return
+    at = {p.buffer: p for p in plan.placements}
+    several = len(problem.pools) > 1
+    columns, rows = _csv_rows(problem)
+    extra = ["offset", *(["pool"] if several else [])]
+    body = [
+        row + [str(at[b.name].offset_bytes)] + ([at[b.name].pool] if several else [])
+        for row, b in zip(rows, problem.buffers, strict=True)
+    ]
+    _write(path, _csv_text([*columns, *extra], body))
+
+
+# -- CSV -------------------------------------------------------------------
+
+
+def _csv_problem(path: Path, text: str) -> Problem:
+    buffers = []
+    for where, row in _rows(path, text, PROBLEM_COLUMNS[:4], (*PROBLEM_COLUMNS, "offset", "pool")):
+        lower, upper = (_whole(where, c, row[c]) for c in ("lower", "upper"))
+        size = _whole(where, "size", row["size"])
+        alignment = _whole(where, "alignment", row["alignment"]) if row.get("alignment") else 1
+        lifetimes = _lifetimes(where, lower, upper, row.get("gaps") or "")
+        buffers.append(Buffer(row["id"], size, lifetimes, alignment, agents=frozenset((Agent.HOST,))))
+    return Problem(tuple(buffers), (Pool(CSV_POOL),), name=path.stem)
+
+
+def _lifetimes(where: str, lower: int, upper: int, gaps: str) -> tuple[Lifetime, ...]:
+    """`[lower, upper)` without the gaps `a-b` (half-open, separated by spaces)."""
+    spans = []
+    at = lower
+    for word in gaps.split():
+        match = _GAP.fullmatch(word)
+        if match is None:
+            raise ProblemFileError(
+                f"{where}: cannot read the gap {word!r}; write lower-upper, e.g. 4-7 (gaps that keep a part of the "
+                "bytes, a-b@c:d, are not supported: split the buffer)"
+            )
+        first, last = int(match[1]), int(match[2])
+        if not at <= first < last <= upper:
+            raise ProblemFileError(f"{where}: gap {word} is not inside [{at}, {upper}), ascending and not empty")
+        if first > at:
+            spans.append(Lifetime(at, first))
+        at = last
+    if upper > at or not gaps.strip():
+        spans.append(Lifetime(at, upper))
+    return tuple(spans)
+
+
+def _rows(path: Path, text: str, needed: Iterable[str], known: Iterable[str]) -> Iterable[tuple[str, dict[str, str]]]:
+    """("file:line", row) of every row, after the header was checked."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        missing = [c for c in needed if c not in header]
+        if missing:
+            raise ProblemFileError(
+                f"{path}:1: no column {', '.join(missing)}; the first line must name the columns, "
+                f"{','.join(needed)} among them (found: {','.join(header) or 'nothing'})"
+            )
+        odd = [c for c in header if c not in set(known)]
+        if odd or len(set(header)) != len(header):
+            raise ProblemFileError(f"{path}:1: unknown or repeated column {', '.join(odd) or ','.join(header)}")
+        for cells in reader:
+            if not cells:
+                continue
+            where = f"{path}:{reader.line_num}"
+            if len(cells) != len(header):
+                raise ProblemFileError(f"{where}: {len(cells)} values for {len(header)} columns")
+            yield where, {c: v.strip() for c, v in zip(header, cells, strict=True)}
+    except csv.Error as error:
+        raise ProblemFileError(f"{path}:{reader.line_num}: not CSV: {error}") from None
+
+
+def _whole(where: str, column: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
+        raise ProblemFileError(f"{where}: {column} is {text!r}; give a whole number")
+    return int(text)
+
+
+def _csv_rows(problem: Problem) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the problem's buffers as far as MiniMalloc's CSV can say them."""
+    aligned = any(b.alignment != 1 for b in problem.buffers)
+    gappy = any(len(b.lifetimes) > 1 for b in problem.buffers)
+    columns = [*PROBLEM_COLUMNS[:4], *(["alignment"] if aligned else []), *(["gaps"] if gappy else [])]
+    rows = []
+    for b in problem.buffers:
+        first = b.lifetimes[0].first if b.lifetimes else 0
+        last = b.lifetimes[-1].last if b.lifetimes else 0
+        row = [b.name, str(first), str(last), str(b.size_bytes)]
+        if aligned:
+            row.append(str(b.alignment))
+        if gappy:
+            row.append(" ".join(f"{a.last}-{c.first}" for a, c in zip(b.lifetimes, b.lifetimes[1:], strict=False)))
+        rows.append(row)
+    return columns, rows
+
+
+def _problem_csv(problem: Problem) -> str:
+    lost = [
+        what
+        for what, there in (
+            ("conflicts", problem.conflicts),
+            ("alias groups", problem.aliases),
+            ("allowed overlaps", problem.overlaps),
+            ("several pools", len(problem.pools) > 1),
+            ("fixed buffers", any(b.fixed is not None for b in problem.buffers)),
+            ("buffers without lifetimes", any(not b.lifetimes for b in problem.buffers)),
+        )
+        if there
+    ]
+    if lost:
+        raise ProblemFileError(f"CSV cannot say {', '.join(lost)} of problem {problem.name!r}; write .json instead")
+    columns, rows = _csv_rows(problem)
+    return _csv_text(columns, rows)
+
+
+def _csv_text(columns: list[str], rows: list[list[str]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+# -- files -----------------------------------------------------------------
+
+
+def _json_problem(path: Path, text: str) -> Problem:
+    try:
+        return problem_from_json(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ProblemFileError(f"{path}: not JSON: {error}") from None
+    except ProblemError as error:
+        raise ProblemFileError(f"{path}: {error}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ProblemFileError(f"cannot read {path}: {reason}; give a .csv or .json file") from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside `path` and rename, so that it is whole or absent."""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ProblemFileError(f"cannot write {path}: {error.strerror}") from None
