@@ -6,6 +6,7 @@ rectangle it draws is a lifetime of `plan.json`, not a number computed in the pa
 
 from __future__ import annotations
 
+import itertools
 import json
 from importlib import metadata, resources
 from typing import Any
@@ -140,9 +141,9 @@ def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
     pairs = {(index[o.first], index[o.second]) for o in artifact.problem.overlaps}
     for group in artifact.problem.aliases:
         names = [name for name, _ in group.members]
-        pairs |= {(index[a], index[b]) for a, b in zip(names, names[1:], strict=False)}
+        pairs |= {(index[a], index[b]) for a, b in itertools.pairwise(names)}
     return [list(pair) for pair in sorted(pairs)]
 
 
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")

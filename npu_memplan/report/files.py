@@ -1,0 +1,207 @@
+"""The plain files beside report.html: tables for spreadsheets, a trace for Perfetto, pictures.
+
+Invariant: every number is one of `plan.json` or follows from it; a file is complete or absent
+(written to a temporary sibling, then renamed); the same plan gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..artifact import Artifact
+from ..errors import NpuMemplanError
+from .colours import KIND_COLOURS, KIND_LABELS, agents_of
+from .html import html_report
+from .memory import PoolView, Rectangle, memory_view
+from .memory_txt import memory_text
+from .svg import svg_map
+
+
+class ReportError(NpuMemplanError):
+    """A report cannot be written, or asks for something that is not there."""
+
+
+def write_reports(artifact: Artifact, directory: Path, png: bool = False) -> dict[str, Path]:
+    """Write all report files into `directory`; role -> path. `png` needs matplotlib."""
+    texts = {
+        "html": ("report.html", html_report(artifact)),
+        "table": ("memory.txt", memory_text(artifact)),
+        "buffers": ("buffers.csv", buffers_csv(artifact)),
+        "summary": ("summary.csv", summary_csv(artifact)),
+        "trace": ("trace.json", trace_json(artifact)),
+        "svg": ("memory.svg", svg_map(artifact.problem, artifact.plan, artifact.name)),
+    }
+    written = {role: write_text(directory / name, text) for role, (name, text) in texts.items()}
+    if png:
+        written["png"] = write_bytes(directory / "memory.png", png_map(artifact))
+    return written
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8 with newlines as they are; returns `path`."""
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write `content` under a temporary name, then rename; `ReportError` when that fails."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ReportError(f"cannot write {path}: {error.strerror}; choose another directory with -o") from None
+    return path
+
+
+def buffers_csv(artifact: Artifact) -> str:
+    """One row a buffer, in the problem's order; lifetimes as `first-last` (half-open), joined by spaces."""
+    placed = {p.buffer: p for p in artifact.plan.placements}
+    header = (
+        "name", "kind", "pool", "offset_bytes", "size_bytes", "alignment", "lifetimes",
+        "agents", "read_bytes", "write_bytes", "producer", "consumers",
+    )  # fmt: skip
+    body = (
+        (
+            b.name, b.kind.value, placed[b.name].pool, placed[b.name].offset_bytes, b.size_bytes, b.alignment,
+            " ".join(f"{t.first}-{t.last}" for t in b.lifetimes), agents_of(b),
+            b.read_bytes, b.write_bytes, b.producer, " ".join(b.consumers),
+        )
+        for b in artifact.problem.buffers
+    )  # fmt: skip
+    return _csv(header, body)
+
+
+def summary_csv(artifact: Artifact) -> str:
+    """One row. Columns that Vela's summary also has keep Vela's name, unit (KiB) and meaning;
+    the others, in bytes, are ours."""
+    target, plan = artifact.target, artifact.plan
+    used = {u.pool: u for u in plan.usage}
+    row: dict[str, object] = {
+        "network": artifact.name,
+        "accelerator_configuration": target.accelerator.replace("ethos-u", "Ethos_U").replace("-", "_"),
+        "system_config": target.system_config,
+        "memory_mode": target.memory_mode,
+    }
+    if target.arena_cache_size_bytes is not None:
+        row["arena_cache_size"] = target.arena_cache_size_bytes / 1024
+    for area in ("sram", "dram"):
+        if area in used:
+            row[f"{area}_memory_used"] = used[area].used_bytes / 1024
+    for pool in artifact.problem.pools:
+        row[f"{pool.name}_used_bytes"] = used[pool.name].used_bytes
+        row[f"{pool.name}_lower_bound_bytes"] = used[pool.name].lower_bound_bytes
+        row[f"{pool.name}_capacity_bytes"] = "" if pool.size_bytes is None else pool.size_bytes
+    for name, size in artifact.vela_arena_bytes.items():
+        row[f"vela_{name}_bytes"] = size
+    row |= {
+        "constants_bytes": artifact.constants_bytes,
+        "stream_bytes": artifact.stream_bytes,
+        "npu_operations": artifact.npu_operations,
+        "host_operations": artifact.host_operations,
+        "buffers": len(artifact.problem.buffers),
+        "points": memory_view(artifact.problem, plan).end,
+        "planner": plan.planner,
+        "status": plan.status.value,
+    }
+    return _csv(tuple(row), [tuple(row.values())])
+
+
+def _csv(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return sink.getvalue()
+
+
+def trace_json(artifact: Artifact) -> str:
+    """A trace for ui.perfetto.dev or chrome://tracing: time runs along x (one point is 1 us), calls and
+    buffers are slices, live bytes are a counter."""
+    view = memory_view(artifact.problem, artifact.plan)
+    events: list[dict[str, Any]] = [_named("process_name", artifact.name, 1)]
+    for tid, agent in enumerate(("host", "npu"), 1):
+        events.append(_named("thread_name", f"{agent} calls", 1, tid))
+        for call in artifact.calls:
+            if call.agent.value == agent:
+                events.append(_slice(call.function, 1, tid, *call.points, {"reads": call.reads, "writes": call.writes}))
+    kinds = {b.name: b for b in artifact.problem.buffers}
+    for pid, pool in enumerate(view.pools, 2):
+        events.append(_named("process_name", f"pool {pool.pool.name}", pid))
+        ends = (*pool.curve.starts[1:], view.end)
+        for start, live in zip(pool.curve.starts, pool.curve.live, strict=True):
+            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
+        if pool.curve.live and pool.curve.live[-1]:
+            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": ends[-1], "args": {"bytes": 0}})
+        for lane, r in _lanes(pool):
+            b = kinds[r.buffer]
+            detail = {
+                "offset_bytes": r.low, "size_bytes": r.high - r.low, "kind": b.kind.value,
+                "made by": b.producer, "read by": list(b.consumers),
+            }  # fmt: skip
+            events.append(_slice(r.buffer, pid, lane + 1, r.first, r.last, detail))
+    lines = ",\n".join(json.dumps(e) for e in events)
+    return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
+
+
+def _named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def _slice(name: str, pid: int, tid: int, first: int, last: int, detail: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "ph": "X", "pid": pid, "tid": tid, "ts": first, "dur": last - first, "args": detail}
+
+
+def _lanes(pool: PoolView) -> Iterator[tuple[int, Rectangle]]:
+    """Rectangles with a lane each, so that no two slices of a lane overlap; low addresses get low lanes."""
+    free: list[int] = []  # free[i]: point at which lane i is free again
+    for r in sorted(pool.rectangles, key=lambda r: (r.first, r.low)):
+        lane = next((i for i, point in enumerate(free) if point <= r.first), len(free))
+        if lane == len(free):
+            free.append(0)
+        free[lane] = r.last
+        yield lane, r
+
+
+def png_map(artifact: Artifact, dpi: int = 150) -> bytes:
+    """The map as PNG, drawn by matplotlib (`pip install npu_memplan[plots]`)."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise ReportError(
+            "a PNG needs matplotlib, which is not installed; pip install 'npu_memplan[plots]', or use memory.svg"
+        ) from None
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Patch
+    from matplotlib.patches import Rectangle as Box
+
+    view = memory_view(artifact.problem, artifact.plan)
+    pools = [p for p in view.pools if p.rectangles] or list(view.pools[:1])
+    kinds = {b.name: b.kind for b in artifact.problem.buffers}
+    figure, axes = pyplot.subplots(len(pools), 1, figsize=(8, 3.6 * len(pools)), squeeze=False)
+    for axis, pool in zip(axes[:, 0], pools, strict=True):
+        boxes = [Box((r.first, r.low / 1024), r.last - r.first, (r.high - r.low) / 1024) for r in pool.rectangles]
+        colours = [KIND_COLOURS[kinds[r.buffer]] for r in pool.rectangles]
+        axis.add_collection(PatchCollection(boxes, facecolors=colours, edgecolors="white", linewidths=0.4))
+        axis.set_xlim(0, view.end)
+        axis.set_ylim(0, max(pool.used_bytes, 1) / 1024 * 1.03)
+        axis.axhline(pool.lower_bound_bytes / 1024, color="#2f9e6e", linestyle="--", linewidth=0.9)
+        if pool.pool.size_bytes is not None and pool.pool.size_bytes <= pool.used_bytes * 1.03:
+            axis.axhline(pool.pool.size_bytes / 1024, color="#d1495b", linestyle=":", linewidth=0.9)
+        axis.set_ylabel(f"{pool.pool.name}, KiB")
+        axis.set_xlabel("point of the program")
+    present = sorted(set(kinds.values()), key=list(KIND_COLOURS).index)
+    handles = [Patch(facecolor=KIND_COLOURS[k], label=KIND_LABELS[k]) for k in present]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8, frameon=False)
+    figure.tight_layout(rect=(0, 0, 1, 0.93))
+    sink = io.BytesIO()
+    figure.savefig(sink, format="png", dpi=dpi, metadata={"Software": None})
+    pyplot.close(figure)
+    return sink.getvalue()
