@@ -5,7 +5,7 @@ hold; it never computes a result itself. The automatic choice is the first of fv
 unicorn, host that can run here, and the choice is always told to the user by name.
 
 Each runner is a module `fvp_runner.<name>` with two functions: `missing(options) -> str | None`
-and `create(artifact, options) -> Runner`.
+and `create(artifact_directory, options) -> Runner`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class RunOptions:
     interrupt: bool = False  # wait for the NPU's interrupt instead of polling
     build_folder: Path | None = None  # None: <artifact>/firmware
     fvp_path: Path | None = None  # binary of Arm's FVP, or the folder it is in
+    checks: bool = True  # uninitialised reads, hazards: what hardware does not check
     npu_cycles: bool = False  # FVP: count cycles (slow) instead of --fast
     pools_after: bool = True  # read all pools back when the run is over
     progress: Callable[[str], None] | None = None  # told what is being done, a line at a time
@@ -115,8 +116,8 @@ def choose(options: RunOptions | None = None) -> str:
     raise RunnerMissingError("no runner can run here:\n" + "\n".join(reasons))
 
 
-def create(name: str | None, artifact: Any, options: RunOptions | None = None) -> Runner:
-    """The runner called `name` (None or "auto": the best one installed) for `artifact`.
+def create(name: str | None, artifact: Path | str, options: RunOptions | None = None) -> Runner:
+    """The runner called `name` (None or "auto": the best one installed) for an artifact directory.
 
     Raises `RunnerMissingError` when it cannot run here, and what the build of the firmware raises.
     """
@@ -125,5 +126,5 @@ def create(name: str | None, artifact: Any, options: RunOptions | None = None) -
     reason = missing(chosen, options)
     if reason is not None:
         raise RunnerMissingError(f"runner {chosen!r} cannot run here: {reason}")
-    runner: Runner = _module(chosen).create(artifact, options)
+    runner: Runner = _module(chosen).create(Path(artifact), options)
     return runner

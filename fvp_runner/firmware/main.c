@@ -1,0 +1,124 @@
+/* Runs one inference of the generated program on its planned pools and prints what came out.
+ *
+ * Each line starts with a word that says what it is; a reader needs no state but the last OUTPUT. */
+#include <stdint.h>
+#include <string.h>
+
+#include "board.h"
+#include "crc32.h"
+#include "exit.h"
+#include "inputs.h"
+#include "launch.h"
+#define PROGRAM_TABLES
+#include "program.h"
+#include "uart.h"
+
+#define LINE_BYTES 32u
+
+static int fail(const char *what) {
+  uart_text("ERROR ");
+  uart_text(what);
+  uart_text("\nNPU_MEMPLAN FAIL\n");
+  return 1;
+}
+
+static void print_npu_error(void) {
+  const struct ethosu_info *last = ethosu_last();
+  uart_text("ERROR npu ");
+  uart_decimal((uint32_t)launch_totals()->last);
+  uart_text(" status=");
+  uart_hex32(last->status);
+  uart_text(" queue_read=");
+  uart_decimal(last->queue_read);
+  uart_text(" launch=");
+  uart_decimal(launch_totals()->calls);
+  uart_text(": ");
+  uart_text(ethosu_text(launch_totals()->last));
+  uart_text("\n");
+}
+
+/* Poison, then states at their zero points, then the inputs: what the host runner does too. */
+static const char *fill_pools(void) {
+  for (uint32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
+  for (uint32_t i = 0; i < PROGRAM_STATES; i++) {
+    uint8_t *const start = pools[states[i].slot.pool] + states[i].slot.offset;
+    for (uint32_t byte = 0; byte < states[i].slot.bytes; byte++) {
+      start[byte] = (uint8_t)((uint32_t)states[i].zero_point >> 8u * (byte % states[i].element_bytes));
+    }
+  }
+  const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
+  if (image->magic != INPUTS_MAGIC) return "no inputs were put into the image before it was loaded";
+  if (image->bytes > 4u * PROGRAM_INPUT_WORDS || crc32(0, image->data, image->bytes) != image->crc) {
+    return "the inputs in the image are damaged";
+  }
+  uint32_t used = 0;
+  for (uint32_t i = 0; i < PROGRAM_INPUTS; i++) {
+    if (used + inputs[i].bytes > image->bytes) return "the inputs in the image are too short";
+    memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
+    used += inputs[i].bytes;
+  }
+  return 0;
+}
+
+static void print_outputs(void) {
+  uint32_t digest = 0;
+  for (uint32_t i = 0; i < PROGRAM_OUTPUTS; i++) {
+    const uint8_t *data = pools[outputs[i].pool] + outputs[i].offset;
+    uart_text("OUTPUT ");
+    uart_decimal(i);
+    uart_text(" bytes=");
+    uart_decimal(outputs[i].bytes);
+    uart_text(" crc=");
+    uart_hex32(crc32(0, data, outputs[i].bytes));
+    for (uint32_t byte = 0; byte < outputs[i].bytes; byte++) {
+      if (byte % LINE_BYTES == 0) uart_text("\nDATA ");
+      uart_hex8(data[byte]);
+    }
+    uart_text("\n");
+    digest = crc32(digest, data, outputs[i].bytes);
+  }
+  for (uint32_t i = 0; i < PROGRAM_POOLS; i++) {
+    uart_text("POOL ");
+    uart_decimal(i);
+    uart_text(" bytes=");
+    uart_decimal(pool_bytes[i]);
+    uart_text(" crc=");
+    uart_hex32(crc32(0, pools[i], pool_bytes[i]));
+    uart_text("\n");
+  }
+  uart_text("DIGEST ");
+  uart_hex32(digest);
+  uart_text("\n");
+}
+
+int main(void) {
+  uart_init();
+  uart_text("NPU_MEMPLAN 1 model=" PROGRAM_NAME " board=" BOARD_NAME "\n");
+  const char *problem = fill_pools();
+  if (problem) return fail(problem);
+  if (PROGRAM_NPU_CONFIG) {
+    const enum ethosu_result result = ethosu_init(PROGRAM_NPU_CONFIG);
+    uart_text("NPU id=");
+    uart_hex32(ethosu_last()->id);
+    uart_text(" config=");
+    uart_hex32(ethosu_last()->config);
+    uart_text("\n");
+    if (result != ETHOSU_OK) return fail(ethosu_text(result));
+  }
+  uart_text("RUN\n");
+  const int32_t status = PROGRAM_RUN(pools);
+  uart_text("CALLS ");
+  uart_decimal(launch_totals()->calls);
+  uart_text("\nCYCLES ");
+  uart_decimal64(launch_totals()->cycles);
+  uart_text("\nSTATUS ");
+  uart_signed(status);
+  uart_text("\n");
+  if (status != 0) {
+    if (launch_totals()->last != ETHOSU_OK) print_npu_error();
+    return fail("the program returned an error");
+  }
+  print_outputs();
+  uart_text("NPU_MEMPLAN PASS\n");
+  return 0;
+}
