@@ -1,1 +1,41 @@
+"""IRModule to planning problem.
 
+Invariant: `extract` finds every buffer of the program - tensors between calls, allocations inside
+PrimFuncs, graph inputs and outputs - with exact lifetimes over one order of points: call i of
+main, and inside it statement j. It changes nothing; `rewrite` finds the same buffers again by
+walking the same module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..problem import Pool, Problem
+from .build import Options, build
+from .lower import prepare
+from .relax_walk import STATES, ExtractionError, walk
+
+__all__ = ["STATES", "ExtractionError", "Options", "extract", "prepare"]
+
+
+def extract(
+    module: Any,
+    pools: Sequence[Pool],
+    *,
+    function: str = "main",
+    io_in_pools: bool = True,
+    overlaps: bool = True,
+    reuse_inputs: bool = True,
+    alignment: int = 16,
+) -> Problem:
+    """The planning problem of the Relax function called `function` in `module`.
+
+    `module` holds call_tir'ed PrimFuncs (host ones of any form, NPU ones of `ethosu.primfunc`).
+    `Options` says what the other parameters mean. Raises `ExtractionError` when the module has
+    no such function or a value cannot be given a storage.
+    """
+    options = Options(io_in_pools, overlaps, reuse_inputs, alignment)
+    program = walk(prepare(module), function)
+    candidates = [c for call in program.calls for c in call.overlaps]
+    return build(program, pools, options, candidates)

@@ -1,0 +1,212 @@
+"""From a program to a planning problem.
+
+Invariant: every storage that the plan may place is one buffer of the problem, under the name the
+walk gave it; what is not in the problem stays where the program put it. An overlap of two buffers
+is allowed only when the one operation that was proven safe is the only point where both live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..problem import (
+    Agent,
+    AliasGroup,
+    AllowedOverlap,
+    Buffer,
+    BufferKind,
+    Lifetime,
+    Pool,
+    Problem,
+)
+from .liveness import Storage, lifetimes
+from .program import Branch, Candidate, Internal, Loop, Node, Program, Step, Tensor, View, result_views
+
+VIEW_ALIGNMENT = 64
+"""A tensor object on pool bytes must start at a multiple of this (the runtime's own alignment)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a program becomes a problem.
+
+    `io_in_pools`: graph inputs, outputs and states are planned with the rest; otherwise they are
+    the caller's. `overlaps`: in-place and partial overlaps that were proven safe are offered to
+    the planner. `reuse_inputs`: a graph input's bytes may be reused after its last use.
+    `alignment` is the least alignment of every buffer, in bytes.
+    """
+
+    io_in_pools: bool = True
+    overlaps: bool = True
+    reuse_inputs: bool = True
+    alignment: int = 16
+
+
+def build(program: Program, pools: Sequence[Pool], options: Options, candidates: Sequence[Candidate]) -> Problem:
+    """The problem of `program` on `pools`; `candidates` are the overlaps to offer."""
+    ordered = program.number_points()
+    lives = lifetimes(program)
+    end = max(1, len(ordered))
+    groups = _merge_groups(program.nodes)
+    _settle_external(program, groups, options)
+    planned: dict[Storage, Buffer] = {}
+    traffic = _Traffic(ordered)
+    for storage, life in lives.items():
+        if storage.size_bytes is None or not life:
+            continue
+        if isinstance(storage, Tensor) and (storage.external or not _is_global(storage.scope)):
+            continue
+        planned[storage] = _buffer(storage, life, options, traffic, end)
+    order = {s: i for i, s in enumerate(_declared(program))}
+    storages = sorted(planned, key=lambda s: order[s])
+    overlaps = _overlaps(candidates, planned, lives, program) if options.overlaps else ()
+    return Problem(
+        buffers=tuple(planned[s] for s in storages),
+        pools=tuple(pools),
+        aliases=tuple(_alias_groups(groups, planned)),
+        overlaps=overlaps,
+        points=tuple(s.label for s in ordered) or ("return",),
+        name=program.name,
+    )
+
+
+def _declared(program: Program) -> list[Storage]:
+    result: list[Storage] = list(program.tensors)
+    for call in program.calls:
+        result.extend(call.internals)
+    return result
+
+
+def _is_global(scope: str) -> bool:
+    return scope == "global"
+
+
+def _buffer(storage: Storage, life: tuple[Lifetime, ...], options: Options, traffic: _Traffic, end: int) -> Buffer:
+    assert storage.size_bytes is not None
+    alignment = max(options.alignment, storage.alignment)
+    if isinstance(storage, Tensor):
+        agents = frozenset(storage.agents or {Agent.HOST})
+        if storage.kind in _BOUNDARY:
+            agents |= {Agent.HOST}
+        if storage.view:
+            alignment = max(alignment, VIEW_ALIGNMENT)
+        if storage.kind is BufferKind.INPUT and not options.reuse_inputs:
+            life = (Lifetime(0, end),)
+    else:
+        agents = frozenset({storage.agent})
+    return Buffer(
+        name=storage.name,
+        size_bytes=max(1, storage.size_bytes),
+        lifetimes=life,
+        alignment=alignment,
+        agents=agents,
+        kind=storage.kind,
+        read_bytes=traffic.read.get(storage, 0),
+        write_bytes=traffic.written.get(storage, 0),
+        producer=traffic.producer.get(storage, ""),
+        consumers=tuple(traffic.consumers.get(storage, {})),
+    )
+
+
+_BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
+
+
+class _Traffic:
+    """Bytes moved and who moved them, for spilling by cost and for reports."""
+
+    def __init__(self, ordered: Sequence[Step]) -> None:
+        self.read: dict[Storage, int] = {}
+        self.written: dict[Storage, int] = {}
+        self.producer: dict[Storage, str] = {}
+        self.consumers: dict[Storage, dict[str, None]] = {}
+        for step in ordered:
+            for access in step.accesses:
+                storage, amount = access.storage, access.stop - access.start
+                if access.writes:
+                    self.written[storage] = self.written.get(storage, 0) + amount
+                    self.producer.setdefault(storage, step.label)
+                else:
+                    self.read[storage] = self.read.get(storage, 0) + amount
+                    self.consumers.setdefault(storage, {})[step.label] = None
+
+
+def _merge_groups(nodes: Sequence[Node]) -> list[set[Tensor]]:
+    """Sets of tensors that share one placement because an `if` chooses between them."""
+    groups: list[set[Tensor]] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            groups += _merge_groups(node.body)
+        elif isinstance(node, Branch):
+            groups += _merge_groups(node.then) + _merge_groups(node.other)
+            for merge in node.merges:
+                joined = set(merge)
+                rest = []
+                for group in groups:
+                    if group & joined:
+                        joined |= group
+                    else:
+                        rest.append(group)
+                groups = [*rest, joined]
+    return groups
+
+
+def _settle_external(program: Program, groups: Sequence[set[Tensor]], options: Options) -> None:
+    """Marks what the caller owns, and keeps groups together: all planned or none."""
+    if not options.io_in_pools:
+        for tensor in program.inputs:
+            tensor.external = tensor.external or "the caller owns it"
+        for leaf in result_views(program.result):
+            if isinstance(leaf, View):
+                leaf.tensor.external = leaf.tensor.external or "the caller gets it"
+    for group in groups:
+        reasons = sorted({t.external for t in group if t.external})
+        if not reasons and any(t.size_bytes is None for t in group):
+            reasons = ["its size has no upper bound"]
+        for tensor in group if reasons else ():
+            tensor.external = tensor.external or reasons[0]
+        if any(t.view for t in group):
+            for tensor in group:
+                tensor.view = True
+
+
+def _alias_groups(groups: Sequence[set[Tensor]], planned: dict[Storage, Buffer]) -> list[AliasGroup]:
+    result = []
+    for group in groups:
+        names = sorted(t.name for t in group if t in planned)
+        if len(names) > 1:
+            result.append(AliasGroup(names[0], tuple((name, 0) for name in names)))
+    return sorted(result, key=lambda g: g.name)
+
+
+def _overlaps(
+    candidates: Sequence[Candidate],
+    planned: dict[Storage, Buffer],
+    lives: dict[Storage, tuple[Lifetime, ...]],
+    program: Program,
+) -> tuple[AllowedOverlap, ...]:
+    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
+    allowed: dict[tuple[str, str], AllowedOverlap] = {}
+    for c in candidates:
+        if c.first is c.second or c.first not in planned or c.second not in planned or c.first in results:
+            continue
+        if _common(lives[c.first], lives[c.second]) != [(c.step.point, c.step.point + 1)]:
+            continue
+        names = (c.first.name, c.second.name)
+        if names not in allowed and names[::-1] not in allowed:
+            allowed[names] = AllowedOverlap(*names, c.lowest, c.highest, c.reason)
+    return tuple(allowed.values())
+
+
+def _common(a: Sequence[Lifetime], b: Sequence[Lifetime]) -> list[tuple[int, int]]:
+    """The points that two lifetimes share, as ranges."""
+    found = []
+    for x in a:
+        for y in b:
+            low, high = max(x.first, y.first), min(x.last, y.last)
+            if low < high:
+                found.append((low, high))
+    return sorted(found)
+
+
+__all__ = ["VIEW_ALIGNMENT", "Internal", "Options", "build"]

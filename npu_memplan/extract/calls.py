@@ -1,0 +1,146 @@
+"""One call of a PrimFunc: its internal storages and its steps.
+
+Invariant: every call has internals of its own, also when two calls share the PrimFunc. NPU
+PrimFuncs are read through `ethosu.primfunc` (exact byte ranges of each operation); all others
+through their loads and stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from ..problem import Agent, BufferKind
+from .lower import is_npu
+from .names import Names
+from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
+from .sizes import size_bytes
+from .tir_walk import Outline, instantiate, outline
+
+NPU_ALIGNMENT = 16
+
+_KINDS = {"rolling": BufferKind.ROLLING, "weights": BufferKind.WEIGHTS}
+
+
+class CallWalker:
+    """Makes `Invoke`s; outlines are computed once for each PrimFunc."""
+
+    def __init__(self, names: Names, bounds: Mapping[Any, int]) -> None:
+        self.names = names
+        self.bounds = bounds
+        self.outlines: dict[Any, Outline] = {}
+        self.programs: dict[Any, Any] = {}
+
+    def invoke(self, index: int, name: str, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Invoke:
+        """The call with number `index` of main, of `function`, called `name` in the module."""
+        agent = Agent.NPU if is_npu(function) else Agent.HOST
+        result = Invoke(index, name, function, tuple(arguments), (), agent, label=f"{index}:{name}")
+        for argument in arguments:
+            if isinstance(argument, View):
+                argument.tensor.agents.add(agent)
+                if agent is Agent.NPU:
+                    argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
+        if agent is Agent.NPU:
+            self.npu(result)
+        else:
+            self.host(result)
+        return result
+
+    def copy(self, index: int, source: View | Fixed | Plain, target: View) -> Invoke:
+        """A call that copies `source` into `target`, element by element."""
+        return self.invoke(index, "copy", copy_function(target.shape, target.dtype), [source, target])
+
+    # -- host --------------------------------------------------------------------------------
+
+    def host(self, call: Invoke) -> None:
+        if call.primfunc not in self.outlines:
+            self.outlines[call.primfunc] = outline(call.primfunc)
+        plan = self.outlines[call.primfunc]
+        internals: list[Internal] = []
+        for statement in plan.allocations:
+            buffer = statement.buffer
+            size = size_bytes(buffer.shape, str(buffer.dtype), self.bounds)
+            internals.append(
+                Internal(self.internal_name(call, buffer.name), size, 1, BufferKind.HOST_SCRATCH, Agent.HOST, statement)
+            )
+        call.internals = tuple(internals)
+        storages: list[Tensor | Internal | None] = [a.tensor if isinstance(a, View) else None for a in call.arguments]
+        storages += [None] * (plan.parameters - len(storages))
+        storages += internals
+        sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
+        call.nodes = instantiate(plan, storages, call.label, sizes)
+
+    def internal_name(self, call: Invoke, name: str) -> str:
+        return self.names.unique(f"{call.function}.{name}")
+
+    # -- npu ---------------------------------------------------------------------------------
+
+    def npu(self, call: Invoke) -> None:
+        if call.primfunc not in self.programs:
+            from ..ethosu.primfunc import from_primfunc
+
+            self.programs[call.primfunc] = from_primfunc(call.primfunc)
+        program = self.programs[call.primfunc]
+        storages: dict[str, Tensor | Internal] = {}
+        for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
+            if isinstance(argument, View):
+                storages[parameter.name] = argument.tensor
+        internals = []
+        for statement in _allocations(call.primfunc):
+            buffer = statement.buffer
+            if buffer.scope() != "global":
+                continue
+            internal = self.npu_internal(call, statement)
+            internals.append(internal)
+            storages[buffer.name] = internal
+        call.internals = tuple(internals)
+        steps: list[Step] = []
+        for j in range(len(program.operations)):
+            touched = [
+                Access(storages[name], int(start), int(stop), bool(writes), True)
+                for name, start, stop, writes in program.accesses(j)
+                if name in storages
+            ]
+            steps.append(Step(f"{call.label}.{j}", tuple(touched)))
+        call.nodes = list(steps)
+        for found in program.overlaps():
+            if found.first in storages and found.second in storages:
+                first, second = storages[found.first], storages[found.second]
+                step = steps[found.operation]
+                call.overlaps.append(Candidate(first, second, found.lowest, found.highest, step, found.reason))
+
+    def npu_internal(self, call: Invoke, statement: Any) -> Internal:
+        notes = {str(k): v for k, v in statement.annotations.items()}
+        role = str(notes.get("npu.role", ""))
+        original = None
+        if "npu.region" in notes and "npu.offset" in notes:
+            original = (int(notes["npu.region"]), int(notes["npu.offset"]))
+        return Internal(
+            self.internal_name(call, statement.buffer.name),
+            size_bytes(statement.buffer.shape, str(statement.buffer.dtype)),
+            max(NPU_ALIGNMENT, int(notes.get("npu.align", NPU_ALIGNMENT))),
+            _KINDS.get(role, BufferKind.NPU_INTERNAL),
+            Agent.NPU,
+            statement,
+            role,
+            original,
+        )
+
+
+def _allocations(function: Any) -> list[Any]:
+    body = function.body
+    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    return [s for s in statements if isinstance(s, tirx.AllocBuffer)]
+
+
+def copy_function(shape: Sequence[Any], dtype: str) -> Any:
+    """A PrimFunc (source, target) that copies a tensor of `shape` and `dtype`."""
+    source = tirx.decl_buffer(shape, dtype, name="source", layout=None)
+    target = tirx.decl_buffer(shape, dtype, name="target", layout=None)
+    loops = [tirx.Var(f"i{k}", getattr(extent, "dtype", "int64")) for k, extent in enumerate(shape)]
+    body: Any = tirx.BufferStore(target, tirx.BufferLoad(source, loops or [0]), loops or [0])
+    for loop, extent in reversed(list(zip(loops, shape, strict=True))):
+        body = tirx.For(loop, 0, extent, tirx.ForKind.SERIAL, body)
+    return tirx.PrimFunc([source, target], body).with_attr("s_tir", True)

@@ -1,0 +1,168 @@
+"""When every storage holds bytes that matter.
+
+Invariant: a storage is live at point t exactly when it is touched at t, or when some of its bytes
+were defined before t and may be read after t with no complete rewrite of them in between. In
+loops this is rounded up: a storage from outside a loop is live in the whole loop nest that
+touches it. The work is linear in the number of accesses, whatever is live meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ..problem import BufferKind, Lifetime
+from .program import Access, Branch, Internal, Loop, Node, Program, Step, Tensor, View, result_views, steps
+from .ranges import Ranges, gather, subtract, union
+
+Storage = Tensor | Internal
+_EVERYTHING: Ranges = ((0, 1 << 62),)
+
+
+def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
+    """Lifetimes of all storages that are touched, are parameters or are results of `program`.
+
+    Points must have been numbered. Parameters are live from point 0, results to the end, states
+    always; a parameter that nobody reads is live at point 0 alone.
+    """
+    ordered = list(steps(program.nodes))
+    end = max(1, len(ordered))
+    analysis = _Analysis()
+    for step in ordered:
+        for access in step.accesses:
+            analysis.first.setdefault(access.storage, step.point)
+    live: dict[Storage, Ranges] = {}
+    for leaf in result_views(program.result):
+        if isinstance(leaf, View):
+            live[leaf.tensor] = _EVERYTHING
+    for tensor in program.inputs:
+        if tensor.kind is BufferKind.STATE:
+            live[tensor] = _EVERYTHING
+    state = _State(live, dict.fromkeys(live, end))
+    analysis.sequence(program.nodes, state, 0)
+    given = set(program.inputs)
+    for storage, stop in state.stop.items():
+        start = 0 if storage in given else analysis.first.get(storage, 0)
+        analysis.keep(storage, start, stop)
+    for tensor in program.inputs:
+        if tensor.kind is BufferKind.STATE:
+            analysis.pieces[tensor] = [(0, end)]
+        elif tensor not in state.live:
+            analysis.keep(tensor, 0, 1)
+    result: dict[Storage, tuple[Lifetime, ...]] = {}
+    for storage, pieces in analysis.pieces.items():
+        start = 0 if storage in given else analysis.first.get(storage, 0)
+        clipped = gather([(max(a, start), b) for a, b in pieces])
+        result[storage] = tuple(Lifetime(a, b) for a, b in clipped)
+    return result
+
+
+class _State:
+    """Backward: the live bytes of each storage, and where its current interval ends."""
+
+    def __init__(self, live: dict[Storage, Ranges], stop: dict[Storage, int]) -> None:
+        self.live = live
+        self.stop = stop
+
+    def open(self, storage: Storage, needed: Ranges, stop: int) -> None:
+        if needed:
+            self.live[storage] = union(self.live.get(storage, ()), needed)
+            self.stop.setdefault(storage, stop)
+
+
+class _Analysis:
+    def __init__(self) -> None:
+        self.first: dict[Storage, int] = {}
+        self.pieces: dict[Storage, list[tuple[int, int]]] = {}
+
+    def keep(self, storage: Storage, start: int, stop: int) -> None:
+        if start < stop:
+            self.pieces.setdefault(storage, []).append((start, stop))
+
+    def sequence(self, nodes: Sequence[Node], state: _State, start: int) -> None:
+        """Moves `state` from behind `nodes` to before them; `start` is the first point of `nodes`."""
+        begins = []
+        point = start
+        for node in nodes:
+            begins.append(point)
+            point += sum(1 for _ in steps((node,))) if not isinstance(node, Step) else 1
+        for node, begin, stop in zip(reversed(nodes), reversed(begins), [point, *reversed(begins)], strict=False):
+            if isinstance(node, Step):
+                self.step(node, state)
+            elif isinstance(node, Loop):
+                self.loop(node, state, begin, stop)
+            else:
+                self.branch(node, state, begin, stop)
+
+    def step(self, step: Step, state: _State) -> None:
+        reads: dict[Storage, list[tuple[int, int]]] = {}
+        kills: dict[Storage, list[tuple[int, int]]] = {}
+        for access in step.accesses:
+            self.keep(access.storage, step.point, step.point + 1)
+            if not access.writes:
+                reads.setdefault(access.storage, []).append((access.start, access.stop))
+            elif access.exact:
+                kills.setdefault(access.storage, []).append((access.start, _whole_end(access)))
+        for storage, pieces in kills.items():
+            if storage in state.live:
+                rest = subtract(state.live[storage], gather(pieces))
+                if rest:
+                    state.live[storage] = rest
+                else:
+                    self.keep(storage, step.point, state.stop.pop(storage))
+                    del state.live[storage]
+        for storage, pieces in reads.items():
+            state.open(storage, gather(pieces), step.point + 1)
+
+    def loop(self, node: Loop, state: _State, begin: int, stop: int) -> None:
+        local = set(node.local)
+        inner = _State({}, {})
+        self.sequence(node.body, inner, begin)
+        for storage, until in inner.stop.items():
+            if storage in local:
+                self.keep(storage, begin, until)
+        for step in steps(node.body):
+            for access in step.accesses:
+                if access.storage in local or _inside(node.body, access.storage):
+                    continue
+                self.keep(access.storage, begin, stop)
+                if not access.writes:
+                    state.open(access.storage, ((access.start, access.stop),), stop)
+
+    def branch(self, node: Branch, state: _State, begin: int, stop: int) -> None:
+        middle = begin + sum(1 for _ in steps(node.then))
+        touched: dict[Storage, None] = {}
+        for step in steps((node,)):
+            touched.update((a.storage, None) for a in step.accesses)
+        for merge in node.merges:
+            touched.update((t, None) for t in merge)
+            self.first[merge[0]] = min(self.first.get(merge[0], stop), stop)
+        after = {s: state.live.pop(s) for s in touched if s in state.live}
+        for storage in after:
+            self.keep(storage, stop, state.stop.pop(storage))
+        for side, (nodes, low, high) in enumerate(((node.then, begin, middle), (node.other, middle, stop))):
+            live = dict(after)
+            for result, *sources in node.merges:
+                needed = live.pop(result, ())
+                if needed:
+                    live[sources[side]] = union(live.get(sources[side], ()), needed)
+            inner = _State(live, dict.fromkeys(live, high))
+            self.sequence(nodes, inner, low)
+            for storage, until in inner.stop.items():
+                self.keep(storage, low, until)
+                state.open(storage, inner.live[storage], begin)
+
+
+def _inside(nodes: Iterable[Node], storage: Storage) -> bool:
+    """Whether `storage` is local to a loop nested in `nodes`."""
+    for node in nodes:
+        if isinstance(node, Loop) and (storage in node.local or _inside(node.body, storage)):
+            return True
+        if isinstance(node, Branch) and (_inside(node.then, storage) or _inside(node.other, storage)):
+            return True
+    return False
+
+
+def _whole_end(access: Access) -> int:
+    """A write of a whole storage also ends what is live "to the end" of it."""
+    size = access.storage.size_bytes
+    return _EVERYTHING[0][1] if size is None or access.stop >= size else access.stop

@@ -1,0 +1,52 @@
+"""Brings a module into the form that is planned: PrimFuncs whose allocations are statements.
+
+Invariant: `prepare` is idempotent and deterministic, so extraction and rewriting see the same
+module. NPU PrimFuncs are left untouched: their allocations are statements already.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import ir, s_tir, tirx
+
+NPU_KIND = "npu.kind"
+
+
+def is_npu(function: Any) -> bool:
+    """Whether a PrimFunc is a sequence of NPU operations."""
+    return function.attrs is not None and NPU_KIND in function.attrs
+
+
+def prepare(module: Any) -> Any:
+    """`module` with every schedulable (block-level) PrimFunc lowered to loops and allocations."""
+    blocked = {
+        gv: f for gv, f in module.functions.items() if isinstance(f, tirx.PrimFunc) and not is_npu(f) and _has_blocks(f)
+    }
+    if not blocked:
+        return module
+    lowered = _to_loops(tvm.IRModule(blocked))
+    result = tvm.IRModule(dict(module.functions.items()), module.attrs)
+    for gv, f in lowered.functions.items():
+        result.update_func(module.get_global_var(gv.name_hint), f)
+    return result
+
+
+def _has_blocks(function: Any) -> bool:
+    found = tvm_ffi.structural_walk(function.body, (s_tir.SBlock, lambda s: tvm_ffi.VisitInterrupt(True)), order="pre")
+    return found is not None
+
+
+def _to_loops(module: Any) -> Any:
+    passes = [
+        s_tir.transform.CanonicalizeLoop(),
+        s_tir.transform.LowerInitBlock(),
+        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+        s_tir.transform.ConvertBlocksToOpaque(),
+        s_tir.transform.CompactBufferAllocation(),
+        s_tir.transform.LowerMatchBuffer(),
+        s_tir.transform.LowerOpaqueBlock(),
+    ]
+    return ir.transform.Sequential(passes)(module)

@@ -1,0 +1,230 @@
+"""A Relax function as a short list of statements over named storages, and the points of its time.
+
+Invariant: every byte that the program touches belongs to exactly one `Tensor` (a storage that
+Relax sees) or `Internal` (an allocation inside a PrimFunc), and every touch is an `Access` of a
+`Step`. Steps carry the points of time: point t is the t-th step in textual order. `extract`
+turns this into a planning problem, `rewrite` turns it back into Relax; neither looks at the
+original bindings again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..problem import Agent, BufferKind
+
+
+@dataclass(eq=False, slots=True)
+class Tensor:
+    """A storage that Relax sees: one buffer however many names and shapes look at it.
+
+    `shape` and `dtype` are those of its definition; `size_bytes` is None while the shape has
+    symbols without an upper bound. `external` is the reason why it cannot be planned ("" when
+    it can); `view` is True when something outside PrimFuncs needs it as a tensor object.
+    """
+
+    name: str
+    shape: tuple[Any, ...]
+    dtype: str
+    size_bytes: int | None
+    kind: BufferKind = BufferKind.TENSOR
+    external: str = ""
+    view: bool = False
+    agents: set[Agent] = field(default_factory=set)
+    alignment: int = 1
+    var: Any = None  # the Relax variable that defined it
+    scope: str = "global"
+
+
+@dataclass(eq=False, slots=True)
+class Internal:
+    """An allocation inside one call of a PrimFunc. `allocation` is its AllocBuffer statement."""
+
+    name: str
+    size_bytes: int | None
+    alignment: int
+    kind: BufferKind
+    agent: Agent
+    allocation: Any
+    role: str = ""
+    original: tuple[int, int] | None = None  # (region, offset) in the stream it was lifted from
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes `[start, stop)` of a storage touched in one step.
+
+    `exact` says that all of these bytes are touched; otherwise some of them may be.
+    """
+
+    storage: Tensor | Internal
+    start: int
+    stop: int
+    writes: bool
+    exact: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """What happens at one point of time."""
+
+    label: str
+    accesses: tuple[Access, ...]
+    point: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Branch:
+    """Either `then` or `other` runs. `merges` are (result, value in then, value in other).
+
+    The three of one merge share a placement; a branch that has no storage of its own for the
+    result writes the result itself, and its entry is the result.
+    """
+
+    then: list[Node]
+    other: list[Node]
+    merges: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Loop:
+    """`body` runs any number of times. `local` storages have no content between iterations."""
+
+    body: list[Node]
+    local: tuple[Internal, ...] = ()
+
+
+Node = Step | Branch | Loop
+
+
+def steps(nodes: Sequence[Node]) -> Iterator[Step]:
+    """All steps in textual order, which is the order of their points."""
+    for node in nodes:
+        if isinstance(node, Step):
+            yield node
+        elif isinstance(node, Loop):
+            yield from steps(node.body)
+        else:
+            yield from steps(node.then)
+            yield from steps(node.other)
+
+
+# -- what runs, for the rewriter ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A storage seen with a shape and dtype of its own."""
+
+    tensor: Tensor
+    shape: tuple[Any, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A constant (of type `ir.GenericConst`): never written, not planned."""
+
+    expr: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A Relax value that holds no planned bytes: a shape, a scalar, an object."""
+
+    expr: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """A tuple."""
+
+    fields: tuple[Value, ...]
+
+
+Value = View | Fixed | Plain | Several
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """`second` may lie on `first` at offset(second) - offset(first) in `[lowest, highest]`.
+
+    True as far as `step` alone goes; the rest of the program decides whether it holds.
+    """
+
+    first: Tensor | Internal
+    second: Tensor | Internal
+    lowest: int | None
+    highest: int | None
+    step: Step
+    reason: str
+
+
+@dataclass(eq=False, slots=True)
+class Invoke:
+    """A call of a PrimFunc, destination last. `arguments[i]` belongs to parameter i."""
+
+    index: int
+    function: str
+    primfunc: Any
+    arguments: tuple[View | Fixed | Plain, ...]
+    internals: tuple[Internal, ...]
+    agent: Agent
+    nodes: list[Node] = field(default_factory=list)
+    label: str = ""
+    overlaps: list[Candidate] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Evaluate:
+    """Any other Relax expression: packed calls, shape computations. `result` is None if unused."""
+
+    expr: Any
+    arguments: dict[Any, Value]  # Relax variable -> what it stands for
+    var: Any
+    result: Value
+
+
+@dataclass(eq=False, slots=True)
+class Choose:
+    """`if`. The value of the `if` is in the tensors of `branch.merges`."""
+
+    condition: Value
+    then: list[Statement]
+    other: list[Statement]
+    branch: Branch
+
+
+Statement = Invoke | Evaluate | Choose
+
+
+@dataclass(eq=False, slots=True)
+class Program:
+    """A Relax function: `statements` for the rewriter, `nodes` for the analysis."""
+
+    name: str
+    function: Any
+    inputs: list[Tensor]
+    result: Value
+    statements: list[Statement]
+    nodes: list[Node]
+    tensors: list[Tensor]
+    calls: list[Invoke]
+
+    def number_points(self) -> list[Step]:
+        """Gives every step its point and returns the steps in that order."""
+        ordered = list(steps(self.nodes))
+        for point, step in enumerate(ordered):
+            step.point = point
+        return ordered
+
+
+def result_views(value: Value) -> Iterator[View | Fixed | Plain]:
+    """The leaves of a (nested) tuple, left to right."""
+    if isinstance(value, Several):
+        for item in value.fields:
+            yield from result_views(item)
+    else:
+        yield value

@@ -1,0 +1,291 @@
+"""A Relax function as a `Program`: who calls what with which storage.
+
+Invariant: names that denote the same bytes (renamings, tuple fields, match_cast, reshapes and
+other views) end up as one `Tensor`; two tensors share bytes only through a merge of an `if`.
+Statements keep the program order of the bindings. Names of storages are unique and depend on
+nothing but the module, so a second walk finds the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tvm import ir, relax
+
+from ..errors import NpuMemplanError
+from ..problem import Agent, BufferKind
+from .calls import CallWalker
+from .names import Names
+from .program import (
+    Access,
+    Branch,
+    Choose,
+    Evaluate,
+    Fixed,
+    Invoke,
+    Node,
+    Plain,
+    Program,
+    Several,
+    Statement,
+    Step,
+    Tensor,
+    Value,
+    View,
+    result_views,
+)
+from .sizes import size_bytes
+
+STATES = "npu.states"
+"""main's attribute that lists which of its parameters (by name) keep their content between runs."""
+
+VIEWS = frozenset(
+    f"relax.{name}"
+    for name in ("reshape", "flatten", "expand_dims", "squeeze", "memory.view", "memory.ensure_zero_offset")
+)
+"""Operators whose result is their argument's bytes in another shape."""
+
+
+class ExtractionError(NpuMemplanError):
+    """A module cannot be planned: what is missing or not understood, and where."""
+
+
+def walk(module: Any, name: str = "main") -> Program:
+    """The program of the Relax function called `name`; `module` must be prepared."""
+    functions = {gv.name_hint: f for gv, f in module.functions.items()}
+    function = functions.get(name)
+    if not isinstance(function, relax.Function):
+        known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, relax.Function))) or "none"
+        raise ExtractionError(f"the module has no Relax function {name!r}; it has: {known}")
+    return _Walker(functions, name, function).run()
+
+
+class _Walker:
+    def __init__(self, functions: Mapping[str, Any], name: str, function: Any) -> None:
+        self.functions = functions
+        self.name = name
+        self.function = function
+        self.names = Names()
+        self.env: dict[Any, Value] = {}
+        self.tensors: list[Tensor] = []
+        self.calls: list[Invoke] = []
+        attrs = function.attrs if function.attrs is not None else {}
+        self.states = {str(s) for s in attrs[STATES]} if STATES in attrs else set()
+        self.bounds = _bounds(function, attrs)
+        self.call_walker = CallWalker(self.names, self.bounds)
+
+    # -- the function ------------------------------------------------------------------------
+
+    def run(self) -> Program:
+        inputs: list[Tensor] = []
+        for param in self.function.params:
+            self.env[param] = self.parameter(param.name, param.ty, param, inputs)
+        statements: list[Statement] = []
+        nodes: list[Node] = []
+        result = self.body(self.function.body, statements, nodes)
+        for leaf in result_views(result):
+            if isinstance(leaf, View) and leaf.tensor.kind is BufferKind.TENSOR:
+                leaf.tensor.kind = BufferKind.OUTPUT
+        return Program(self.name, self.function, inputs, result, statements, nodes, self.tensors, self.calls)
+
+    def parameter(self, name: str, ty: Any, var: Any, inputs: list[Tensor]) -> Value:
+        if isinstance(ty, relax.TupleType):
+            return Several(tuple(self.parameter(f"{name}_{i}", t, None, inputs) for i, t in enumerate(ty.fields)))
+        if not isinstance(ty, relax.TensorType):
+            return Plain(var)
+        kind = BufferKind.STATE if name in self.states else BufferKind.INPUT
+        tensor = self.tensor(name, ty, var, kind)
+        inputs.append(tensor)
+        return View(tensor, tensor.shape, tensor.dtype)
+
+    def tensor(self, name: str, ty: Any, var: Any, kind: BufferKind = BufferKind.TENSOR) -> Tensor:
+        if not isinstance(ty.shape, relax.ShapeExpr):
+            shape: tuple[Any, ...] = ()
+            external, size = "its shape is not known at compile time", None
+        else:
+            shape = tuple(ty.shape.values)
+            external, size = "", size_bytes(shape, str(ty.dtype), self.bounds)
+        scope = "global"
+        if getattr(ty, "vdevice", None) is not None:
+            scope = f"{ty.vdevice.target.kind.name}:{ty.vdevice.vdevice_id}:{ty.vdevice.memory_scope}"
+        tensor = Tensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var, scope=scope)
+        self.tensors.append(tensor)
+        return tensor
+
+    def body(self, expr: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+        if not isinstance(expr, relax.SeqExpr):
+            return self.value(expr)
+        for block in expr.blocks:
+            for binding in block.bindings:
+                self.binding(binding, statements, nodes)
+        return self.value(expr.body)
+
+    # -- values ------------------------------------------------------------------------------
+
+    def value(self, expr: Any) -> Value:
+        """What an expression without effects stands for."""
+        if isinstance(expr, ir.Var) and expr in self.env:
+            return self.env[expr]
+        if isinstance(expr, ir.Tuple):
+            return Several(tuple(self.value(f) for f in expr.fields))
+        if isinstance(expr, ir.TupleGetItem) or type(expr).__name__ == "TupleGetItem":
+            whole = self.value(expr.tuple_value)
+            return whole.fields[int(expr.index)] if isinstance(whole, Several) else Plain(expr)
+        if type(expr).__name__ == "GenericConst":
+            return Fixed(expr)
+        return Plain(expr)
+
+    def binding(self, binding: Any, statements: list[Statement], nodes: list[Node]) -> None:
+        expr, var = binding.value, binding.var
+        if isinstance(binding, relax.MatchCast):
+            self.env[var] = self.match_cast(var, expr, binding.ty, statements)
+        elif isinstance(expr, relax.If):
+            self.env[var] = self.choose(var, expr, statements, nodes)
+        elif isinstance(expr, ir.Call):
+            self.env[var] = self.call(var, expr, statements, nodes)
+        elif isinstance(expr, relax.SeqExpr):
+            self.env[var] = self.body(expr, statements, nodes)
+        else:
+            self.env[var] = self.value(expr)
+
+    def match_cast(self, var: Any, expr: Any, ty: Any, statements: list[Statement]) -> Value:
+        value = self.value(expr)
+        if isinstance(value, View) and isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+            return View(value.tensor, tuple(ty.shape.values), value.dtype)
+        return value
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def call(self, var: Any, call: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+        name = call.op.name if isinstance(call.op, ir.Op) else ""
+        if name == "relax.call_tir":
+            return self.call_tir(var, call, None, statements, nodes)
+        if name == "relax.call_tir_inplace":
+            return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices], statements, nodes)
+        if name in VIEWS and isinstance(self.value(call.args[0]), View):
+            source = self.value(call.args[0])
+            assert isinstance(source, View)
+            return View(source.tensor, tuple(var.ty.shape.values), source.dtype)
+        return self.opaque(var, call, statements, nodes)
+
+    def call_tir(
+        self, var: Any, call: Any, inplace: list[int] | None, statements: list[Statement], nodes: list[Node]
+    ) -> Value:
+        arguments = self.value(call.args[1])
+        leaves = list(result_views(arguments))
+        types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+        results: list[View] = []
+        fresh: list[View] = []
+        for i, ty in enumerate(types):
+            reuse = inplace[i] if inplace is not None else -1
+            source = leaves[reuse] if reuse >= 0 else None
+            if isinstance(source, View):
+                results.append(View(source.tensor, tuple(ty.shape.values), str(ty.dtype)))
+                continue
+            tensor = self.tensor(var.name if len(types) == 1 else f"{var.name}_{i}", ty, var)
+            results.append(View(tensor, tensor.shape, tensor.dtype))
+            fresh.append(results[-1])
+        scalars = [Plain(e) for e in call.args[2].values] if len(call.args) > 2 else []
+        name = call.args[0].name_hint
+        invoke = self.call_walker.invoke(len(self.calls), name, self.functions[name], [*leaves, *fresh, *scalars])
+        self.calls.append(invoke)
+        statements.append(invoke)
+        nodes.extend(invoke.nodes)
+        return Several(tuple(results)) if isinstance(call.ty, relax.TupleType) else results[0]
+
+    def opaque(self, var: Any, call: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+        """A call that is not looked into: its tensor arguments are read and written as objects."""
+        used = {v: self.env[v] for v in relax.analysis.free_vars(call) if v in self.env}
+        accesses: list[Access] = []
+        for value in used.values():
+            for leaf in result_views(value):
+                if isinstance(leaf, View):
+                    leaf.tensor.view = True
+                    leaf.tensor.agents.add(Agent.HOST)
+                    size = leaf.tensor.size_bytes or 1
+                    accesses += [Access(leaf.tensor, 0, size, False), Access(leaf.tensor, 0, size, True)]
+        label = call.op.name if isinstance(call.op, ir.Op) else str(getattr(call.op, "name_hint", None) or call.op)
+        result = self.opaque_result(var, var.ty, f"it is the result of {label}")
+        if any(isinstance(leaf, View) for leaf in result_views(result)) or accesses:
+            own = [
+                Access(v.tensor, 0, v.tensor.size_bytes or 1, True, True)
+                for v in result_views(result)
+                if isinstance(v, View)
+            ]
+            nodes.append(Step(label, tuple(accesses + own)))
+        statements.append(Evaluate(call, used, var, result))
+        return result
+
+    def opaque_result(self, var: Any, ty: Any, why: str) -> Value:
+        if isinstance(ty, relax.TensorType):
+            tensor = self.tensor(var.name, ty, var)
+            tensor.external = tensor.external or why
+            return View(tensor, tensor.shape, tensor.dtype)
+        return Plain(var)
+
+    # -- if ----------------------------------------------------------------------------------
+
+    def choose(self, var: Any, expr: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+        condition = self.value(expr.cond)
+        reads: tuple[Access, ...] = ()
+        if isinstance(condition, View):
+            condition.tensor.view = True
+            condition.tensor.agents.add(Agent.HOST)
+            reads = (Access(condition.tensor, 0, condition.tensor.size_bytes or 1, False, True),)
+        nodes.append(Step("if", reads))
+        sides: list[tuple[list[Statement], list[Node], Value, set[Tensor]]] = []
+        for part in (expr.true_branch, expr.false_branch):
+            before = len(self.tensors)
+            own_statements: list[Statement] = []
+            own_nodes: list[Node] = []
+            value = self.body(part, own_statements, own_nodes)
+            sides.append((own_statements, own_nodes, value, set(self.tensors[before:])))
+        branch = Branch(sides[0][1], sides[1][1])
+        result = self.merge(var.name, var.ty, [side[2] for side in sides], sides, branch)
+        statements.append(Choose(condition, sides[0][0], sides[1][0], branch))
+        nodes.append(branch)
+        return result
+
+    def merge(self, name: str, ty: Any, values: list[Value], sides: list[Any], branch: Branch) -> Value:
+        """The value of an `if`: one storage, written by whichever branch runs."""
+        if isinstance(ty, relax.TupleType):
+            fields = []
+            for i, t in enumerate(ty.fields):
+                parts = [v.fields[i] if isinstance(v, Several) else v for v in values]
+                fields.append(self.merge(f"{name}_{i}", t, parts, sides, branch))
+            return Several(tuple(fields))
+        if not isinstance(ty, relax.TensorType):
+            raise ExtractionError(
+                f"the value {name!r} of an `if` in {self.name!r} is a {ty}, which has no storage to plan;"
+                " let the branches return tensors (or tuples of tensors)"
+            )
+        result = self.tensor(name, ty, None)
+        sources: list[Tensor] = []
+        for value, (own_statements, own_nodes, _, own) in zip(values, sides, strict=True):
+            taken = {t for merge in branch.merges for t in merge}
+            if (
+                isinstance(value, View)
+                and value.tensor in own
+                and not value.tensor.external
+                and value.tensor not in taken
+            ):
+                sources.append(value.tensor)
+                continue
+            assert isinstance(value, View | Fixed | Plain)
+            target = View(result, result.shape, result.dtype)
+            copy = self.call_walker.copy(len(self.calls), value, target)
+            self.calls.append(copy)
+            own_statements.append(copy)
+            own_nodes.extend(copy.nodes)
+            sources.append(result)
+        branch.merges.append((result, sources[0], sources[1]))
+        return View(result, result.shape, result.dtype)
+
+
+def _bounds(function: Any, attrs: Any) -> dict[Any, int]:
+    """Shape variable -> the greatest value promised by the attribute `tir_var_upper_bound`."""
+    if "tir_var_upper_bound" not in attrs:
+        return {}
+    promised = {str(k): int(v) for k, v in attrs["tir_var_upper_bound"].items()}
+    return {v: promised[v.name] for v in relax.analysis.defined_symbolic_vars(function) if v.name in promised}
