@@ -153,8 +153,9 @@ class VelaNetwork:
 
     @property
     def states(self) -> tuple[int, ...]:
-        """Variable tensors: they keep their content between two inferences and start at their zero point."""
-        return tuple(t.index for t in self.tensors if t.is_variable)
+        """Variable tensors that operators read: they outlive an inference and start at their zero point."""
+        read = dict.fromkeys(i for o in self.operators for i in o.inputs if i >= 0)
+        return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
 
 
 def read_network(data: bytes, name: str = "network") -> VelaNetwork:

@@ -1,0 +1,242 @@
+"""An NPU program over named buffers: what a command stream says once its addresses are taken out.
+
+Invariant: every address register of an operation is a (buffer, byte offset); no register holds an
+absolute address, a region or a block dependency, so a program is the same wherever its buffers lie.
+Lifting a stream and lowering Relax composites both end here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..errors import NpuMemplanError
+from .accelerator import Accelerator
+from .access import Access, accesses, lut_index
+from .inplace import in_place_distances
+from .isa import SHRAM_REGION, Op, Register
+from .stream import Operation
+
+
+class ProgramError(NpuMemplanError):
+    """An NPU program contradicts itself."""
+
+
+class BufferRole(Enum):
+    """What a buffer of a program is for."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    STATE = "state"  # read and written; keeps its content between two runs
+    CONSTANTS = "constants"  # read only
+    FEATURE_MAP = "feature_map"
+    ROLLING = "rolling"  # rolling buffer of a cascade
+    WEIGHTS = "weights"  # weights and scales copied to faster memory
+    LUT = "lut"  # look-up tables inside the NPU; never planned
+
+    @property
+    def is_parameter(self) -> bool:
+        """True for buffers that the caller supplies."""
+        return self in (BufferRole.INPUT, BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS)
+
+
+@dataclass(frozen=True, slots=True)
+class NpuBuffer:
+    """One buffer. Parameters have a real `shape` and `dtype`; the others are plain bytes."""
+
+    name: str
+    size_bytes: int
+    role: BufferRole
+    alignment: int = 16  # bytes; addresses keep their residue modulo this
+    original_region: int = -1  # where the compiler had put it; -1: it never had a place
+    original_offset: int = -1
+    shape: tuple[int, ...] = ()
+    dtype: str = "uint8"
+
+
+@dataclass(frozen=True, slots=True)
+class NpuOperation:
+    """One kernel or DMA. `addresses`: address register -> (buffer name, byte offset into it)."""
+
+    op: Op
+    parameter: int
+    registers: Mapping[Register, int]  # without addresses, regions and BLOCKDEP
+    addresses: Mapping[Register, tuple[str, int]]
+
+
+# Register groups by what reads them; what an operation does not read is not part of it.
+_DMA_REGISTERS = frozenset(r for r in Register if r.name.startswith("DMA0"))
+_WEIGHT_REGISTERS = frozenset(r for r in Register if r.name.startswith(("WEIGHT", "SCALE")))
+_SECOND_INPUT = frozenset(r for r in Register if r.name.startswith(("IFM2", "OPA", "OPB")))
+REGION_REGISTERS = frozenset(r for r in Register if r.name.endswith("REGION"))
+ADDRESS_REGISTERS = frozenset(r for r in Register if "BASE" in r.name or r in (Register.DMA0_SRC, Register.DMA0_DST))
+_KERNEL_REGISTERS = frozenset(Register) - _DMA_REGISTERS
+
+
+def registers_of(op: Op) -> frozenset[Register]:
+    """Registers that an operation of this kind depends on, addresses and regions included."""
+    if op is Op.DMA_START:
+        return _DMA_REGISTERS
+    if op is Op.ELEMENTWISE:
+        return _KERNEL_REGISTERS - _WEIGHT_REGISTERS
+    if op is Op.POOL:
+        return _KERNEL_REGISTERS - _WEIGHT_REGISTERS - _SECOND_INPUT
+    return _KERNEL_REGISTERS - _SECOND_INPUT
+
+
+def region_register(register: Register) -> Register:
+    """The register that says which region an address register points into."""
+    if register in (Register.DMA0_SRC, Register.DMA0_DST):
+        return Register[f"{register.name}_REGION"]
+    return Register[f"{register.name.partition('_')[0].replace('WEIGHT1', 'WEIGHT').replace('SCALE1', 'SCALE')}_REGION"]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """`second` may be written over `first` by one operation, at exactly one distance.
+
+    `lowest <= offset(second) - offset(first) <= highest`; both are equal for in-place operations.
+    """
+
+    first: str
+    second: str
+    lowest: int
+    highest: int
+    operation: int  # index of the operation at which `first` dies and `second` is born
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NpuProgram:
+    """Buffers and operations in order. Buffer names are unique."""
+
+    accelerator: Accelerator
+    buffers: tuple[NpuBuffer, ...]
+    operations: tuple[NpuOperation, ...]
+    name: str = "npu"
+    _by_name: dict[str, NpuBuffer] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update((b.name, b) for b in self.buffers)
+        if len(self._by_name) != len(self.buffers):
+            names = [b.name for b in self.buffers]
+            twice = sorted({n for n in names if names.count(n) > 1})
+            raise ProgramError(f"NPU program {self.name}: buffer names are not unique: {', '.join(twice)}")
+        for index, operation in enumerate(self.operations):
+            for register, (buffer, _) in operation.addresses.items():
+                if buffer not in self._by_name:
+                    raise ProgramError(
+                        f"NPU program {self.name}: operation {index} ({operation.op.name}) has {register.name} "
+                        f"in buffer {buffer!r}, which does not exist"
+                    )
+
+    def buffer(self, name: str) -> NpuBuffer:
+        """The buffer called `name`; `ProgramError` when there is none."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise ProgramError(f"NPU program {self.name} has no buffer {name!r}") from None
+
+    def place(self, index: int, where: Callable[[str], tuple[int, int]]) -> Operation:
+        """Operation `index` with real addresses: `where(buffer)` is (region, base address)."""
+        operation = self.operations[index]
+        registers = dict(operation.registers)
+        for register, (name, offset) in operation.addresses.items():
+            region, base = where(name)
+            registers[register] = base + offset
+            holder = region_register(register)
+            if registers.setdefault(holder, region) != region:
+                raise ProgramError(
+                    f"NPU program {self.name}: operation {index} ({operation.op.name}) addresses {name!r} in region "
+                    f"{region}, but {holder.name} is {registers[holder]} already: all tiles must lie in one pool"
+                )
+        return Operation(operation.op, operation.parameter, registers, index)
+
+    def symbolic_accesses(self, index: int) -> tuple[Access, ...]:
+        """Accesses of an operation with byte offsets into its buffers in place of addresses."""
+        return accesses(self.place(index, self._offset_only), self.accelerator)
+
+    def _offset_only(self, name: str) -> tuple[int, int]:
+        buffer = self._by_name[name]
+        if buffer.role is BufferRole.LUT:
+            return SHRAM_REGION, 0
+        return 1, 0
+
+    def touched(self, index: int) -> tuple[tuple[str, bool], ...]:
+        """(buffer, is_write) of an operation, each pair once, reads first; LUTs included."""
+        operation = self.operations[index]
+        found: dict[tuple[str, bool], None] = {}
+        for register, (name, _) in operation.addresses.items():
+            if not _writes(register):
+                found[name, False] = None
+        if operation.op is not Op.DMA_START:
+            lut = self._lut_read(operation)
+            if lut is not None:
+                found[lut, False] = None
+        for register, (name, _) in operation.addresses.items():
+            if _writes(register):
+                found[name, True] = None
+        return tuple(found)
+
+    def _lut_read(self, operation: NpuOperation) -> str | None:
+        slot = lut_index(Operation(operation.op, operation.parameter, operation.registers))
+        if slot is None:
+            return None
+        address = self.accelerator.lut_address + 256 * slot
+        for buffer in self.buffers:
+            if buffer.role is BufferRole.LUT and 0 <= address - buffer.original_offset < buffer.size_bytes:
+                return buffer.name
+        return None
+
+    def accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
+        """Byte ranges of an operation: (buffer, start, stop, is_write), reads first, exact."""
+        operation = self.operations[index]
+        found = []
+        for access in self.symbolic_accesses(index):
+            for register, ranges in access.parts:
+                if register is None:
+                    name = self._lut_read(operation)
+                    if name is None:
+                        continue
+                    ranges = ranges - self._by_name[name].original_offset
+                else:
+                    name = operation.addresses[register][0]
+                found += [(name, int(start), int(stop), access.is_write) for start, stop in ranges]
+        return found
+
+    def live_ranges(self) -> dict[str, tuple[int, int]]:
+        """First and last operation (inclusive) that touches each buffer; untouched buffers are left out."""
+        live: dict[str, tuple[int, int]] = {}
+        for index in range(len(self.operations)):
+            for name, _ in self.touched(index):
+                live[name] = (live.get(name, (index, index))[0], index)
+        return live
+
+    def overlaps(self) -> tuple[InPlace, ...]:
+        """Every in-place permission: proven per operation, only where one buffer dies and the other is born.
+
+        The caller must still check that nothing outside this program uses `first` afterwards.
+        """
+        live = self.live_ranges()
+        found = []
+        for index, operation in enumerate(self.operations):
+            target = operation.addresses.get(Register.OFM_BASE0)
+            if target is None or live[target[0]][0] != index:
+                continue
+            holder = {}
+            for view in ("IFM", "IFM2", "OFM"):
+                place = operation.addresses.get(Register[f"{view}_BASE0"])
+                if place is not None:
+                    holder[view] = place[0]
+            for source, distance in in_place_distances(self.place(index, self._offset_only), holder).items():
+                assert isinstance(source, str)
+                role = self._by_name[source].role
+                if live[source][1] == index and role not in (BufferRole.CONSTANTS, BufferRole.STATE):
+                    reason = f"operation {index} ({operation.op.name.lower()}) writes its output over its input"
+                    found.append(InPlace(source, target[0], distance, distance, index, reason))
+        return tuple(found)
+
+
+def _writes(register: Register) -> bool:
+    return register is Register.DMA0_DST or register.name.startswith("OFM_")

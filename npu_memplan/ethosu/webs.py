@@ -1,0 +1,143 @@
+"""Webs: which writes and reads of a memory belong together.
+
+Invariant: `Writers` always covers its whole memory with disjoint segments, each owned by the last
+write (or nobody, -1); a web is a set of writes closed under "some access reads from both".
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .featuremap import Ranges
+
+NOBODY = -1
+ALIGNMENT = 16  # bytes; feature maps, weights and DMA want it, and lifting keeps addresses modulo it
+
+
+class Writers:
+    """Last writer of every byte of one memory, as segments."""
+
+    __slots__ = ("_owners", "_starts")
+
+    def __init__(self) -> None:
+        self._starts = [0]  # ascending; the last segment is open-ended
+        self._owners = [NOBODY]
+
+    def write(self, ranges: Ranges, owner: int) -> None:
+        """Make `owner` the last writer of all bytes in `ranges`."""
+        for start, stop in ranges.tolist():
+            first = bisect.bisect_right(self._starts, start) - 1
+            last = bisect.bisect_left(self._starts, stop) - 1
+            after = self._owners[last]  # keeps what lies beyond `stop`
+            starts, owners = [start], [owner]
+            if self._starts[first] < start:
+                starts.insert(0, self._starts[first])
+                owners.insert(0, self._owners[first])
+            if last + 1 == len(self._starts) or self._starts[last + 1] > stop:
+                starts.append(stop)
+                owners.append(after)
+            self._starts[first : last + 1] = starts
+            self._owners[first : last + 1] = owners
+
+    def readers_see(self, ranges: Ranges) -> set[int]:
+        """Owners of the bytes in `ranges`; contains `NOBODY` when some were never written."""
+        found: set[int] = set()
+        for start, stop in ranges.tolist():
+            first = bisect.bisect_right(self._starts, start) - 1
+            last = bisect.bisect_left(self._starts, stop)
+            found.update(self._owners[first:last])
+        return found
+
+
+@dataclass(slots=True)
+class Web:
+    """One connected set of accesses, all in one region; times are operation indices, inclusive."""
+
+    region: int
+    first: int
+    last: int
+    low: int  # first byte touched
+    high: int  # one past the last byte touched
+    nodes: list[int] = field(default_factory=list)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Bytes from the first to the last one touched; the start is rounded down to 16 to keep its residue."""
+        return self.low - self.low % ALIGNMENT, self.high
+
+
+class WebBuilder:
+    """Feed it the accesses in program order; it unites what belongs together."""
+
+    def __init__(self) -> None:
+        self._writers: dict[int, Writers] = {}
+        self._parent: list[int] = []
+        self._region: list[int] = []
+        self._uses: list[list[int]] = []  # per node: first time, last time, lowest byte, end of the highest
+
+    def define(self, region: int, ranges: Ranges, time: int) -> int:
+        """A write: returns its node."""
+        node = self._new(region, ranges, time)
+        self._writers.setdefault(region, Writers()).write(ranges, node)
+        return node
+
+    def read(self, region: int, ranges: Ranges, time: int) -> int | None:
+        """A read: unites all writes it sees and returns one of them; None when it sees none."""
+        owners = self._writers.setdefault(region, Writers()).readers_see(ranges) - {NOBODY}
+        if not owners:
+            return None
+        nodes = sorted(owners)
+        for other in nodes[1:]:
+            self.unite(nodes[0], other)
+        uses = self._uses[nodes[0]]
+        low, high = int(ranges[0, 0]), int(ranges[-1, 1])
+        uses[:] = min(uses[0], time), max(uses[1], time), min(uses[2], low), max(uses[3], high)
+        return nodes[0]
+
+    def unite(self, first: int, second: int) -> None:
+        """Make two nodes one web."""
+        a, b = self.find(first), self.find(second)
+        self._parent[max(a, b)] = min(a, b)
+
+    def find(self, node: int) -> int:
+        """The web of a node, named by its lowest node."""
+        while self._parent[node] != node:
+            self._parent[node] = self._parent[self._parent[node]]
+            node = self._parent[node]
+        return node
+
+    def webs(self) -> dict[int, Web]:
+        """All webs by their lowest node, in order of it."""
+        found: dict[int, Web] = {}
+        for node, (first, last, low, high) in enumerate(self._uses):
+            web = found.setdefault(self.find(node), Web(self._region[node], first, last, low, high))
+            web.nodes.append(node)
+            web.first, web.last = min(web.first, first), max(web.last, last)
+            web.low, web.high = min(web.low, low), max(web.high, high)
+        return found
+
+    def _new(self, region: int, ranges: Ranges, time: int) -> int:
+        self._parent.append(len(self._parent))
+        self._region.append(region)
+        self._uses.append([time, time, int(ranges[0, 0]), int(ranges[-1, 1])])
+        return len(self._parent) - 1
+
+
+def colliding(webs: dict[int, Web]) -> Iterable[tuple[int, int]]:
+    """Pairs of webs that share a time and whose spans share a byte, in order."""
+    keys = list(webs)
+    if not keys:
+        return
+    low, high = np.array([webs[k].span for k in keys], np.int64).T
+    first = np.array([webs[k].first for k in keys])
+    last = np.array([webs[k].last for k in keys])
+    region = np.array([webs[k].region for k in keys])
+    for i, key in enumerate(keys[:-1]):
+        rest = slice(i + 1, None)
+        meet = (low[rest] < high[i]) & (low[i] < high[rest]) & (first[rest] <= last[i]) & (first[i] <= last[rest])
+        for j in np.flatnonzero(meet & (region[rest] == region[i])):
+            yield key, keys[i + 1 + int(j)]
