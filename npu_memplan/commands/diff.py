@@ -1,0 +1,28 @@
+"""`npu-memplan diff`: what changed between two compiled models.
+
+Invariant: exit code 0, also when the plans differ; with --exit-code 1 when they differ, as git diff does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..artifact import Artifact
+
+
+@click.command(help="Compare the plans of two compiled models.")
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
+def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
+    """Compare the artifacts in BEFORE and AFTER."""
+    from ..report.diff import diff
+
+    answer = diff(Artifact.load(before), Artifact.load(after))
+    click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
+    if exit_code and not answer.same:
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,27 @@
+"""`npu-memplan explain`: where the peak is, or where one buffer lies and why.
+
+Invariant: reads the artifact only; prints text, or the same facts as one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..artifact import Artifact
+
+
+@click.command(help="Say where the peak is, or where one buffer lies and why.")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(directory: Path, name: str | None, as_json: bool) -> None:
+    """Explain the artifact in DIRECTORY, or its buffer, operator or call NAME."""
+    from ..report.explain import explain_peak
+    from ..report.explain_name import explain_name
+
+    artifact = Artifact.load(directory)
+    answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)
+    click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)

@@ -1,0 +1,59 @@
+"""`npu-memplan report`: the page, the table, the plain files of a compiled model.
+
+Invariant: files go beside plan.json (or to -o) complete or not at all; in a pipe the command
+prints nothing but what was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..artifact import Artifact
+
+
+@click.command(help="Write the HTML report of a compiled model.")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Where to write; default: beside plan.json.")  # fmt: skip
+@click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
+@click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
+@click.option("--tflm", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT.tflite",
+              help="Also write MODEL with its plan as OfflineMemoryAllocation metadata, for TFLite-Micro.")  # fmt: skip
+@click.option("--model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+              help="The model that was compiled; needed by --tflm.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def command(
+    directory: Path, output: Path | None, png: bool, table: bool, tflm: Path | None, model: Path | None, as_json: bool
+) -> None:
+    """Report on the artifact in DIRECTORY."""
+    from rich.console import Console
+
+    from ..report.files import ReportError, write_reports
+
+    artifact = Artifact.load(directory)
+    if table:
+        from ..report.memory_txt import print_memory
+
+        print_memory(artifact, Console(highlight=False))
+        return
+    target = directory if output is None else output
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
+    with Console(stderr=True).status(f"drawing {artifact.name}"):
+        written = write_reports(artifact, target, png)
+    document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
+    lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
+    if tflm is not None:
+        from ..report.tflm import read_model, write_tflm
+
+        if model is None:
+            raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
+        bridge = write_tflm(read_model(model, artifact), tflm)
+        document["tflm"] = bridge.to_dict()
+        lines.append(bridge.to_text())
+    click.echo(json.dumps(document) if as_json else "\n".join(lines))

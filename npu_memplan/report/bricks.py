@@ -1,0 +1,154 @@
+"""What the NPU's operations do with the planned buffers: brick padding, copies, DMAs.
+
+Invariant: everything is read from the command streams that were written (src/<name>_npu.c),
+so a report describes what will run, not what some earlier stage meant. Operation j of a
+stream is point `first + j` of its call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..artifact import Artifact
+from ..codegen.interface import identifier
+from ..ethosu.decode import decode
+from ..ethosu.featuremap import FeatureMap
+from ..ethosu.isa import BRICK_CHANNELS, Op, PoolMode, Register
+from ..ethosu.stream import Operation
+from ..problem import Agent, BufferKind
+
+_STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
+_INTERNAL = 1 << 8  # DMA region bit: the NPU's own memory (lookup tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """A feature map stored in bricks of 16 channels: `lost_bytes` of `size_bytes` hold nothing."""
+
+    buffer: str
+    channels: int
+    stored_channels: int
+    size_bytes: int
+    lost_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An NPU operation that only moves bytes; `what` says between which memories."""
+
+    point: int
+    what: str
+    buffer: str  # destination
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NpuFindings:
+    """Paddings by buffer (largest loss first) and copies in program order."""
+
+    paddings: tuple[Padding, ...] = ()
+    copies: tuple[Copy, ...] = ()
+
+
+def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
+    """Read the streams beside plan.json; empty when there are none."""
+    if directory is None:
+        return NpuFindings()
+    where = _Where(artifact)
+    paddings: dict[str, Padding] = {}
+    copies: list[Copy] = []
+    for point, operation in operations(artifact, directory):
+        if operation.op is Op.DMA_START:
+            copies.extend(_dma(where, point, operation))
+            continue
+        view = FeatureMap.ofm(operation)
+        name = where.buffer(view.region, view.bases[0], point)
+        if view.brick and name is not None:
+            found = _padding(where, name, view)
+            if found is not None and found.channels > getattr(paddings.get(name), "channels", 0):
+                paddings[name] = found
+        if name is not None and _only_moves(operation):
+            copies.append(Copy(point, "copy by a 1x1 average pool", name, where.sizes[name]))
+    lost = sorted((p for p in paddings.values() if p.lost_bytes), key=lambda p: (-p.lost_bytes, p.buffer))
+    return NpuFindings(tuple(lost), tuple(copies))
+
+
+def operations(artifact: Artifact, directory: Path) -> Iterator[tuple[int, Operation]]:
+    """(point, operation) of every NPU call, in program order."""
+    streams: dict[str, str] = {}
+    for path in sorted((directory / "src").glob("*_npu.c")):
+        streams |= dict(_STREAM.findall(path.read_text(encoding="utf-8")))
+    for call in artifact.calls:
+        text = streams.get(f"{artifact.name}_{identifier(call.function)}")
+        if call.agent is Agent.NPU and text is not None:
+            words = [int(word, 16) for word in text.replace(",", " ").split()]
+            kernels = [c for c in decode(words) if isinstance(c, Operation)]
+            yield from enumerate(kernels, call.points[0])
+
+
+class _Where:
+    """Which buffer lies at an address of a region at a point."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        placed = {p.buffer: p for p in artifact.plan.placements}
+        region = dict(zip((p.name for p in artifact.problem.pools), artifact.regions, strict=True))
+        self.sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
+        self.kinds = {b.name: b.kind for b in artifact.problem.buffers}
+        self.low = {name: p.offset_bytes for name, p in placed.items()}
+        self._by_region: dict[int, list[tuple[int, int, str, tuple[tuple[int, int], ...]]]] = {}
+        for b in artifact.problem.buffers:
+            low = self.low[b.name]
+            lives = tuple((t.first, t.last) for t in b.lifetimes)
+            row = (low, low + b.size_bytes, b.name, lives)
+            self._by_region.setdefault(region[placed[b.name].pool], []).append(row)
+
+    def buffer(self, region: int, address: int, point: int) -> str | None:
+        """The youngest buffer that holds `address` at `point` (the written one, where two overlap on purpose)."""
+        best: tuple[int, str] | None = None
+        for low, high, name, lives in self._by_region.get(region, ()):
+            if low <= address < high:
+                for first, last in lives:
+                    if first <= point < last and (best is None or first > best[0]):
+                        best = (first, name)
+        return best[1] if best else None
+
+
+def _padding(where: _Where, name: str, view: FeatureMap) -> Padding | None:
+    """Padding of the buffer as far as this operation shows it (it may write a slice of the channels)."""
+    if view.stride_y <= 0 or view.stride_c <= 0:
+        return None
+    inside = (view.bases[0] - where.low[name]) % view.stride_y
+    channels = inside // view.stride_c * BRICK_CHANNELS + view.depth
+    bricks = -(-channels // BRICK_CHANNELS)
+    size = where.sizes[name]
+    lost = size * (bricks * BRICK_CHANNELS - channels) // (bricks * BRICK_CHANNELS)
+    return Padding(name, channels, bricks * BRICK_CHANNELS, size, lost)
+
+
+def _dma(where: _Where, point: int, operation: Operation) -> Iterator[Copy]:
+    source, target = operation.get(Register.DMA0_SRC_REGION), operation.get(Register.DMA0_DST_REGION)
+    if target & _INTERNAL:
+        return  # a lookup table for the NPU's own memory: no pool is touched
+    name = where.buffer(target, operation[Register.DMA0_DST], point)
+    if name is None:
+        return
+    weights = where.kinds[name] is BufferKind.WEIGHTS or source == 0
+    what = "weights brought to RAM by DMA" if weights else "feature map moved by DMA"
+    yield Copy(point, what, name, operation[Register.DMA0_LEN])
+
+
+def _only_moves(operation: Operation) -> bool:
+    """A 1x1 average pool whose output has the zero point and size of its input: bytes move, values do not change."""
+    if operation.op is not Op.POOL or operation.parameter != PoolMode.AVERAGE:
+        return False
+    if operation.get(Register.KERNEL_HEIGHT_M1) or operation.get(Register.KERNEL_WIDTH_M1):
+        return False
+    source, target = FeatureMap.ifm(operation), FeatureMap.ofm(operation)
+    plain = operation.get(Register.ACTIVATION) == 0 and source.zero_point == target.zero_point
+    raw = operation.get(Register.OFM_SCALE)  # a 32-bit scale below a 6-bit shift
+    scale, shift = raw & 0xFFFFFFFF, raw >> 32 & 0x3F
+    # 0x80000001 >> 31 rounds to the identity on every 8-bit and 16-bit value
+    return plain and source.element_bytes == target.element_bytes and scale - (1 << shift) in (0, 1)

@@ -1,0 +1,128 @@
+"""What changed between two compiled models: pools, kinds of bytes, buffers.
+
+Invariant: buffers are the same when their names are; a buffer is listed under the first of
+added, removed, resized, moved to another pool, moved, that is true of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..artifact import Artifact
+from .explain import align
+from .memory import kib, percent
+
+SHOWN = 12  # buffers listed one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number of both models; None where a model does not have it."""
+
+    what: str
+    before: int | None
+    after: int | None
+
+    @property
+    def by(self) -> int:
+        """`after - before`, a missing side counting as 0."""
+        return (self.after or 0) - (self.before or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferChange:
+    """`what` is added, removed, resized, repooled or moved."""
+
+    buffer: str
+    what: str
+    detail: str
+    size_change_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """Differences of two artifacts; empty tuples when nothing changed."""
+
+    names: tuple[str, str]
+    options: tuple[tuple[str, str, str], ...]  # (option, before, after)
+    sizes: tuple[Change, ...]
+    buffers: tuple[BufferChange, ...]
+
+    @property
+    def same(self) -> bool:
+        """True when no option, size or buffer differs."""
+        return not self.options and not self.buffers and all(c.by == 0 for c in self.sizes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return {"same": self.same, **asdict(self)}
+
+    def to_text(self) -> str:
+        """For people."""
+        lines = [f"{self.names[0]} -> {self.names[1]}"]
+        if self.same:
+            return lines[0] + "\nThe plans are the same.\n"
+        lines += [f"  {option}: {before} -> {after}" for option, before, after in self.options]
+        rows = [("", "before", "after", "change", "KiB", "")]
+        for c in self.sizes:
+            old, new = (("-" if v is None else f"{v:,}") for v in (c.before, c.after))
+            share = percent(c.by, c.before) if c.before and c.by else ""
+            rows.append((c.what, old, new, f"{c.by:+,}" if c.by else "same", kib(c.by)[:-4] if c.by else "", share))
+        lines += ["", *align(rows, right={1, 2, 3, 4, 5})]
+        kinds: dict[str, int] = {}
+        for b in self.buffers:
+            kinds[b.what] = kinds.get(b.what, 0) + 1
+        if kinds:
+            lines += ["", "Buffers: " + ", ".join(f"{n} {what}" for what, n in kinds.items())]
+            largest = sorted(self.buffers, key=lambda b: (-abs(b.size_change_bytes), b.buffer))[:SHOWN]
+            lines += align([(b.what, b.buffer, b.detail) for b in largest], right=set())
+            if len(self.buffers) > SHOWN:
+                lines.append(f"  and {len(self.buffers) - SHOWN} more")
+        return "\n".join(lines) + "\n"
+
+
+def diff(before: Artifact, after: Artifact) -> PlanDiff:
+    """What it takes to go from `before` to `after`."""
+    return PlanDiff(
+        (before.name, after.name), tuple(_options(before, after)), tuple(_sizes(before, after)),
+        tuple(_buffers(before, after)),
+    )  # fmt: skip
+
+
+def _options(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
+    old, new = ({**asdict(a.target), "planner": a.plan.planner, "status": a.plan.status.value} for a in (before, after))
+    return [(k, str(old[k]), str(new[k])) for k in old if old[k] != new[k]]
+
+
+def _sizes(before: Artifact, after: Artifact) -> list[Change]:
+    old, new = ({u.pool: u.used_bytes for u in a.plan.usage} for a in (before, after))
+    rows = [Change(f"pool {p}", old.get(p), new.get(p)) for p in dict.fromkeys([*old, *new])]
+    bounds = [{u.pool: u.lower_bound_bytes for u in a.plan.usage} for a in (before, after)]
+    rows += [Change(f"bound of {p}", bounds[0].get(p), bounds[1].get(p)) for p in dict.fromkeys([*old, *new])]
+    rows.append(Change("weights and tables", before.constants_bytes, after.constants_bytes))
+    rows.append(Change("command streams", before.stream_bytes, after.stream_bytes))
+    rows.append(Change("NPU operations", before.npu_operations, after.npu_operations))
+    rows.append(Change("host calls", before.host_operations, after.host_operations))
+    rows.append(Change("buffers", len(before.problem.buffers), len(after.problem.buffers)))
+    return rows
+
+
+def _buffers(before: Artifact, after: Artifact) -> list[BufferChange]:
+    old, new = ({b.name: b for b in a.problem.buffers} for a in (before, after))
+    was, now = ({p.buffer: p for p in a.plan.placements} for a in (before, after))
+    changes = []
+    for name in dict.fromkeys([*old, *new]):
+        if name not in new:
+            changes.append(BufferChange(name, "removed", f"{old[name].size_bytes:,} bytes", -old[name].size_bytes))
+        elif name not in old:
+            changes.append(BufferChange(name, "added", f"{new[name].size_bytes:,} bytes", new[name].size_bytes))
+        elif old[name].size_bytes != new[name].size_bytes:
+            sizes = f"{old[name].size_bytes:,} -> {new[name].size_bytes:,} bytes"
+            changes.append(BufferChange(name, "resized", sizes, new[name].size_bytes - old[name].size_bytes))
+        elif was[name].pool != now[name].pool:
+            changes.append(BufferChange(name, "repooled", f"{was[name].pool} -> {now[name].pool}", 0))
+        elif was[name].offset_bytes != now[name].offset_bytes:
+            moved = f"{was[name].pool}: {was[name].offset_bytes:,} -> {now[name].offset_bytes:,}"
+            changes.append(BufferChange(name, "moved", moved, 0))
+    return changes

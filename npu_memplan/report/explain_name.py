@@ -1,0 +1,260 @@
+"""One buffer, operator or call by its name: where it lies, when it lives, and why there.
+
+Invariant: "why" is read off the finished plan (what lies below it, what it shares bytes with),
+so the answer is true for any planner, also for one the user wrote.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..artifact import Artifact, Call, Operator
+from ..errors import NpuMemplanError
+from ..problem import Agent, Buffer, Lifetime, Placement
+from .bricks import npu_findings
+from .colours import KIND_LABELS
+from .memory import both, kib, memory_view, percent, point_label
+
+
+class ExplainError(NpuMemplanError):
+    """Nothing in the plan has the name that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameExplanation:
+    """Facts of one thing: `rows` are (what, text) in the order to be read."""
+
+    name: str
+    what: str  # "buffer", "operator" or "call"
+    rows: tuple[tuple[str, str], ...]
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json: bare facts, not sentences."""
+        return {"name": self.name, "what": self.what, **self.facts}
+
+    def to_text(self) -> str:
+        """For people: one fact a line, the same key written once."""
+        width = max(len(key) for key, _ in self.rows)
+        lines, last = [], ""
+        for key, text in self.rows:
+            lines.append(f"{'' if key == last else key:<{width}}  {text}")
+            last = key
+        return "\n".join(lines) + "\n"
+
+
+def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -> NameExplanation:
+    """The buffer called `name`, else the operator, else the call; `ExplainError` with close names."""
+    for buffer in artifact.problem.buffers:
+        if buffer.name == name:
+            return _explain_buffer(artifact, buffer, directory)
+    for operator in artifact.operators:
+        if operator.name == name:
+            return _explain_operator(artifact, operator)
+    for index, call in enumerate(artifact.calls):
+        if name in (call.function, f"{index}:{call.function}"):
+            return _explain_call(artifact, index, call)
+    known = [b.name for b in artifact.problem.buffers]
+    known += [o.name for o in artifact.operators] + [c.function for c in artifact.calls]
+    close = difflib.get_close_matches(name, known, 5, 0.5) or [k for k in known if name.lower() in k.lower()][:5]
+    hint = f"; close: {', '.join(dict.fromkeys(close))}" if close else ""
+    raise ExplainError(
+        f"{artifact.name} has no buffer, operator or call named {name!r}{hint}; "
+        "all names are in buffers.csv and in report.html (npu-memplan report)"
+    )
+
+
+def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) -> NameExplanation:
+    problem, plan = artifact.problem, artifact.plan
+    placed = {p.buffer: p for p in plan.placements}
+    place = placed[buffer.name]
+    low, high = place.offset_bytes, place.offset_bytes + buffer.size_bytes
+    others = [b for b in problem.buffers if b is not buffer and placed[b.name].pool == place.pool]
+    rows = [
+        (buffer.name, f"{KIND_LABELS[buffer.kind]}, {both(buffer.size_bytes)}"),
+        ("where", f"pool {place.pool}, bytes {low:,} to {high:,}, aligned to {buffer.alignment}"),
+    ]
+    rows += [("when", _when(artifact, life)) for life in buffer.lifetimes]
+    rows.append(("made by", buffer.producer or "the caller"))
+    rows.append(("read by", ", ".join(buffer.consumers) or "the caller"))
+    rows.append(("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))))
+    why = [_why_pool(artifact, buffer, place), *_why_offset(artifact, buffer, others, placed)]
+    rows += [("why there", text) for text in why]
+    reuse = _reuse(buffer, others, placed)
+    rows += [("its bytes", text) for text in reuse]
+    pool = memory_view(problem, plan).pool(place.pool)
+    point, live_bytes = pool.curve.peak
+    at_peak = any(t.first <= point < t.last for t in buffer.lifetimes)
+    rows.append(
+        (
+            "at the peak",
+            f"{percent(buffer.size_bytes, live_bytes)} of the {kib(live_bytes)} live at point {point}"
+            if at_peak
+            else f"not live (point {point}, {point_label(problem, point)})",
+        )
+    )
+    padding = next((p for p in npu_findings(artifact, directory).paddings if p.buffer == buffer.name), None)
+    if padding:
+        rows.append(
+            (
+                "padding",
+                f"{both(padding.lost_bytes)}: {padding.channels} channels are stored in bricks of 16 "
+                f"as {padding.stored_channels}",
+            )
+        )
+    facts = {
+        "kind": buffer.kind.value,
+        "size_bytes": buffer.size_bytes,
+        "pool": place.pool,
+        "offset_bytes": low,
+        "alignment": buffer.alignment,
+        "lifetimes": [[t.first, t.last] for t in buffer.lifetimes],
+        "made_by": buffer.producer,
+        "read_by": list(buffer.consumers),
+        "agents": sorted(a.value for a in buffer.agents),
+        "why": why,
+        "reuse": reuse,
+        "at_peak": at_peak,
+        "padding": asdict(padding) if padding else None,
+    }
+    return NameExplanation(buffer.name, "buffer", tuple(rows), facts)
+
+
+def _when(artifact: Artifact, life: Lifetime) -> str:
+    first, last = life.first, life.last - 1
+    if first == last:
+        return f"point {first} ({point_label(artifact.problem, first)})"
+    begin, end = point_label(artifact.problem, first), point_label(artifact.problem, last)
+    return f"points {first} to {last} ({begin} to {end})"
+
+
+def _agent(agent: Agent) -> str:
+    return "the NPU" if agent is Agent.NPU else "the host"
+
+
+def _why_pool(artifact: Artifact, buffer: Buffer, place: Placement) -> str:
+    if buffer.fixed is not None:
+        return f"its place was given: {buffer.fixed[0]} at {buffer.fixed[1]:,}"
+    candidates = [p.name for p in artifact.problem.candidates(buffer)]
+    if len(candidates) == 1:
+        return f"{place.pool} is the only pool it may lie in"
+    if candidates[0] == place.pool:
+        return f"{place.pool} is its first choice of {', '.join(candidates)}"
+    before = ", ".join(candidates[: candidates.index(place.pool)])
+    return f"spilled: it would rather lie in {before}, where others gain more from the room"
+
+
+def _why_offset(artifact: Artifact, buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -> list[str]:
+    """What holds it at its offset: the bottom, a neighbour it rests on, or nothing."""
+    texts = []
+    low, high = placed[buffer.name].offset_bytes, placed[buffer.name].offset_bytes + buffer.size_bytes
+    grouped: set[str] = set()
+    for group in artifact.problem.aliases:
+        names = [n for n, _ in group.members]
+        if buffer.name in names:
+            grouped |= set(names) - {buffer.name}
+            texts.append(f"it is the same memory as {', '.join(n for n in names if n != buffer.name)}")
+    for overlap in artifact.problem.overlaps:
+        if buffer.name in (overlap.first, overlap.second):
+            other = overlap.second if buffer.name == overlap.first else overlap.first
+            at = placed.get(other)
+            size = next((b.size_bytes for b in others if b.name == other), None)
+            if at is not None and size is not None and at.offset_bytes < high and low < at.offset_bytes + size:
+                reason = f": {overlap.reason}" if overlap.reason else ""
+                texts.append(f"it lies on {other} on purpose{reason}")
+                grouped.add(other)
+    if low == 0:
+        return [*texts, "it lies at the bottom of the pool"]
+    extra = {a if b == buffer.name else b for a, b in artifact.problem.conflicts if buffer.name in (a, b)}
+    below = [
+        b for b in others
+        if b.name not in grouped and (b.meets(buffer) or b.name in extra)
+        and placed[b.name].offset_bytes + b.size_bytes <= low
+    ]  # fmt: skip
+    if not below:
+        return [*texts, "nothing that lives at the same time lies below it; the planner had no need to lower it"]
+    top = max(below, key=lambda b: (placed[b.name].offset_bytes + b.size_bytes, b.name))
+    end = placed[top.name].offset_bytes + top.size_bytes
+    touching = -(-end // buffer.alignment) * buffer.alignment == low
+    together = _together(buffer, top)
+    if touching:
+        texts.append(f"it rests on {top.name} [{placed[top.name].offset_bytes:,}, {end:,}), {together}")
+    else:
+        texts.append(f"{low - end:,} bytes below it are free while it lives; {top.name} ends at {end:,}, {together}")
+    return texts
+
+
+def _together(a: Buffer, b: Buffer) -> str:
+    shared = [(max(x.first, y.first), min(x.last, y.last)) for x in a.lifetimes for y in b.lifetimes if x.meets(y)]
+    if not shared:
+        return "which another agent may use at the same time"
+    first, last = shared[0][0], shared[0][1] - 1
+    return (
+        f"which lives with it at point {first}" if first == last else f"which lives with it at points {first} to {last}"
+    )
+
+
+def _reuse(buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -> list[str]:
+    """Who has the same bytes before and after."""
+    low, high = placed[buffer.name].offset_bytes, placed[buffer.name].offset_bytes + buffer.size_bytes
+    same = [
+        b for b in others
+        if placed[b.name].offset_bytes < high and low < placed[b.name].offset_bytes + b.size_bytes
+        and not b.meets(buffer)
+    ]  # fmt: skip
+    first, last = buffer.lifetimes[0].first, buffer.lifetimes[-1].last
+    before = sorted((b for b in same if b.lifetimes[-1].last <= first), key=lambda b: (-b.lifetimes[-1].last, b.name))
+    after = sorted((b for b in same if b.lifetimes[0].first >= last), key=lambda b: (b.lifetimes[0].first, b.name))
+    texts = []
+    for word, group in (("before", before), ("after", after)):
+        if group:
+            more = f" and {len(group) - 3} more" if len(group) > 3 else ""
+            texts.append(f"{word} it: {', '.join(b.name for b in group[:3])}{more}")
+    return texts or ["nobody else uses them"]
+
+
+def _explain_operator(artifact: Artifact, operator: Operator) -> NameExplanation:
+    runs = "the NPU" if operator.agent is Agent.NPU else "the host"
+    rows = [
+        (operator.name, f"operator {operator.kind} of {artifact.source}"),
+        ("runs on", runs + (f": {operator.reason}" if operator.reason else "")),
+    ]
+    if operator.agent is Agent.NPU:
+        rows.append(("output", "inside an NPU call; the compiler may have fused it, so no buffer has its name"))
+    else:
+        rows.append(("output", "no buffer has its name: it is folded into another operator or a constant"))
+    facts = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
+    return NameExplanation(operator.name, "operator", tuple(rows), facts)
+
+
+def _explain_call(artifact: Artifact, index: int, call: Call) -> NameExplanation:
+    sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
+    placed = {p.buffer: p for p in artifact.plan.placements}
+    first, last = call.points
+    rows = [
+        (call.function, f"call {index} of main, on {_agent(call.agent)}"),
+        ("when", f"points {first} to {last - 1}" if last - first > 1 else f"point {first}"),
+    ]
+    for word, names in (("reads", call.reads), ("writes", call.writes)):
+        for name in names:
+            at = placed.get(name)
+            where = f", {at.pool} at {at.offset_bytes:,}" if at else ", the caller's"
+            rows.append((word, f"{name}: {both(sizes[name]) if name in sizes else 'unplanned'}{where}"))
+    inside = [b for b in artifact.problem.buffers if first <= b.lifetimes[0].first and b.lifetimes[-1].last <= last]
+    rows.append(
+        ("inside it", f"{len(inside)} buffers, {both(sum(b.size_bytes for b in inside))} if all were kept apart")
+    )
+    peaks = {}
+    for pool in memory_view(artifact.problem, artifact.plan).pools:
+        starts = [first, *(s for s in pool.curve.starts if first < s < last)]
+        most, at_point = max(((pool.curve.at(s), -s) for s in starts), default=(0, 0))
+        peaks[pool.pool.name] = most
+        rows.append(("most live", f"{pool.pool.name}: {both(most)} at point {-at_point}"))
+    facts = {
+        "index": index, "agent": call.agent.value, "points": list(call.points), "reads": list(call.reads),
+        "writes": list(call.writes), "inside": [b.name for b in inside], "most_live_bytes": peaks,
+    }  # fmt: skip
+    return NameExplanation(call.function, "call", tuple(rows), facts)
