@@ -188,6 +188,16 @@ class Evaluate:
 
 
 @dataclass(eq=False, slots=True)
+class Cast:
+    """A match_cast that defines shape symbols or must be checked at run time."""
+
+    source: Value
+    ty: Any
+    var: Any
+    result: Value
+
+
+@dataclass(eq=False, slots=True)
 class Choose:
     """`if`. The value of the `if` is in the tensors of `branch.merges`."""
 
@@ -197,7 +207,7 @@ class Choose:
     branch: Branch
 
 
-Statement = Invoke | Evaluate | Choose
+Statement = Invoke | Evaluate | Cast | Choose
 
 
 @dataclass(eq=False, slots=True)

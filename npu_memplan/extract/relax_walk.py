@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax
 
 from ..errors import NpuMemplanError
@@ -20,6 +21,7 @@ from .names import Names
 from .program import (
     Access,
     Branch,
+    Cast,
     Choose,
     Evaluate,
     Fixed,
@@ -150,10 +152,21 @@ class _Walker:
             self.env[var] = self.value(expr)
 
     def match_cast(self, var: Any, expr: Any, ty: Any, statements: list[Statement]) -> Value:
+        """The same bytes under another type; symbols that the type defines exist from here on."""
         value = self.value(expr)
+        result: Value = value
         if isinstance(value, View) and isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            return View(value.tensor, tuple(ty.shape.values), value.dtype)
-        return value
+            result = View(value.tensor, tuple(ty.shape.values), value.dtype)
+        elif isinstance(value, Plain):
+            result = Plain(var)
+        checked = isinstance(value, Plain) or (
+            isinstance(value, View) and isinstance(result, View) and not _same_shape(value.shape, result.shape)
+        )
+        if checked:
+            if isinstance(value, View):
+                value.tensor.view = True
+            statements.append(Cast(value, ty, var, result))
+        return result
 
     # -- calls -------------------------------------------------------------------------------
 
@@ -281,6 +294,10 @@ class _Walker:
             sources.append(result)
         branch.merges.append((result, sources[0], sources[1]))
         return View(result, result.shape, result.dtype)
+
+
+def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    return len(left) == len(right) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
 def _bounds(function: Any, attrs: Any) -> dict[Any, int]:

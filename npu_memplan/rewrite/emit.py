@@ -1,0 +1,218 @@
+"""Statements of a program as Relax bindings on pools.
+
+Invariant: a planned tensor has no Relax value; PrimFuncs find it in the pools. Only what must be a
+tensor object gets one: parameters, results, and arguments of calls that are not looked into. The
+latter are views of pool bytes (their offsets are multiples of the runtime's own alignment), never
+copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from ..extract.program import (
+    Cast,
+    Choose,
+    Evaluate,
+    Fixed,
+    Invoke,
+    Plain,
+    Program,
+    Several,
+    Statement,
+    Tensor,
+    Value,
+    View,
+)
+from ..extract.sizes import static_extent
+from .primfunc import Slot, place
+
+
+class Emitter:
+    """Emits the statements of one program into `builder`, whose function the caller opens."""
+
+    def __init__(
+        self, program: Program, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot], taken: set[str]
+    ) -> None:
+        self.program = program
+        self.pools = pools
+        self.slots = slots
+        self.taken = taken
+        self.kept: set[str] = set()  # Relax functions that are still called
+        self.builder = relax.BlockBuilder()
+        self.pool_vars: list[Any] = []
+        self.functions: dict[Any, Any] = {}
+        self.objects: dict[Tensor, Any] = {}  # tensors outside the pools
+        self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
+
+    # -- storage -----------------------------------------------------------------------------
+
+    def make_pools(self, poison: int | None) -> None:
+        """Allocates the pools at run time, one storage each."""
+        for name, size in self.pools:
+            extent = static_extent(size)
+            shape = relax.ShapeExpr([max(1, extent) if extent is not None else size])
+            storage = self.builder.emit(relax.op.memory.alloc_storage(shape, 0, "global", "uint8"))
+            pool = relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", 0)
+            self.pool_vars.append(self.builder.emit(pool, name))
+            if poison is not None and extent is not None:
+                fill = _fill_function(max(1, extent), poison)
+                fill_name = self.name("npu_memplan_poison")
+                fill_var = self.builder.add_func(fill.with_attr("global_symbol", fill_name), fill_name)
+                self.builder.emit(relax.Call(fill_var, [self.pool_vars[-1]]))
+
+    def take_inputs(self) -> None:
+        """Parameters stand for themselves; fields of tuple parameters are taken out."""
+        inputs = iter(self.program.inputs)
+
+        def take(ty: Any, value: Any) -> None:
+            if isinstance(ty, relax.TupleType):
+                for i, field in enumerate(ty.fields):
+                    take(field, self.builder.emit(relax.TupleGetItem(value, i)))
+            elif isinstance(ty, relax.TensorType):
+                self.objects[next(inputs)] = value
+
+        for parameter in self.program.function.params:
+            take(parameter.ty, parameter)
+
+    def object(self, tensor: Tensor) -> Any:
+        """The Relax value of a tensor outside the pools, allocated on first use."""
+        if tensor not in self.objects:
+            shape = relax.ShapeExpr(list(tensor.shape))
+            allocation = relax.op.builtin.alloc_tensor(shape, tensor.dtype, 0, "global")
+            self.objects[tensor] = self.builder.emit(allocation, tensor.name)
+        return self.objects[tensor]
+
+    def value(self, value: Value, expr: Any = None) -> Any:
+        """A Relax expression for `value`; planned tensors become views of their pool."""
+        if isinstance(value, Several):
+            return relax.Tuple([self.value(field) for field in value.fields])
+        if isinstance(value, Fixed):
+            return value.expr
+        if isinstance(value, Plain):
+            return self.substitute(value.expr)
+        slot = self.slots.get(value.tensor.name)
+        if slot is None:
+            return self.shaped(self.object(value.tensor), value)
+        shape = relax.ShapeExpr(list(value.shape))
+        view = relax.op.memory.view(self.pool_vars[slot.pool], shape, value.dtype, slot.offset)
+        return self.builder.emit(relax.op.memory.ensure_zero_offset(self.builder.emit(view)))
+
+    def shaped(self, tensor: Any, view: View) -> Any:
+        """An object seen with the shape of `view`."""
+        own = view.tensor.shape
+        same = len(own) == len(view.shape) and all(
+            tvm_ffi.structural_equal(a, b) for a, b in zip(own, view.shape, strict=True)
+        )
+        if same or view.tensor.external.startswith("its shape"):
+            return tensor
+        return self.builder.emit(relax.op.reshape(tensor, relax.ShapeExpr(list(view.shape))))
+
+    def substitute(self, expr: Any) -> Any:
+        return tvm_ffi.structural_map(expr, (ir.Var, lambda v: self.values.get(v, v)))
+
+    # -- statements --------------------------------------------------------------------------
+
+    def statements(self, statements: Sequence[Statement]) -> None:
+        """Emits `statements` in order."""
+        for statement in statements:
+            if isinstance(statement, Invoke):
+                self.invoke(statement)
+            elif isinstance(statement, Evaluate):
+                self.evaluate(statement)
+            elif isinstance(statement, Cast):
+                self.cast(statement)
+            else:
+                self.choose(statement)
+
+    def invoke(self, call: Invoke) -> None:
+        placed = place(call, self.pools, self.slots)
+        key = (call.primfunc, self.key(call))
+        if key not in self.functions:
+            name = self.name(call.function)
+            self.functions[key] = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
+        arguments = []
+        for value in placed.arguments:
+            argument = self.value(value)
+            arguments.append(
+                argument if isinstance(argument, ir.Var) or isinstance(value, Fixed) else _scalar(argument)
+            )
+        self.builder.emit(relax.Call(self.functions[key], [*self.pool_vars, *arguments]))
+
+    def key(self, call: Invoke) -> tuple[Any, ...]:
+        """Calls with equal keys can share one planned PrimFunc."""
+        places: list[Any] = []
+        for argument in call.arguments:
+            name = argument.tensor.name if isinstance(argument, View) else ""
+            plain = str(argument.expr) if isinstance(argument, Plain) else type(argument).__name__
+            places.append(self.slots.get(name) or plain)
+        places += [self.slots.get(internal.name) for internal in call.internals]
+        return tuple((p.pool, str(p.offset)) if isinstance(p, Slot) else p for p in places)
+
+    def name(self, wish: str) -> str:
+        """A function name that is not taken yet."""
+        name, count = wish, 0
+        while name in self.taken:
+            count += 1
+            name = f"{wish}_{count}"
+        self.taken.add(name)
+        return name
+
+    def evaluate(self, statement: Evaluate) -> None:
+        before = {var: self.values.get(var) for var in statement.arguments}
+        for var, value in statement.arguments.items():
+            self.values[var] = self.value(value)
+        expr = self.substitute(statement.expr)
+        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.GlobalVar):
+            self.kept.add(expr.op.name_hint)
+        result = self.builder.emit(expr, statement.var.name)
+        for var, old in before.items():
+            if old is None:
+                del self.values[var]
+            else:
+                self.values[var] = old
+        self.bind(statement.result, result)
+        if isinstance(statement.result, Plain):
+            self.values[statement.var] = result
+
+    def bind(self, value: Value, result: Any) -> None:
+        if isinstance(value, Several):
+            for i, field in enumerate(value.fields):
+                self.bind(field, self.builder.emit(relax.TupleGetItem(result, i)))
+        elif isinstance(value, View):
+            self.objects[value.tensor] = result
+
+    def cast(self, statement: Cast) -> None:
+        result = self.builder.match_cast(self.value(statement.source), statement.ty)
+        if isinstance(statement.result, View) and statement.result.tensor.name not in self.slots:
+            self.objects.setdefault(statement.result.tensor, result)
+        elif isinstance(statement.result, Plain):
+            self.values[statement.var] = result
+
+    def choose(self, statement: Choose) -> None:
+        condition = self.value(statement.condition)
+        for merged, *sources in statement.branch.merges:
+            if merged.name not in self.slots:
+                for source in sources:
+                    self.objects[source] = self.object(merged)
+        sides = []
+        for statements in (statement.then, statement.other):
+            objects = dict(self.objects)  # an allocation inside a branch does not reach beyond it
+            self.builder._begin_binding_block()
+            self.statements(statements)
+            sides.append(relax.SeqExpr([self.builder._end_block()], relax.Tuple([])))
+            self.objects = objects
+        self.builder.emit(relax.If(condition, *sides))
+
+
+def _fill_function(size: int, byte: int) -> Any:
+    """A PrimFunc (pool) that fills `size` bytes with `byte`."""
+    pool = tirx.decl_buffer((size,), "uint8", name="pool", layout=None)
+    i = tirx.Var("i", "int64")
+    store = tirx.BufferStore(pool, tirx.IntImm("uint8", byte), [i])
+    body = tirx.For(i, 0, tirx.IntImm("int64", size), tirx.ForKind.SERIAL, store)
+    return tirx.PrimFunc([pool], body).with_attr("s_tir", True)

@@ -1,0 +1,12 @@
+"""Passes over TVM modules: `PlanMemory`, and the pipeline that builds what it made.
+
+Invariant: these are ordinary `tvm.ir.transform` passes; nothing but the module goes in and out.
+"""
+
+from __future__ import annotations
+
+from .legalize import Legalize
+from .pipeline import pipeline
+from .plan_memory import PlanMemory
+
+__all__ = ["Legalize", "PlanMemory", "pipeline"]

@@ -1,0 +1,77 @@
+"""`PlanMemory`: one static plan for everything a Relax module allocates.
+
+Invariant: a planned function carries its pools as attributes and is never planned again, so the
+pass is idempotent. Every plan is verified before it is written into the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from .. import planners, verify
+from ..extract import extract
+from ..problem import Pool
+from ..rewrite import POOLS, rewrite
+from .legalize import Legalize
+
+DEFAULT_POOLS = (Pool("workspace"),)
+
+
+@tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.PlanMemory")
+class PlanMemory:
+    """Plans every Relax function of a module on `pools` and rewrites it to run there.
+
+    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
+    it they take the pools (uint8 tensors) and find inputs and outputs in them.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[Pool] = DEFAULT_POOLS,
+        planner: str = "auto",
+        *,
+        use_workspace_io: bool = False,
+        overlaps: bool = True,
+        alignment: int = 16,
+        seed: int = 0,
+        poison: int | None = None,
+    ) -> None:
+        self.pools = tuple(pools)
+        self.planner = planner
+        self.use_workspace_io = use_workspace_io
+        self.overlaps = overlaps
+        self.alignment = alignment
+        self.seed = seed
+        self.poison = poison
+
+    def transform_module(self, module: Any, context: Any) -> Any:
+        """The planned module."""
+        open_functions = [
+            gv.name_hint
+            for gv, f in module.functions.items()
+            if isinstance(f, relax.Function) and not (f.attrs is not None and POOLS in f.attrs)
+        ]
+        if not open_functions:
+            return module
+        module = Legalize()(module)
+        for name in open_functions:
+            if name in {gv.name_hint for gv in module.functions}:
+                module = self.plan(module, name)
+        return module
+
+    def plan(self, module: Any, name: str) -> Any:
+        problem = extract(
+            module,
+            self.pools,
+            function=name,
+            io_in_pools=self.use_workspace_io,
+            overlaps=self.overlaps,
+            alignment=self.alignment,
+        )
+        plan = planners.plan(problem, self.planner, seed=self.seed)
+        verify.check(problem, plan)
+        return rewrite(module, problem, plan, poison=self.poison)
