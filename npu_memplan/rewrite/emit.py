@@ -135,12 +135,7 @@ class Emitter:
         if key not in self.functions:
             name = self.name(call.function)
             self.functions[key] = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
-        arguments = []
-        for value in placed.arguments:
-            argument = self.value(value)
-            arguments.append(
-                argument if isinstance(argument, ir.Var) or isinstance(value, Fixed) else _scalar(argument)
-            )
+        arguments = [self.value(value) for value in placed.arguments]
         self.builder.emit(relax.Call(self.functions[key], [*self.pool_vars, *arguments]))
 
     def key(self, call: Invoke) -> tuple[Any, ...]:

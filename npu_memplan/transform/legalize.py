@@ -16,17 +16,22 @@ from ..extract.lower import prepare
 from ..extract.relax_walk import VIEWS
 
 
+def legalize(module: Any) -> Any:
+    """The legal form of `module`; a module in legal form comes back as it is."""
+    passes = [
+        relax.transform.InlinePrivateFunctions(),
+        relax.backend.DispatchSampling(),
+        relax.backend.DispatchSortScan(),
+        relax.transform.LegalizeOps(skip_ops=sorted(VIEWS)),
+        relax.transform.ToNonDataflow(),
+    ]
+    return prepare(tvm.ir.transform.Sequential(passes)(module))
+
+
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.Legalize")
 class Legalize:
     """`LegalizeOps` that keeps reshapes, with private Relax functions inlined and TIR lowered."""
 
     def transform_module(self, module: Any, context: Any) -> Any:
-        """The legal form of `module`; a module in legal form comes back as it is."""
-        passes = [
-            relax.transform.InlinePrivateFunctions(),
-            relax.backend.DispatchSampling(),
-            relax.backend.DispatchSortScan(),
-            relax.transform.LegalizeOps(skip_ops=sorted(VIEWS)),
-            relax.transform.ToNonDataflow(),
-        ]
-        return prepare(tvm.ir.transform.Sequential(passes)(module))
+        """The legal form of `module`."""
+        return legalize(module)

@@ -16,7 +16,7 @@ from .. import planners, verify
 from ..extract import extract
 from ..problem import Pool
 from ..rewrite import POOLS, rewrite
-from .legalize import Legalize
+from .legalize import legalize
 
 DEFAULT_POOLS = (Pool("workspace"),)
 
@@ -57,7 +57,7 @@ class PlanMemory:
         ]
         if not open_functions:
             return module
-        module = Legalize()(module)
+        module = legalize(module)
         for name in open_functions:
             if name in {gv.name_hint for gv in module.functions}:
                 module = self.plan(module, name)
