@@ -1,0 +1,243 @@
+"""CONV and DEPTHWISE: weights in, sums of products out.
+
+Invariant: the sums are exact. float32 is used where no partial sum can reach 2**24, otherwise the
+products are cut into pieces for which that holds, or float64 is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.isa import AccFormat, Op, Register
+
+from . import mlw
+from .errors import AccumulatorOverflowError
+from .kernel import PaddedInput, Window, read_type
+from .layout import Layout
+from .memory import Memory
+from .output import Output, OutputSpec
+from .registers import Registers
+from .rescale import Scale
+from .weights import ScaleTable, WeightOrder
+
+_FLOAT32 = 2.0**24
+_PATCH_BYTES = 1 << 20  # of gathered input at once
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Constant bytes an operation reads: a weight stream or a scale table."""
+
+    name: str
+    region: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionSpec:
+    """A CONV or DEPTHWISE as its registers describe it."""
+
+    window: Window
+    ifm: Layout
+    ifm_depth: int
+    output: OutputSpec
+    weights: tuple[Span, ...]  # one for each core
+    scales: tuple[Span, ...]
+    orders: tuple[WeightOrder, ...]
+    accumulator: AccFormat
+    depthwise: bool
+
+    @staticmethod
+    def read(regs: Registers, ofm_ublock: int, cores: int) -> ConvolutionSpec:
+        """Read and check all registers of the operation."""
+        r = Register
+        output = OutputSpec.read(regs)
+        window = Window.read(regs, output.height, output.width)
+        dtype, brick = read_type(regs, "IFM")
+        if dtype.itemsize > 2:
+            regs.illegal("IFM_PRECISION asks for 32-bit input, which convolutions do not take")
+        depthwise = regs.op is Op.DEPTHWISE
+        depth = output.depth if depthwise else regs.raw(r.IFM_DEPTH_M1) + 1
+        ifm = Layout.read(regs, "IFM", dtype, brick, *window.input_shape)
+        accumulator = AccFormat(regs.one_of(r.ACC_FORMAT, (0, 1)))
+        parallel = 2 if cores == 2 and regs.one_of(r.PARALLEL_MODE, (0, 1)) else 1
+        block = regs.raw(r.OFM_BLK_DEPTH_M1) + 1
+        weights: list[Span] = []
+        scales: list[Span] = []
+        orders = []
+        for core in range(parallel):
+            prefix = "1" if core else ""
+            channels = -(-(output.depth - core) // parallel)
+            for name, spans in (("WEIGHT", weights), ("SCALE", scales)):
+                length = regs.low(Register[f"{name}{prefix}_LENGTH"]) if channels else 0
+                base = regs.raw(Register[f"{name}{prefix}_BASE"]) if length else 0
+                region = regs.region(Register[f"{name}_REGION"])
+                spans.append(Span(f"{name}{prefix}", region, base, length))
+            core_block = -(-(block - core) // parallel)
+            if core_block < 1:
+                regs.illegal(f"OFM_BLK_DEPTH_M1 = {block - 1} leaves core {core} no channels")
+            orders.append(
+                WeightOrder(
+                    kernel_height=window.height,
+                    kernel_width=window.width,
+                    dilation_y=window.dilation_y,
+                    dilation_x=window.dilation_x,
+                    ifm_depth=1 if depthwise else depth,
+                    ofm_depth=channels,
+                    block_depth=core_block,
+                    ofm_ublock=ofm_ublock,
+                    ifm_bits=8 * dtype.itemsize,
+                    part_kernel_first=window.part_kernel_first,
+                    depthwise=depthwise,
+                )
+            )
+        return ConvolutionSpec(
+            window, ifm, depth, output, tuple(weights), tuple(scales), tuple(orders), accumulator, depthwise
+        )
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        o, w = self.output, self.window
+        per_output = w.height * w.width * (1 if self.depthwise else self.ifm_depth)
+        return o.height * o.width * o.depth * per_output
+
+
+class Convolution:
+    """The bound operation; `run` executes it once."""
+
+    def __init__(self, spec: ConvolutionSpec, memory: Memory, regs: Registers, checks: bool) -> None:
+        self.spec, self.regs, self.checks = spec, regs, checks
+        self.output = Output(spec.output, memory, regs)
+        is_float32 = spec.ifm.dtype.itemsize == 1
+        self.input = PaddedInput(
+            memory,
+            regs,
+            spec.ifm,
+            spec.window,
+            spec.ifm_depth,
+            np.float32 if is_float32 else np.float64,
+            spec.ifm.zero_point,
+        )
+        self._spans = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.weights + spec.scales]
+        self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.weights + spec.scales]
+        self._seen: list[bytes] = []
+        self._chunks: list[tuple[slice, NDArray[Any]]] = []
+        self._taps: NDArray[Any] = np.empty(0)
+        info = np.iinfo(spec.ifm.dtype)
+        self._largest = max(abs(int(info.min)), int(info.max))
+        self._bias: NDArray[np.int64] = np.empty(0, np.int64)
+        self._overflow = 0.0  # sums may reach beyond this; 0: they cannot
+
+    def constants(self) -> list[tuple[Span, NDArray[np.bool_] | None]]:
+        """Constant bytes read, with their shadows."""
+        return list(zip(self.spec.weights + self.spec.scales, self._shadows, strict=True))
+
+    def _prepare(self) -> None:
+        """Decode weights and scales, unless they are those of the last run."""
+        seen = [span.tobytes() for span in self._spans]
+        if seen == self._seen:
+            return
+        spec, cores = self.spec, len(self.spec.weights)
+        shape = (spec.window.height, spec.window.width, spec.orders[0].ifm_depth, spec.output.depth)
+        weights = np.zeros(shape, np.int64)
+        tables = []
+        for core, order in enumerate(spec.orders):
+            if not order.ofm_depth:
+                continue
+            name = f"{self.regs.where}, {spec.weights[core].name}"
+            weights[..., core::cores] = order.arrange(mlw.decode(seen[core]), name)
+            data = np.frombuffer(seen[cores + core], np.uint8)
+            tables.append(ScaleTable.parse(data, order.ofm_depth, f"{self.regs.where}, {spec.scales[core].name}"))
+        self._set(weights, ScaleTable.interleave(tables))
+        self._seen = seen
+
+    def _set(self, weights: NDArray[np.int64], table: ScaleTable) -> None:
+        spec = self.spec
+        # sum((x - zp) * w) = sum(x * w) - zp * sum(w): the input is used as it is.
+        bias = table.bias - spec.ifm.zero_point * weights.sum(axis=(0, 1, 2))
+        self._bias = bias
+        magnitude = np.abs(weights).sum(axis=(0, 1, 2))
+        zero = abs(spec.ifm.zero_point)
+        sums = int(magnitude.max(initial=0)) * (self._largest + zero)
+        biggest_bias = int(np.abs(table.bias).max(initial=0))
+        bits = 31 if spec.accumulator is AccFormat.INT32 else 39
+        self._overflow = 2.0**bits if sums + biggest_bias >= 1 << bits else 0.0
+        reach = float(sums + biggest_bias + int(np.abs(bias).max(initial=0)))
+        if spec.output.global_scale:
+            scale = Scale.of(*self.regs.scale(Register.OFM_SCALE), spec.output.rounding)
+        else:
+            scale = Scale(table.scale, table.shift, spec.output.rounding)
+        self.output.rescale(scale, bias, reach)
+        dtype = self.input.array.dtype
+        if spec.depthwise:
+            exact = dtype == np.float64 or sums < _FLOAT32
+            self._taps = weights[:, :, 0, :].astype(dtype if exact else np.float64)
+            return
+        matrix = weights.reshape(-1, spec.output.depth)
+        self._chunks = []
+        rows = len(matrix)
+        step = rows
+        if dtype == np.float32 and int(magnitude.max(initial=0)) * self._largest >= _FLOAT32:
+            step = int(_FLOAT32) // (self._largest * max(int(np.abs(matrix).max()), 1))
+        for start in range(0, rows, step):
+            part = slice(start, min(start + step, rows))
+            self._chunks.append((part, np.ascontiguousarray(matrix[part], dtype)))
+
+    def run(self) -> None:
+        """Execute the operation once."""
+        self._prepare()
+        self.input.load()
+        if self.spec.depthwise:
+            self._depthwise()
+        else:
+            self._convolve()
+        self.output.finish()
+
+    def _convolve(self) -> None:
+        spec, window, padded = self.spec, self.spec.window, self.input.array
+        out, height, width = spec.output, spec.output.height, spec.output.width
+        taps = window.height * window.width * spec.ifm_depth
+        rows = min(self.output.rows_per_block, max(1, _PATCH_BYTES // (width * taps * padded.itemsize)))
+        patches = window.patches(padded, height, width)
+        plain = window.height == window.width == window.stride_x == window.stride_y == 1 and not window.is_padded
+        for first in range(0, height, rows):
+            last = min(first + rows, height)
+            matrix = (padded if plain else patches)[first:last].reshape(-1, taps)
+            if len(self._chunks) == 1:
+                sums = matrix @ self._chunks[0][1]
+            else:
+                sums = np.zeros((len(matrix), out.depth))
+                for part, chunk in self._chunks:
+                    sums += matrix[:, part] @ chunk
+            self._check(sums)
+            self.output.put(first, sums)
+
+    def _depthwise(self) -> None:
+        window, out, padded = self.spec.window, self.spec.output, self.input.array
+        taps = self._taps
+        for first in range(0, out.height, self.output.rows_per_block):
+            rows = range(first, min(first + self.output.rows_per_block, out.height))
+            sums = np.zeros((len(rows), out.width, out.depth), taps.dtype)
+            product = np.empty_like(sums)
+            for y in range(window.height):
+                for x in range(window.width):
+                    np.multiply(window.tap(padded, y, x, rows, out.width), taps[y, x], out=product)
+                    np.add(sums, product, out=sums)
+            self._check(sums)
+            self.output.put(first, sums)
+
+    def _check(self, sums: NDArray[Any]) -> None:
+        if self.checks and self._overflow:
+            total = sums + self._bias
+            worst = float(np.abs(total).max(initial=0))
+            if worst >= self._overflow:
+                raise AccumulatorOverflowError(
+                    f"{self.regs.where}: a sum reaches {worst:.0f}, beyond the accumulator's {self._overflow:.0f} "
+                    f"(ACC_FORMAT {self.spec.accumulator.name}); what hardware does then is not defined"
+                )

@@ -1,0 +1,161 @@
+"""Accumulator to output value: multiply, shift, round, exactly as the NPU does.
+
+Invariant: every result is exact. Most operations run in float64, which is exact where it matters: a
+product below 2**53 is exact, and a larger one can only belong to a value that is clamped anyway; where
+that argument does not hold the same formula runs on integers.
+
+A scale is (multiplier m, shift n) and stands for m / 2**n. One rounding: floor((v*m + 2**(n-1)) >> n).
+TFLite's double rounding for n > 31: first floor((v*m + 2**30) >> 31), then by n - 31 bits with
+halves away from zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.isa import Rounding
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+_EXACT = 2.0**51  # a margin below 2**53 for the added half
+# Turns halves away from zero into plain nearest: too small to move any other value of < 2**20 steps.
+_AWAY = 1.0 + 2.0**-40
+_FIRST = 31  # bits of the first of two roundings
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Multipliers and shifts, one for each channel or one for all (arrays of one element)."""
+
+    multiplier: Int64
+    shift: Int64
+    rounding: Rounding
+
+    @staticmethod
+    def of(multiplier: int, shift: int, rounding: Rounding = Rounding.TFL) -> Scale:
+        """One scale for all channels."""
+        return Scale(np.array([multiplier], np.int64), np.array([shift], np.int64), rounding)
+
+    @property
+    def is_identity(self) -> bool:
+        """True when nothing is multiplied and nothing shifted."""
+        return bool(np.all(self.multiplier == 1) and np.all(self.shift == 0))
+
+    def exact(self, value: Any) -> Int64:
+        """`value` (integers, channels last) rescaled, for any magnitude."""
+        v = np.asarray(value, np.int64)
+        m, n = np.broadcast_arrays(self.multiplier, self.shift)
+        big = int(np.abs(v).max(initial=0)) * int(m.max(initial=0)) >= 1 << 62
+        if big:
+            wide = np.vectorize(lambda a, b, c: self._one(int(a), int(b), int(c)), otypes=[object])
+            return np.asarray(np.clip(wide(v, m, n), -(1 << 62), 1 << 62), np.int64)
+        product: Int64 = v * m
+        result: Int64
+        if self.rounding is Rounding.TRUNCATE:
+            result = (product + np.where(product < 0, (np.int64(1) << n) - 1, 0)) >> n
+            return result
+        if self.rounding is Rounding.NATURAL:
+            result = (product + _half(n)) >> n
+            return result
+        first = np.minimum(n, _FIRST)
+        result = (product + _half(first)) >> first
+        rest = n - first
+        if not rest.any():
+            return result
+        # halves away from zero: lower the half for negative values
+        result = (result + _half(rest) - ((result < 0) & (rest > 0))) >> rest
+        return result
+
+    def _one(self, v: int, m: int, n: int) -> int:
+        product = v * m
+        if self.rounding is Rounding.TRUNCATE:
+            return abs(product) // (1 << n) * (1 if product >= 0 else -1)
+        if self.rounding is Rounding.NATURAL or n <= _FIRST:
+            return (product + ((1 << n) >> 1)) >> n
+        result = (product + (1 << 30)) >> _FIRST
+        rest = n - _FIRST
+        return (result + (1 << (rest - 1)) - (result < 0)) >> rest
+
+
+def _half(bits: Int64) -> Int64:
+    """2**(bits-1), and 0 for no bits."""
+    half: Int64 = (np.int64(1) << bits) >> 1
+    return half
+
+
+class Clamped:
+    """Rescale, add the zero point, clamp: from a block of sums to float64 integers, in place.
+
+    `bias` and the scale's arrays have one element or one per channel; `reach` bounds |sum + bias|.
+    """
+
+    __slots__ = ("_first", "_half", "_offset", "_second", "bias", "exact", "high", "low", "scale", "zero_point")
+
+    def __init__(self, scale: Scale, bias: Int64 | None, zero_point: int, low: int, high: int, reach: float) -> None:
+        self.scale, self.bias, self.zero_point, self.low, self.high = scale, bias, zero_point, low, high
+        m = scale.multiplier.astype(np.float64)
+        n = scale.shift
+        span = max(abs(low - zero_point), abs(high - zero_point)) + 2.0
+        in_range = float((span * np.exp2(n.astype(np.float64))).max(initial=0))
+        reached = float(reach * m.max(initial=0))
+        small = bias is None or float(np.abs(bias).max(initial=0)) < _EXACT
+        self.exact = (
+            scale.rounding is not Rounding.TRUNCATE and min(in_range, reached) < _EXACT and reach < _EXACT and small
+        )
+        two_steps = scale.rounding is Rounding.TFL and bool((n > _FIRST).any())
+        first = np.minimum(n, _FIRST) if scale.rounding is Rounding.TFL else n
+        self._first = m * np.exp2(-first.astype(np.float64))
+        self._half: Any = np.where(n > 0, 0.5, 0.0) if (n == 0).any() else 0.5
+        self._second: Float64 | None = None
+        if two_steps:
+            self._second = np.where(n > _FIRST, np.exp2((first - n).astype(np.float64)) * _AWAY, 1.0)
+        # The bias can be multiplied beforehand when every product stays exact.
+        self._offset: Any = None
+        if bias is not None:
+            folded = 2 * reached < _EXACT and float((np.abs(bias) * m).max(initial=0)) < _EXACT
+            if folded:
+                self._half = self._half + bias * self._first
+            else:
+                self._offset = bias.astype(np.float64)
+
+    def tiled(self, times: int) -> Clamped:
+        """The same for rows of `times` pixels at once."""
+        if times == 1:
+            return self
+        other = object.__new__(Clamped)
+        for name in Clamped.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray) and value.size > 1:
+                value = np.tile(value, times)
+            setattr(other, name, value)
+        return other
+
+    def __call__(self, sums: NDArray[Any], out: Float64) -> Float64:
+        """`sums` [.., channels] -> `out` of the same shape, clamped integers as float64."""
+        if not self.exact:
+            total = sums.astype(np.int64)
+            if self.bias is not None:
+                total = total + self.bias
+            value = self.scale.exact(total) + self.zero_point
+            np.copyto(out, np.clip(value, self.low, self.high))
+            return out
+        if self._offset is not None:
+            np.add(sums, self._offset, out=out)
+            np.multiply(out, self._first, out=out)
+        else:
+            np.multiply(sums, self._first, out=out)
+        np.add(out, self._half, out=out)
+        np.floor(out, out=out)
+        if self._second is not None:
+            np.multiply(out, self._second, out=out)
+            np.rint(out, out=out)
+        if self.zero_point:
+            np.add(out, self.zero_point, out=out)
+        np.maximum(out, self.low, out=out)
+        np.minimum(out, self.high, out=out)
+        return out

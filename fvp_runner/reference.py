@@ -1,0 +1,76 @@
+"""The reference every run is compared with: tflite-micro's reference kernels.
+
+Invariant: state tensors start at their zero point in every `run`, so runs do not depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.network import VelaNetwork, read_network
+
+_ARENA_STEPS = (1 << 20, 1 << 24, 1 << 28)  # bytes; the smallest that works is used
+
+
+class ReferenceError(NpuMemplanError):
+    """tflite-micro is not there, or cannot run the network."""
+
+
+class Reference:
+    """A .tflite network (not compiled by Vela) in tflite-micro."""
+
+    def __init__(self, model: bytes, name: str = "reference") -> None:
+        self.model, self.name = bytes(model), name
+        self.network: VelaNetwork = read_network(self.model, name)
+        self._interpreter = self._open(preserve=False)
+        self._preserving: Any = None
+
+    def _open(self, preserve: bool) -> Any:
+        try:
+            from tflite_micro import runtime
+        except ImportError as error:
+            raise ReferenceError(
+                "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
+            ) from error
+        config = runtime.InterpreterConfig
+        kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
+        failure: Exception | None = None
+        for arena in _ARENA_STEPS:
+            try:
+                return runtime.Interpreter.from_bytes(self.model, arena_size=arena, intrepreter_config=kind)
+            except (RuntimeError, ValueError) as error:
+                failure = error
+        raise ReferenceError(f"tflite-micro cannot run {self.name}: {failure}") from failure
+
+    def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
+        given = self.network.inputs
+        if len(inputs) != len(given):
+            raise ReferenceError(f"{self.name} takes {len(given)} inputs, but got {len(inputs)}")
+        for position, (index, value) in enumerate(zip(given, inputs, strict=True)):
+            tensor = self.network.tensors[index]
+            if value.size * value.itemsize != tensor.size_bytes:
+                raise ReferenceError(
+                    f"input {position} of {self.name} must be {tensor.dtype}{list(tensor.shape)}, "
+                    f"but is {value.dtype}{list(value.shape)}"
+                )
+            array = np.ascontiguousarray(value).view(np.uint8).reshape(-1).view(tensor.dtype)
+            interpreter.set_input(array.reshape(tensor.shape), position)
+        interpreter.invoke()
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs`, in the network's order and types."""
+        self._interpreter.reset()
+        self._invoke(self._interpreter, inputs)
+        return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.network.outputs)))
+
+    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        """Tensor index -> value, of every tensor an operator of the network makes."""
+        interpreter = self._open(preserve=True)
+        self._invoke(interpreter, inputs)
+        made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
+        return {index: np.array(interpreter.GetTensor(index, 0)) for index in made}
