@@ -33,7 +33,7 @@ def with_metadata(model: bytes, name: str, content: bytes) -> bytes:
         target for i, target in enumerate(_vector(model, fields[_METADATA]))
         if (old.Metadata(i).Name() or b"").decode() != name
     ]  # fmt: skip
-    return _Writer(model, name, content, buffers, kept, fields).bytes()
+    return _Writer(model, name, content, buffers, kept, fields).file()
 
 
 def _root(model: bytes) -> tuple[int, Any]:
@@ -99,7 +99,7 @@ class _Writer:
         struct.pack_into("<I", self.out, self.content_at, len(content))
         self.out[self.content_at + 4 : self.content_at + 4 + len(content)] = content
 
-    def bytes(self) -> bytes:
+    def file(self) -> bytes:
         """The new file."""
         return bytes(self.out) + self.model
 

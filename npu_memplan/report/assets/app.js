@@ -168,7 +168,7 @@ addEventListener("afterprint", () => { document.documentElement.dataset.theme = 
 
 // For scripts and tests: what is drawn, in CSS pixels of each pool's canvas.
 window.npuMemplan = {
-  data, state, pick: (name) => pick(byName.get(name) || null, false), setView, fit,
+  data, state, draw: () => plots.forEach((p) => p.draw()), pick: (name) => pick(byName.get(name) || null, false), setView, fit,
   rectangles: () => plots.flatMap((p) => p.rectangles.map((r) => ({ buffer: r.buffer.name, pool: p.pool.name, first: r.first, last: r.last, ...p.box(r) }))),
   axes: () => plots.map((p) => ({ pool: p.pool.name, left: LEFT, width: p.plotWidth, top: p.mapTop, height: p.mapHeight, view: [...state.view], address: [...p.address] })),
 };

@@ -1,0 +1,194 @@
+"""The ladder of `compile --fit`: what would make a model fit, cheapest change first.
+
+Invariant: a rung is kept only when it lowers what the pool needs, every attempt is reported
+with the bytes it bought, and the answer is the first attempt that fits. The ladder never
+decides whether a plan is right: it calls the ordinary compiler, whose plans are verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from .errors import NpuMemplanError
+from .planners.errors import PlanningError
+from .sizes import format_size
+
+T = TypeVar("T")
+
+
+class FitError(NpuMemplanError):
+    """No rung of the ladder fits; the message says what each of them reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One change of the compiler's options, and what it costs the user."""
+
+    name: str
+    changes: Mapping[str, object]
+    cost: str
+    flags: str = ""  # the same change as the user would type it
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One compile. `required_bytes` None: it failed for another reason, `message` says which."""
+
+    rung: Rung
+    required_bytes: int | None
+    bought_bytes: int  # less than the best attempt before; 0 for none, and for the first
+    fits: bool
+    kept: bool
+    message: str = ""
+
+    def to_text(self, budget_bytes: int) -> str:
+        """One line for people."""
+        if self.required_bytes is None:
+            return f"{self.rung.name}: not possible ({self.message})"
+        needs = f"{self.rung.name}: needs {format_size(self.required_bytes)}"
+        if self.fits:
+            return f"{needs}, fits {format_size(budget_bytes)}" + self._bought()
+        return f"{needs}, {self.required_bytes - budget_bytes} bytes too many" + self._bought()
+
+    def _bought(self) -> str:
+        return f"; it bought {self.bought_bytes} bytes ({self.rung.cost})" if self.bought_bytes else ""
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult(Generic[T]):
+    """All attempts in order; `compiled` is what the last one, which fits, made."""
+
+    budget_bytes: int
+    attempts: tuple[Attempt, ...]
+    compiled: T
+    changes: Mapping[str, object] = field(default_factory=dict)  # of the compiler's options, together
+    flags: str = ""  # the options that give this plan again
+
+    def to_dict(self) -> dict[str, Any]:
+        """For --json: the attempts and the changes, without what was compiled."""
+        return {
+            "budget_bytes": self.budget_bytes,
+            "changes": dict(self.changes),
+            "flags": self.flags,
+            "attempts": [
+                {
+                    "rung": a.rung.name,
+                    "flags": a.rung.flags,
+                    "required_bytes": a.required_bytes,
+                    "bought_bytes": a.bought_bytes,
+                    "fits": a.fits,
+                    "kept": a.kept,
+                    "message": a.message,
+                }
+                for a in self.attempts
+            ],
+        }
+
+
+def ladder(budget_bytes: int, options: Collection[str]) -> tuple[Rung, ...]:
+    """The rungs whose option names are all in `options` (the compiler's own), cheapest first.
+
+    First what costs nothing at run time, then what moves data, then what costs speed.
+    """
+    size = f"{budget_bytes}"
+    rungs = (
+        Rung("as asked", {}, "nothing"),
+        Rung("search longer", {"planner": "exact"}, "compile time", "--planner exact"),
+        Rung("in-place and overlap", {"overlap": True}, "nothing at run time", "--overlap"),
+        Rung("operator order", {"reorder": True}, "compile time", "--reorder"),
+        Rung("inputs and outputs in the pool", {"io_in_pools": True}, "inputs are overwritten", "--io-in-pools"),
+        Rung("Vela for size", {"optimise": "Size"}, "some NPU cycles", "--optimise Size"),
+        Rung(
+            "Vela for this arena",
+            {"optimise": "Performance", "arena_cache_size_bytes": budget_bytes},
+            "some NPU cycles",
+            f"--arena-cache-size {size}",
+        ),
+        Rung(
+            "Vela for size and this arena",
+            {"optimise": "Size", "arena_cache_size_bytes": budget_bytes},
+            "some NPU cycles",
+            f"--optimise Size --arena-cache-size {size}",
+        ),
+        Rung("spill by cost", {"spill": True}, "traffic to slower memory", "--spill"),
+        Rung(
+            "Dedicated_Sram",
+            {"memory_mode": "Dedicated_Sram", "optimise": "Performance", "arena_cache_size_bytes": budget_bytes},
+            "feature maps in slower memory",
+            f"--memory-mode Dedicated_Sram --arena-cache-size {size}",
+        ),
+    )
+    return tuple(r for r in rungs if set(r.changes) <= set(options))
+
+
+def fit(
+    compile: Callable[[Mapping[str, object]], T],
+    measure: Callable[[T], int],
+    budget_bytes: int,
+    rungs: Collection[Rung],
+    progress: Callable[[Attempt], None] | None = None,
+) -> FitResult[T]:
+    """Climb `rungs` until a plan needs at most `budget_bytes`.
+
+    `compile(changes)` compiles with these options changed (it may raise `PlanningError`, whose
+    `required_bytes` counts as measured); `measure` is what the result needs of the pool in bytes.
+    `progress` sees every attempt. Raises `FitError` when no rung fits.
+    """
+    attempts: list[Attempt] = []
+    kept: dict[str, object] = {}
+    best: int | None = None
+    for rung in rungs:
+        changes = {**kept, **rung.changes}
+        compiled, required, message = _attempt(compile, measure, changes)
+        fits = compiled is not None and required is not None and required <= budget_bytes
+        bought = 0 if required is None or best is None else max(0, best - required)
+        keep = required is not None and (best is None or required < best)
+        attempts.append(Attempt(rung, required, bought, fits, keep, message))
+        if progress is not None:
+            progress(attempts[-1])
+        if keep:
+            kept, best = changes, required
+        if fits and compiled is not None:
+            return FitResult(budget_bytes, tuple(attempts), compiled[0], changes, _flags(attempts))
+    raise FitError(_no_fit(budget_bytes, attempts, best))
+
+
+def _attempt(
+    compile: Callable[[Mapping[str, object]], T], measure: Callable[[T], int], changes: Mapping[str, object]
+) -> tuple[tuple[T] | None, int | None, str]:
+    """(what was compiled, bytes it needs, why it failed)."""
+    try:
+        compiled = compile(changes)
+    except PlanningError as error:
+        return None, error.required_bytes, str(error)
+    except NpuMemplanError as error:
+        return None, None, str(error)
+    return (compiled,), measure(compiled), ""
+
+
+def _flags(attempts: list[Attempt]) -> str:
+    """The flags of the rungs that count: kept ones and the last; a later rung overrides the same flag."""
+    chosen: dict[str, str] = {}
+    for attempt in attempts:
+        if attempt.kept or attempt is attempts[-1]:
+            words = attempt.rung.flags.split()
+            if "optimise" in attempt.rung.changes and "--optimise" not in words:
+                chosen.pop("--optimise", None)
+            key = ""
+            for word in words:
+                if word.startswith("--"):
+                    key, chosen[word] = word, ""
+                else:
+                    chosen[key] = word
+    return " ".join(f"{k} {v}".strip() for k, v in chosen.items())
+
+
+def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None) -> str:
+    lines = [f"nothing that was tried fits {format_size(budget_bytes)}:"]
+    lines += [f"  {a.to_text(budget_bytes)}" for a in attempts]
+    if best is not None:
+        lines.append(f"the least is {format_size(best)}, {best - budget_bytes} bytes too many")
+    lines.append("a smaller model or input, a larger pool, or a second one (--pool dram=SIZE) is needed")
+    return "\n".join(lines)
