@@ -28,19 +28,13 @@ COMPILER = "arm-none-eabi-gcc"
 COMPILER_HINT = "apt-get install gcc-arm-none-eabi libnewlib-arm-none-eabi"
 FIRMWARE = Path(__file__).resolve().parent / "firmware"
 MODULES = ("startup", "main", "ethosu", "launch", "uart", "exit", "crc32", "cache", "inputs")
-_COMPILE = [
-    "-std=c11",
-    "-O2",
-    "-ffp-contract=off",
-    "-ffunction-sections",
-    "-fdata-sections",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-mthumb",
-    "-mfloat-abi=hard",
-]
-_LINK = ["-nostartfiles", "-Wl,--gc-sections", "-Wl,--fatal-warnings", "-mthumb", "-mfloat-abi=hard"]
+_ABI = ("-mthumb", "-mfloat-abi=hard")
+_COMPILE = (
+    *("-std=c11", "-O2", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections"),
+    *("-Wall", "-Wextra", "-Werror"),
+    *_ABI,
+)
+_LINK = ("-nostartfiles", "-Wl,--gc-sections", "-Wl,--fatal-warnings", *_ABI)
 
 
 class BuildError(RunnerError):

@@ -145,6 +145,10 @@ class EthosURegisters:
         self._protection = 0
         self._reset()
 
+    def connect_irq(self, set_irq: Callable[[bool], None]) -> None:
+        """Drive the interrupt line through `set_irq` from now on."""
+        self._set_irq = set_irq
+
     @property
     def irq(self) -> bool:
         """Level of the interrupt line."""

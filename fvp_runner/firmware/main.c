@@ -39,8 +39,8 @@ static void print_npu_error(void) {
 
 /* Poison, then states at their zero points, then the inputs: what the host runner does too. */
 static const char *fill_pools(void) {
-  for (uint32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
-  for (uint32_t i = 0; i < PROGRAM_STATES; i++) {
+  for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
+  for (int32_t i = 0; i < PROGRAM_STATES; i++) {
     uint8_t *const start = pools[states[i].slot.pool] + states[i].slot.offset;
     for (uint32_t byte = 0; byte < states[i].slot.bytes; byte++) {
       start[byte] = (uint8_t)((uint32_t)states[i].zero_point >> 8u * (byte % states[i].element_bytes));
@@ -52,7 +52,7 @@ static const char *fill_pools(void) {
     return "the inputs in the image are damaged";
   }
   uint32_t used = 0;
-  for (uint32_t i = 0; i < PROGRAM_INPUTS; i++) {
+  for (int32_t i = 0; i < PROGRAM_INPUTS; i++) {
     if (used + inputs[i].bytes > image->bytes) return "the inputs in the image are too short";
     memcpy(pools[inputs[i].pool] + inputs[i].offset, image->data + used, inputs[i].bytes);
     used += inputs[i].bytes;
@@ -62,10 +62,10 @@ static const char *fill_pools(void) {
 
 static void print_outputs(void) {
   uint32_t digest = 0;
-  for (uint32_t i = 0; i < PROGRAM_OUTPUTS; i++) {
+  for (int32_t i = 0; i < PROGRAM_OUTPUTS; i++) {
     const uint8_t *data = pools[outputs[i].pool] + outputs[i].offset;
     uart_text("OUTPUT ");
-    uart_decimal(i);
+    uart_decimal((uint32_t)i);
     uart_text(" bytes=");
     uart_decimal(outputs[i].bytes);
     uart_text(" crc=");
@@ -77,9 +77,9 @@ static void print_outputs(void) {
     uart_text("\n");
     digest = crc32(digest, data, outputs[i].bytes);
   }
-  for (uint32_t i = 0; i < PROGRAM_POOLS; i++) {
+  for (int32_t i = 0; i < PROGRAM_POOLS; i++) {
     uart_text("POOL ");
-    uart_decimal(i);
+    uart_decimal((uint32_t)i);
     uart_text(" bytes=");
     uart_decimal(pool_bytes[i]);
     uart_text(" crc=");

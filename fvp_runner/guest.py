@@ -1,0 +1,163 @@
+"""What all runners of firmware share: the image with inputs, the board's memory map, the verdict.
+
+Invariant: a run's outputs are exactly those its transcript proves; each run starts from a
+freshly loaded image, so one run never sees another's memory.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.problem import Agent
+from npu_memplan.target_data import Board, BoardMemory
+
+from .build import Firmware
+from .elf import Elf
+from .job import GuestMemory, JobRunner
+from .registers import EthosURegisters, JobOutcome, Sabotage
+from .result import Array
+from .runner import RunnerError, RunOptions, RunOutputs, RunTimeoutError
+from .transcript import check, parse
+
+_INPUT_MAGIC = 0x494D504E
+
+
+def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
+    """The firmware with `inputs` in its input image; `RunnerError` when they do not fit the model."""
+    slots = firmware.artifact.inputs
+    if len(inputs) != len(slots):
+        raise RunnerError(f"{firmware.artifact.name} has {len(slots)} inputs, {len(inputs)} were given")
+    data = b""
+    for slot, array in zip(slots, inputs, strict=True):
+        if array.dtype.name != slot.dtype or tuple(array.shape) != slot.shape:
+            raise RunnerError(
+                f"input {slot.name!r} of {firmware.artifact.name} is {slot.dtype}{list(slot.shape)}, "
+                f"but {array.dtype.name}{list(array.shape)} was given"
+            )
+        data += np.ascontiguousarray(array).tobytes()
+    header = struct.pack("<4I", _INPUT_MAGIC, len(data), zlib.crc32(data), 0)
+    return firmware.elf.with_data("npu_memplan_inputs", header + data)
+
+
+def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:
+    """(address, size in bytes) of each planned pool in the linked image."""
+    artifact = firmware.artifact
+    return [
+        (firmware.elf.symbol(f"npu_memplan_pool_{index}").address, artifact.pool_bytes(pool.name))
+        for index, pool in enumerate(artifact.problem.pools)
+    ]
+
+
+def known_objects(firmware: Firmware) -> dict[int, int]:
+    """Start address -> size of the pools and of every array, where the NPU reaches them."""
+    objects = {s.address: s.size_bytes for s in firmware.elf.symbols.values() if s.size_bytes}
+    objects.update({address: size for address, size in pool_spans(firmware) if size})
+    return {a: size for a, size in objects.items() if reaching_memory(firmware.board, a, size)}
+
+
+def reaching_memory(board: Board, address: int, size_bytes: int) -> BoardMemory | None:
+    """The board memory that holds all of the range and that the NPU reaches, or None."""
+    for memory in board.memories:
+        offset = memory.offset_of(address)
+        if offset is not None and Agent.NPU in memory.agents and offset + size_bytes <= memory.size_bytes:
+            return memory
+    return None
+
+
+class Device:
+    """One NPU with its job runner, for the machine that a runner starts."""
+
+    def __init__(self, firmware: Firmware, checks: bool, sabotage: frozenset[Sabotage]) -> None:
+        name = firmware.artifact.target.accelerator
+        self._accelerator = accelerator(name if name != "none" else firmware.board.accelerators[0])
+        self._objects = known_objects(firmware)
+        self._checks = checks
+        self._sabotage = sabotage
+        self._jobs: JobRunner | None = None
+
+    def start(self, memory: GuestMemory) -> EthosURegisters:
+        """A reset NPU on `memory`."""
+        if self._jobs is None:
+            self._jobs = JobRunner(self._accelerator, memory, self._objects, self._checks)
+        self._jobs.attach(memory)
+        self._jobs.notes.clear()
+        return EthosURegisters(self._accelerator, self._jobs.run, sabotage=self._sabotage)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the NPU model remarked about the jobs since `start`."""
+        return tuple(dict.fromkeys(self._jobs.notes)) if self._jobs else ()
+
+
+class Stopwatch:
+    """The time limit of one run, and a line of progress now and then."""
+
+    def __init__(self, name: str, artifact: Artifact, options: RunOptions, interval_s: float = 2.0) -> None:
+        self._started = time.monotonic()
+        self._next = self._started + interval_s
+        self._interval_s = interval_s
+        self._name, self._artifact, self._options = name, artifact, options
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._started
+
+    def left(self) -> float:
+        """Seconds until something is due: the limit or the next line of progress."""
+        now = time.monotonic()
+        return max(0.0, min(self._started + self._options.timeout_s, self._next) - now)
+
+    def check(self, jobs: Sequence[JobOutcome], text: bytes) -> None:
+        """Tell progress when it is due; `RunTimeoutError` when the limit has passed."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._interval_s
+            if self._options.progress:
+                done = f"{len(jobs)} NPU jobs done, " if jobs else ""
+                self._options.progress(f"{self._artifact.name} on {self._name}: {done}{self.seconds:.0f} s")
+        if self.seconds >= self._options.timeout_s:
+            lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
+            last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"
+            raise RunTimeoutError(
+                f"{self._artifact.name} on {self._name} did not end within {self._options.timeout_s:g} s and was "
+                f"stopped; {last}. Give more time with --timeout"
+            )
+
+
+def outputs_of(
+    firmware: Firmware,
+    uart: bytes,
+    *,
+    messages: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    pools: tuple[Array, ...] | None = None,
+    version: str = "",
+    seconds: float = 0.0,
+    cycles_are_estimates: bool = True,
+) -> RunOutputs:
+    """The result that the UART's text proves; `FirmwareError` when it proves none."""
+    transcript = parse(uart)
+    outputs = check(transcript, firmware.artifact, messages)
+    if pools is not None:
+        for index, (pool, (size, crc)) in enumerate(zip(pools, transcript.pool_rows, strict=True)):
+            if pool.size != size or zlib.crc32(pool.tobytes()) != crc:
+                raise RunnerError(f"pool {index} was read back as {pool.size} bytes that are not the firmware's")
+    cycles = transcript.cycles if transcript.calls else None
+    return RunOutputs(
+        outputs=outputs,
+        pools_after=pools,
+        npu_cycles=cycles,
+        cycles_are_estimates=cycles_are_estimates,
+        transcript=transcript.text,
+        version=version,
+        seconds=seconds,
+        notes=(*firmware.layout.notes, *notes),
+    )

@@ -1,0 +1,142 @@
+"""What the firmware says on its UART, read and believed only when it proves itself.
+
+Invariant: outputs come out of `check` only when the run printed the positive mark, the exit
+code 0, the end mark, and outputs whose sizes, checksums and digest all agree. Lines of the
+simulator itself may stand before and between and are ignored.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.codegen.interface import identifier
+
+from .result import Array
+from .runner import FirmwareError
+
+END_OF_TRANSMISSION = 0x04
+
+
+@dataclass(slots=True)
+class Transcript:
+    """The firmware's lines as data; a field stays None when its line never came."""
+
+    text: str
+    model: str | None = None
+    board: str | None = None
+    npu_id: int | None = None
+    npu_config: int | None = None
+    calls: int | None = None
+    cycles: int | None = None
+    status: int | None = None
+    outputs: list[bytearray] = field(default_factory=list)
+    output_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
+    pool_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
+    digest: int | None = None
+    errors: list[str] = field(default_factory=list)
+    passes: int = 0
+    failed: bool = False
+    exit_code: int | None = None
+    ended: bool = False
+
+
+_ROW = re.compile(r"(\d+) bytes=(\d+) crc=([0-9a-f]{8})")
+
+
+def parse(data: bytes) -> Transcript:
+    """Read the bytes of a UART (or of a simulator's output with a UART in it); never raises."""
+    text = data.decode("ascii", "replace")
+    result = Transcript(text)
+    body, end, _ = text.partition(chr(END_OF_TRANSMISSION))
+    result.ended = bool(end) or any(line.strip() == "EXITTHESIM" for line in body.splitlines())
+    for line in body.splitlines():
+        _line(result, line.strip())
+    return result
+
+
+def _line(t: Transcript, line: str) -> None:
+    word, _, rest = line.partition(" ")
+    if word.startswith("EXIT:") and re.fullmatch(r"[0-9a-f]{8}", word[5:]) and not rest:
+        t.exit_code = int(word[5:], 16)
+    elif word == "NPU_MEMPLAN":
+        if rest == "PASS":
+            t.passes += 1
+        elif rest == "FAIL":
+            t.failed = True
+        elif match := re.fullmatch(r"1 model=(\S+) board=(\S+)", rest):
+            t.model, t.board = match[1], match[2]
+    elif word == "NPU" and (match := re.fullmatch(r"id=([0-9a-f]{8}) config=([0-9a-f]{8})", rest)):
+        t.npu_id, t.npu_config = int(match[1], 16), int(match[2], 16)
+    elif word in ("CALLS", "CYCLES") and rest.isdigit():
+        setattr(t, word.lower(), int(rest))
+    elif word == "STATUS" and re.fullmatch(r"-?\d+", rest):
+        t.status = int(rest)
+    elif word in ("OUTPUT", "POOL") and (match := _ROW.fullmatch(rest)):
+        rows = t.output_rows if word == "OUTPUT" else t.pool_rows
+        if int(match[1]) == len(rows):
+            rows.append((int(match[2]), int(match[3], 16)))
+            if word == "OUTPUT":
+                t.outputs.append(bytearray())
+    elif word == "DATA" and t.outputs and re.fullmatch(r"(?:[0-9a-f]{2})+", rest):
+        t.outputs[-1] += bytes.fromhex(rest)
+    elif word == "DIGEST" and re.fullmatch(r"[0-9a-f]{8}", rest):
+        t.digest = int(rest, 16)
+    elif word == "ERROR":
+        t.errors.append(rest)
+
+
+def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()) -> tuple[Array, ...]:
+    """The outputs as arrays, or a `FirmwareError` that says what is missing or wrong.
+
+    `device_messages` is what the NPU model had to say; it explains a fault better than STATUS.
+    """
+    reason = _objection(t, artifact)
+    if reason is not None:
+        lines = [f"{artifact.name}: {reason}", *(f"  firmware: {e}" for e in t.errors)]
+        lines += [f"  NPU model: {m}" for m in device_messages]
+        tail = [line for line in t.text.splitlines() if line.strip() and not line.startswith("DATA ")][-6:]
+        if not t.errors:
+            lines += ["  the last lines it printed:", *(f"    {line.strip()}" for line in tail)] if tail else []
+        raise FirmwareError("\n".join(lines))
+    return tuple(
+        np.frombuffer(bytes(data), slot.dtype).reshape(slot.shape)
+        for data, slot in zip(t.outputs, artifact.outputs, strict=True)
+    )
+
+
+def _objection(t: Transcript, artifact: Artifact) -> str | None:
+    """Why the transcript proves nothing, or None when it proves a good run."""
+    if not t.text.strip():
+        return "nothing was printed: the firmware did not start, or its UART does not reach this program"
+    if t.errors or t.failed:
+        return "the firmware reported an error"
+    if t.model is None:
+        return "the firmware's first line never came: it did not start"
+    if t.model != identifier(artifact.name):
+        return f"the firmware is of model {t.model}"
+    if not t.ended or t.exit_code is None:
+        return "the run ended early: the firmware's exit text never came"
+    if t.exit_code != 0:
+        return f"the firmware exited with code {t.exit_code:#x}"
+    if t.passes != 1:
+        return f"the firmware printed its positive mark {t.passes} times, not once"
+    if t.status != 0:
+        return f"the program returned {t.status}"
+    expected = [slot.size_bytes for slot in artifact.outputs]
+    if [size for size, _ in t.output_rows] != expected:
+        return f"the outputs have {[size for size, _ in t.output_rows]} bytes, the plan says {expected}"
+    digest = 0
+    for index, (data, (size, crc)) in enumerate(zip(t.outputs, t.output_rows, strict=True)):
+        digest = zlib.crc32(data, digest)
+        if len(data) != size or zlib.crc32(data) != crc:
+            return f"output {index} arrived damaged: {len(data)} of {size} bytes, checksum {zlib.crc32(data):08x}"
+    if t.digest != digest:
+        said = "missing" if t.digest is None else f"{t.digest:08x}"
+        return f"the digest of the outputs is {said}, but what arrived has {digest:08x}"
+    return None
