@@ -23,6 +23,7 @@ class Change:
     what: str
     before: int | None
     after: int | None
+    unit: str = "bytes"  # or "" for a count
 
     @property
     def by(self) -> int:
@@ -68,7 +69,9 @@ class PlanDiff:
         for c in self.sizes:
             old, new = (("-" if v is None else f"{v:,}") for v in (c.before, c.after))
             share = percent(c.by, c.before) if c.before and c.by else ""
-            rows.append((c.what, old, new, f"{c.by:+,}" if c.by else "same", kib(c.by)[:-4] if c.by else "", share))
+            rows.append(
+                (c.what, old, new, f"{c.by:+,}" if c.by else "same", kib(c.by)[:-4] if c.by and c.unit else "", share)
+            )
         lines += ["", *align(rows, right={1, 2, 3, 4, 5})]
         kinds: dict[str, int] = {}
         for b in self.buffers:
@@ -102,9 +105,9 @@ def _sizes(before: Artifact, after: Artifact) -> list[Change]:
     rows += [Change(f"bound of {p}", bounds[0].get(p), bounds[1].get(p)) for p in dict.fromkeys([*old, *new])]
     rows.append(Change("weights and tables", before.constants_bytes, after.constants_bytes))
     rows.append(Change("command streams", before.stream_bytes, after.stream_bytes))
-    rows.append(Change("NPU operations", before.npu_operations, after.npu_operations))
-    rows.append(Change("host calls", before.host_operations, after.host_operations))
-    rows.append(Change("buffers", len(before.problem.buffers), len(after.problem.buffers)))
+    rows.append(Change("NPU operations", before.npu_operations, after.npu_operations, ""))
+    rows.append(Change("host calls", before.host_operations, after.host_operations, ""))
+    rows.append(Change("buffers", len(before.problem.buffers), len(after.problem.buffers), ""))
     return rows
 
 

@@ -6,6 +6,7 @@ it); advice names the bytes it could win at most, and is left out when that is n
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from .bricks import NpuFindings, npu_findings
 from .kinds import ByteKind, kinds_of_bytes
 from .memory import PoolView, both, kib, memory_view, percent, point_label
 
+WIDTH = 100  # columns of running text
 LARGEST = 10  # buffers listed one by one
 BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
 
@@ -72,7 +74,7 @@ class PeakExplanation:
         return asdict(self)
 
     def to_text(self) -> str:
-        """For people, at most 100 columns."""
+        """For people."""
         parts = [_pool_text(self.name, pool) for pool in self.pools]
         parts.append(_kinds_text(self.kinds))
         parts.append(findings_text(self.findings))
@@ -133,9 +135,9 @@ def _advice(
         top = live[0]
         elsewhere = _peak_without(view, top.name)
         gain = view.used_bytes - max(elsewhere, view.curve.peak[1] - top.size_bytes)
-        found.append(
-            Advice(f"a smaller {top.name}: where it does not live, {both(elsewhere)} are live at most", max(0, gain))
-        )
+        if elsewhere:
+            text = f"a smaller {top.name}: where it does not live, {both(elsewhere)} are live at most"
+            found.append(Advice(text, max(0, gain)))
     idle = [r for r in rows if r.idle]
     edge = [r for r in idle if r.kind in {k.value for k in BOUNDARY}]
     inner = [r for r in idle if r.kind not in {k.value for k in BOUNDARY}]
@@ -231,7 +233,9 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
     lines += ["", "What would lower it (at most so much each):"]
     if not peak.advice:
         lines.append("  nothing that this plan knows of")
-    lines += [f"  {both(a.at_most_bytes)}: {a.text}" for a in peak.advice]
+    for advice in peak.advice:
+        text = f"{both(advice.at_most_bytes)}: {advice.text}"
+        lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 

@@ -213,7 +213,7 @@ def _reuse(buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -
         if group:
             more = f" and {len(group) - 3} more" if len(group) > 3 else ""
             texts.append(f"{word} it: {', '.join(b.name for b in group[:3])}{more}")
-    return texts or ["nobody else uses them"]
+    return texts or ["nobody has them at another time"]
 
 
 def _explain_operator(artifact: Artifact, operator: Operator) -> NameExplanation:

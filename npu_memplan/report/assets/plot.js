@@ -110,7 +110,7 @@ class Plot {
     const left = Math.max(x, LEFT), right = Math.min(x + width, this.width - RIGHT), room = right - left - 8;
     if (room < 24) return;
     const fits = Math.floor(room / 6.1);
-    const text = b.name.length <= fits ? b.name : fits > 5 ? b.name.slice(0, fits - 1) + "…" : "";
+    const text = b.name.length <= fits ? b.name : fits > 4 ? "…" + b.name.slice(1 - fits) : ""; // names differ at their ends
     if (!text) return;
     c.fillStyle = "#fff"; c.textAlign = "center"; c.textBaseline = "middle";
     c.shadowColor = "rgba(0,0,0,.45)"; c.shadowBlur = 2;
@@ -173,7 +173,7 @@ class Plot {
     for (let t = Math.ceil(state.view[0] / step) * step; t <= state.view[1]; t += step) {
       c.fillText(number.format(t), this.x(t), this.curveBottom + 6);
     }
-    c.textAlign = "right"; c.fillText("point", LEFT - 8, this.curveBottom + 6);
+    c.textAlign = "left"; c.fillText("point", 4, this.curveBottom + 6);
   }
 
   drawMarks(c) {

@@ -65,7 +65,7 @@ function makePeaks(pick, goTo) {
       block.append(element("div", { class: "row" },
         element("button", { type: "button", title: b.name, onclick: () => pick(b, true) }, b.name),
         element("div", { class: "track" }, element("i", { style: `width:${Math.max(0.5, (100 * b.size) / most)}%;background:${data.kinds[b.kind].colour}` })),
-        element("span", { class: "num quiet" }, `${kib(b.size)}  ${percent(b.size, p.peak.bytes)}`)));
+        element("span", { class: "num quiet" }, kib(b.size)), element("span", { class: "num quiet" }, percent(b.size, p.peak.bytes))));
     }
     if (live.length > shown.length) block.append(element("p", { class: "quiet" }, `and ${live.length - shown.length} smaller ones, ${both(live.slice(14).reduce((s, b) => s + b.size, 0))}`));
     $("peaks").append(block);

@@ -1,0 +1,154 @@
+"""Tables, map, explain and diff, word by word."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.cli import cli
+from npu_memplan.problem import Placement, PoolUsage
+from npu_memplan.report.ascii_map import ascii_map
+from npu_memplan.report.diff import diff
+from npu_memplan.report.explain import explain_peak
+from npu_memplan.report.explain_name import ExplainError, explain_name
+from npu_memplan.report.memory import memory_view
+from npu_memplan.report.memory_txt import memory_text, print_memory
+
+Golden = Callable[[str, str], None]
+
+
+@pytest.fixture
+def built(small: Artifact, tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    small.save(folder)
+    return folder
+
+
+def test_memory_txt(small: Artifact, golden: Golden) -> None:
+    text = memory_text(small)
+    assert max(map(len, text.splitlines())) <= 80
+    golden("report/memory.txt", text)
+
+
+def test_map_is_ascii_and_fits(small: Artifact) -> None:
+    view = memory_view(small.problem, small.plan)
+    for width in (40, 80):
+        lines = ascii_map(small.problem, view, view.pool("sram"), width)
+        assert max(map(len, lines)) <= width
+        assert all(line.isascii() for line in lines)
+    rows = ascii_map(small.problem, view, view.pool("sram"), 80, rows=13)
+    # 13 rows of 1 KiB and 7 points of 9 columns: the lowest row is image, image, -, -, pool, pool/view, view
+    lowest = rows[12].split("|")[1]
+    assert lowest == "I" * 18 + "." * 18 + "T" * 27
+    assert rows[8].split("|")[1] == "w" * 18 + "." * 9 + "w" * 9 + "." * 27
+
+
+def test_colour_only_where_it_is_wanted(small: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    sink = io.StringIO()
+    print_memory(small, Console(file=sink, force_terminal=True, color_system="truecolor", width=80))
+    assert "\x1b[" in sink.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    sink = io.StringIO()
+    print_memory(small, Console(file=sink, force_terminal=True, color_system="truecolor", width=80))
+    assert "\x1b[38" not in sink.getvalue()  # no colours; bold is not a colour
+    sink = io.StringIO()
+    print_memory(small, Console(file=sink))
+    assert "\x1b" not in sink.getvalue()
+
+
+def test_explain_peak(small: Artifact, golden: Golden) -> None:
+    golden("report/explain_peak.txt", explain_peak(small).to_text())
+
+
+@pytest.mark.parametrize(
+    "name", ["image", "weights", "conv", "relu", "view", "scores", "archive", "net", "softmax", "conv_out", "topk"]
+)
+def test_explain_name(small: Artifact, golden: Golden, name: str) -> None:
+    golden(f"report/explain_{name}.txt", explain_name(small, name).to_text())
+
+
+def test_explain_unknown_name(small: Artifact) -> None:
+    with pytest.raises(ExplainError) as error:
+        explain_name(small, "weihgts")
+    assert str(error.value) == (
+        "small has no buffer, operator or call named 'weihgts'; close: weights; "
+        "all names are in buffers.csv and in report.html (npu-memplan report)"
+    )
+
+
+def test_explain_says_what_a_gap_costs(small: Artifact) -> None:
+    moved = tuple(Placement("scratch", "sram", 14336) if p.buffer == "scratch" else p for p in small.plan.placements)
+    usage = (PoolUsage("sram", 14848, 13312), small.plan.usage[1])
+    worse = dataclasses.replace(small, plan=dataclasses.replace(small.plan, placements=moved, usage=usage))
+    text = explain_peak(worse).to_text()
+    assert "The proven bound is 13,312 bytes (13.00 KiB): the plan is 1,536 bytes (11.5 %) above it." in text
+    assert "1,536 bytes (1.50 KiB): a better placement of the same buffers" in text
+    scratch = explain_name(worse, "scratch").to_text()
+    assert "10,230 bytes below it are free while it lives; scores ends at 4,106" in scratch
+
+
+def test_diff(small: Artifact, golden: Golden) -> None:
+    assert diff(small, small).to_text() == "small -> small\nThe plans are the same.\n"
+    buffers = tuple(
+        dataclasses.replace(b, size_bytes=4096) if b.name == "conv" else b
+        for b in small.problem.buffers
+        if b.name != "scratch"
+    )
+    placements = tuple(
+        dataclasses.replace(p, offset_bytes=2048) if p.buffer == "scores" else p
+        for p in small.plan.placements
+        if p.buffer != "scratch"
+    )
+    other = dataclasses.replace(
+        small,
+        name="smaller",
+        target=dataclasses.replace(small.target, optimise="Size"),
+        problem=dataclasses.replace(small.problem, buffers=buffers),
+        plan=dataclasses.replace(
+            small.plan, placements=placements, usage=(PoolUsage("sram", 13312 - 4096, 9216), small.plan.usage[1])
+        ),
+        stream_bytes=700,
+    )
+    golden("report/diff.txt", diff(small, other).to_text())
+    assert not diff(small, other).same
+
+
+def test_commands_print_the_same_as_json(built: Path, small: Artifact) -> None:
+    run = CliRunner().invoke
+    text = run(cli, ["explain", str(built)])
+    assert text.exit_code == 0
+    assert text.output == explain_peak(small).to_text()
+    peak = json.loads(run(cli, ["explain", str(built), "--json"]).output)
+    assert peak["pools"][0]["live_bytes"] == 13312
+    assert [c["buffer"] for c in peak["pools"][0]["contributors"]] == ["conv", "image", "weights"]
+    one = json.loads(run(cli, ["explain", str(built), "relu", "--json"]).output)
+    assert (one["what"], one["offset_bytes"], one["lifetimes"]) == ("buffer", 5120, [[3, 5]])
+    same = run(cli, ["diff", str(built), str(built), "--exit-code"])
+    assert same.exit_code == 0
+    assert json.loads(run(cli, ["diff", str(built), str(built), "--json"]).output)["same"] is True
+    table = run(cli, ["report", str(built), "--table"])
+    assert table.output.split() == memory_text(small).split()
+
+
+def test_diff_can_fail_a_build(built: Path, small: Artifact, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    dataclasses.replace(small, stream_bytes=1).save(other)
+    assert CliRunner().invoke(cli, ["diff", str(built), str(other)]).exit_code == 0
+    assert CliRunner().invoke(cli, ["diff", str(built), str(other), "--exit-code"]).exit_code == 1
+
+
+def test_an_absent_artifact_is_a_user_error(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["explain", str(tmp_path / "none")])
+    assert "is no compiled model" in str(result.exception)
+    assert "npu-memplan compile MODEL.tflite" in str(result.exception)
