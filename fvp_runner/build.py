@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
@@ -61,7 +62,15 @@ def missing_compiler() -> str | None:
     """Why firmware cannot be built here, or None."""
     if shutil.which(COMPILER) is None:
         return f"the compiler {COMPILER} is not on PATH; install it with: {COMPILER_HINT}"
+    if not _has_library():
+        return f"{COMPILER} has no C library; install it with: {COMPILER_HINT}"
     return None
+
+
+@lru_cache(maxsize=1)
+def _has_library() -> bool:
+    found = subprocess.run([COMPILER, "-print-file-name=libc.a"], capture_output=True, text=True, check=False)
+    return "/" in found.stdout
 
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from npu_memplan.target_data import load_board
+
 from .build import Firmware, build, missing_compiler
 from .elf import Elf
 from .gdb import GdbClient
@@ -39,6 +41,8 @@ def missing(options: RunOptions) -> str | None:
     """Why QEMU cannot run firmware here, or None."""
     if shutil.which(PROGRAM) is None:
         return f"the emulator {PROGRAM} is not on PATH; install it with: {HINT}"
+    if options.board is not None and (board := load_board(options.board)).qemu is None:
+        return f"QEMU has no model of board {board.name}; choose one that has, e.g. corstone-300-u55"
     return missing_compiler()
 
 
@@ -55,7 +59,7 @@ class QemuRunner:
     def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
         if firmware.board.qemu is None:
             raise RunnerMissingError(
-                f"QEMU has no model of board {firmware.board.name}; choose one that has, e.g. --board corstone-300-u55"
+                f"QEMU has no model of board {firmware.board.name}; choose one that has, e.g. corstone-300-u55"
             )
         self.firmware = firmware
         self.trace: tuple[int, int] = (0, 0)  # register accesses and jobs of the last run

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
 
 from .result import Array
@@ -121,7 +122,11 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
 
     Raises `RunnerMissingError` when it cannot run here, and what the build of the firmware raises.
     """
+    from .build import board_of  # builds import this module
+
     options = options or RunOptions()
+    board = board_of(Artifact.load(artifact), options)
+    options = replace(options, board=board.path or board.name)
     chosen = choose(options) if name in (None, "auto") else str(name)
     reason = missing(chosen, options)
     if reason is not None:
