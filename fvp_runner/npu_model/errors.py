@@ -13,6 +13,10 @@ class NpuModelError(NpuMemplanError):
     """The stream cannot be executed, or breaks a rule that hardware does not check."""
 
 
+class MalformedStreamError(NpuModelError):
+    """The words are no command stream."""
+
+
 class UnsetRegisterError(NpuModelError):
     """An operation needs a register that the stream never set."""
 

@@ -1,13 +1,13 @@
 """`NpuModel`: executes register command streams on the caller's memory.
 
-Invariant: memory is never copied; regions are read and written in place, in stream order. A stream is
-decoded once (`prepare`) and bound to memory once as long as the same arrays are used again.
+Invariant: memory is never copied; regions are read and written in place. A stream is decoded once
+(`prepare`) and bound to memory once, as long as the same arrays are used again.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,147 +15,169 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
-from npu_memplan.ethosu.decode import StreamError, decode
-from npu_memplan.ethosu.isa import Op
-from npu_memplan.ethosu.stream import Command, Operation
 
-from .convolution import Convolution, ConvolutionSpec
-from .dma import Dma, DmaSpec
-from .elementwise import Elementwise, ElementwiseSpec
-from .errors import NpuModelError, UninitialisedReadError
+from . import blockdep, cycles, definedness, hazards
+from .dma import Dma
+from .errors import MalformedStreamError, NpuModelError, ScheduleError
 from .layout import Bytes
 from .memory import Memory, Shadow
-from .output import OutputSpec
-from .pooling import Pooling, PoolingSpec
-from .registers import Registers
+from .program import Bound, Program, Step, bind
+from .schedule import Schedule
 
-Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec
-Bound = Convolution | Pooling | Elementwise | Dma
-
-
-class MalformedStreamError(NpuModelError):
-    """The words are no command stream."""
+_REMEMBERED = 16  # streams, and bindings of streams to memory
+Observer = Callable[[Step, Bound], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RunStats:
     """What a run did."""
 
-    cycles: int  # estimate
-    operations: int
-    messages: tuple[str, ...] = ()
+    cycles: int  # a rough estimate, see `cycles`
+    operations: int  # kernels and transfers
+    messages: tuple[str, ...] = ()  # features that no reference confirms
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A decoded and checked stream."""
-
-    commands: tuple[Command, ...]
-    registers: tuple[Registers, ...]  # of each operation
-    specs: tuple[Spec, ...]
+@dataclass(slots=True, eq=False)
+class _Binding:
+    memory: Memory
+    bound: dict[int, Bound]  # by index of the step
+    regions: tuple[Any, ...]  # keeps the caller's arrays alive while their addresses are a key
 
 
 class NpuModel:
-    """A functional Ethos-U55/U65."""
+    """A functional Ethos-U55/U65 of one configuration.
+
+    With `checks`, streams are checked for missing waits and too large BLOCKDEP before they run, and
+    reads of bytes nobody wrote and accumulator overflows are found while they run. Register faults,
+    addresses outside their region and damaged weights are errors always.
+    """
 
     def __init__(self, accelerator: Accelerator, checks: bool = True) -> None:
         self.accelerator = accelerator
         self.checks = checks
         self._programs: OrderedDict[bytes, Program] = OrderedDict()
-        self._bound: OrderedDict[Any, tuple[Memory, list[Bound]]] = OrderedDict()
+        self._bindings: OrderedDict[Any, _Binding] = OrderedDict()
+        self._estimates: dict[int, int] = {}
 
     def prepare(self, words: Sequence[int]) -> Program:
-        """Decode a stream and check it; the last few streams are remembered by content."""
-        key = np.asarray(words, np.uint32).tobytes()
+        """Decode and check a stream (without its container); remembered by content."""
+        try:
+            key = np.asarray(words, np.uint32).tobytes()
+        except (OverflowError, ValueError, TypeError) as error:
+            raise MalformedStreamError(f"the stream is no sequence of 32-bit words: {error}") from None
         program = self._programs.get(key)
         if program is None:
-            program = self._decode(words)
-            self._programs[key] = program
-            while len(self._programs) > 16:
-                self._programs.popitem(last=False)
+            program = Program.decode(words, self.accelerator)
+            if self.checks:
+                hazards.check(program)
+                blockdep.check(program)
+            self._estimates[id(program)] = cycles.timeline(program).total
+            _remember(self._programs, key, program)
         return program
-
-    def _decode(self, words: Sequence[int]) -> Program:
-        try:
-            commands = decode(words)
-        except StreamError as error:
-            raise MalformedStreamError(str(error)) from error
-        operations = [c for c in commands if isinstance(c, Operation)]
-        registers = tuple(Registers(op, i) for i, op in enumerate(operations))
-        return Program(commands, registers, tuple(self._spec(r) for r in registers))
-
-    def _spec(self, regs: Registers) -> Spec:
-        if regs.op is Op.DMA_START:
-            return DmaSpec.read(regs)
-        if regs.op is Op.POOL:
-            return PoolingSpec.read(regs)
-        if regs.op is Op.ELEMENTWISE:
-            return ElementwiseSpec.read(regs)
-        return ConvolutionSpec.read(regs, self.accelerator.ofm_ublock_depth, self.accelerator.cores)
-
-    def _bind(self, program: Program, regions: Sequence[Bytes | None], defined: Any) -> tuple[Memory, list[Bound]]:
-        def pointer(array: NDArray[Any] | None) -> Any:
-            return None if array is None else (array.__array_interface__["data"][0], array.size)
-
-        key = (id(program), tuple(map(pointer, regions)), None if defined is None else tuple(map(pointer, defined)))
-        found = self._bound.get(key)
-        if found is None:
-            memory = Memory(self.accelerator, regions, defined)
-            bound: list[Bound] = []
-            for regs, spec in zip(program.registers, program.specs, strict=True):
-                if isinstance(spec, ConvolutionSpec):
-                    bound.append(Convolution(spec, memory, regs, self.checks))
-                elif isinstance(spec, PoolingSpec):
-                    bound.append(Pooling(spec, memory, regs))
-                elif isinstance(spec, ElementwiseSpec):
-                    bound.append(Elementwise(spec, memory, regs))
-                else:
-                    bound.append(Dma(spec, memory, regs))
-            found = memory, bound
-            self._bound[key] = found
-            while len(self._bound) > 16:
-                self._bound.popitem(last=False)
-        return found
 
     def run(
         self,
         words: Sequence[int],
         regions: Sequence[Bytes | None],
         defined: Sequence[Shadow | None] | None = None,
+        *,
+        observer: Observer | None = None,
     ) -> RunStats:
-        """Execute a stream (without its container)."""
-        program = self.prepare(words)
-        memory, bound = self._bind(program, regions, defined)
-        memory.reset()
-        for regs, spec, step in zip(program.registers, program.specs, bound, strict=True):
-            if self.checks:
-                self._check(memory, regs, spec, step)
-            step.run()
-            if isinstance(step, Dma):
-                step.mark_defined()
-            else:
-                step.output.map.mark_defined()
-        return RunStats(0, len(bound))
+        """Execute a stream.
 
-    def _check(self, memory: Memory, regs: Registers, spec: Spec, step: Bound) -> None:
-        if isinstance(step, Dma):
-            step.check_defined()
-            return
-        if isinstance(step, Elementwise):
-            step.ifm.check_defined()
-            if step.ifm2 is not None:
-                step.ifm2.check_defined()
-        else:
-            step.input.map.check_defined()
-        if isinstance(step, Convolution):
-            for span, shadow in step.constants():
-                if shadow is not None and not shadow.all():
-                    raise UninitialisedReadError(
-                        f"{regs.where}: {span.name} reads bytes of region {span.region} that nobody wrote, "
-                        f"the first at address {span.start + int(np.argmin(shadow)):#x}"
-                    )
-        output: OutputSpec = step.output.spec
-        if output.lut_bytes:
-            start = memory.accelerator.lut_address + 256 * output.lut_slot
-            if not memory.shram_shadow[start : start + output.lut_bytes].all():
-                raise UninitialisedReadError(f"{regs.where}: LUT slot {output.lut_slot} was never loaded")
+        `regions[i]` is the memory of base pointer i: uint8, one-dimensional, contiguous, written in place.
+        `defined[i]` (bool, same length) says which bytes hold something; the model reads it for its check of
+        uninitialised reads and marks what it writes. `observer` is called after each operation.
+        Raises subclasses of `NpuModelError`.
+        """
+        program = self.prepare(words)
+        binding = self._bind(program, regions, defined)
+        self._execute(program, binding, program.steps, self.checks, observer)
+        return RunStats(self._estimates.get(id(program), 0), len(program.steps), program.messages)
+
+    def fuzz_schedule(
+        self,
+        words: Sequence[int],
+        regions: Sequence[Bytes | None],
+        count: int,
+        defined: Sequence[Shadow | None] | None = None,
+    ) -> RunStats:
+        """`run`, then execute the stream again under `count` other legal completion orders.
+
+        Raises `ScheduleError` when one of them leaves other bytes in a region. The regions end as after `run`.
+        """
+        writable = [r for r in regions if r is not None and r.flags.writeable]
+        before = [r.copy() for r in writable]
+        stats = self.run(words, regions, defined)
+        after = [r.copy() for r in writable]
+        program = self.prepare(words)
+        binding = self._bind(program, regions, defined)
+        try:
+            for schedule in Schedule.adversarial(count):
+                for region, content in zip(writable, before, strict=True):
+                    region[:] = content
+                self._execute(program, binding, schedule.order(program), False, None)
+                for region, content in zip(writable, after, strict=True):
+                    if not np.array_equal(region, content):
+                        at = int(np.argmax(region != content))
+                        number = next(i for i, r in enumerate(regions) if r is region)
+                        raise ScheduleError(
+                            f"the result depends on when transfers finish: with kernels {schedule.kernels.value}, DMA "
+                            f"{schedule.dma.value}, seed {schedule.seed}, byte {at:#x} of region {number} is "
+                            f"{region[at]} instead of {content[at]}; a KERNEL_WAIT or DMA_WAIT is missing"
+                        )
+        finally:
+            for region, content in zip(writable, after, strict=True):
+                region[:] = content
+        return stats
+
+    def _bind(
+        self, program: Program, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
+    ) -> _Binding:
+        key = (id(program), tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
+        binding = self._bindings.get(key)
+        if binding is None:
+            _check_regions(regions, defined)
+            memory = Memory(self.accelerator, regions, defined)
+            bound = {step.registers.index: bind(step, memory, self.checks) for step in program.steps}
+            binding = _Binding(memory, bound, (program, *regions, *(defined or ())))
+            _remember(self._bindings, key, binding)
+        return binding
+
+    def _execute(
+        self, program: Program, binding: _Binding, order: Iterable[Step], checks: bool, observer: Observer | None
+    ) -> None:
+        memory, bound = binding.memory, binding.bound
+        memory.reset()
+        for step in order:
+            operation = bound[step.registers.index]
+            if checks:
+                definedness.check(memory, step, operation)
+            operation.run()
+            if isinstance(operation, Dma):
+                operation.mark_defined()
+            else:
+                operation.output.map.mark_defined()
+            if observer is not None:
+                observer(step, operation)
+
+
+def _identity(array: NDArray[Any] | None) -> Any:
+    return None if array is None else (array.__array_interface__["data"], array.size)
+
+
+def _remember(store: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    store[key] = value
+    while len(store) > _REMEMBERED:
+        store.popitem(last=False)
+
+
+def _check_regions(regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None) -> None:
+    for number, region in enumerate(regions):
+        if region is None:
+            continue
+        if region.dtype != np.uint8 or region.ndim != 1 or not region.flags.c_contiguous:
+            raise NpuModelError(f"region {number} must be a contiguous one-dimensional uint8 array")
+        shadow = defined[number] if defined is not None and number < len(defined) else None
+        if shadow is not None and (shadow.dtype != np.bool_ or shadow.shape != region.shape):
+            raise NpuModelError(f"the shadow of region {number} must be a bool array of {region.size} elements")

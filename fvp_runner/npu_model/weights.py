@@ -94,13 +94,16 @@ class WeightOrder:
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
         """
-        expected = self.count
+        # The exact count takes a loop over blocks; a damaged shape must not start it.
+        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth
+        expected = self.count if least <= len(stream) else least
         if len(stream) != expected:
             short = len(stream) < expected
-            raise (WeightStreamShortError if short else WeightStreamLongError)(
-                f"{where}: the weight stream is too {'short' if short else 'long'}: it holds {len(stream)} weights, "
-                f"the operation consumes {expected}; the block depth ({self.block_depth}), the kernel or the weights "
-                "are wrong"
+            kind, error = ("short", WeightStreamShortError) if short else ("long", WeightStreamLongError)
+            needed = f"{'at least ' if expected == least else ''}{expected}"
+            raise error(
+                f"{where}: the weight stream is too {kind}: it holds {len(stream)} weights, the operation consumes "
+                f"{needed}; the block depth ({self.block_depth}), the kernel or the weights are wrong"
             )
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
         position = nonzero = 0

@@ -1,0 +1,148 @@
+"""The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
+
+Invariant: derived from the model's own reading of the registers and nothing else, so that it can
+contradict whoever placed the waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.accelerator import Accelerator
+
+from .convolution import ConvolutionSpec
+from .dma import DmaSpec
+from .elementwise import ElementwiseSpec
+from .layout import Piece
+from .program import Step
+
+INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`start + i * stride + ...` for all indices, each `run` bytes long."""
+
+    start: int
+    run: int
+    axes: tuple[tuple[int, int], ...]  # (count, stride in bytes), outermost first
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte."""
+        return self.start + sum((n - 1) * stride for n, stride in self.axes) + self.run
+
+    def starts(self) -> NDArray[np.int64]:
+        """Addresses of all runs."""
+        address = np.array([self.start], np.int64)
+        for count, stride in self.axes:
+            address = (address[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
+        return address
+
+    @staticmethod
+    def of(start: int, shape: Sequence[int], strides: Sequence[int], element: int) -> Grid:
+        """Merge contiguous inner axes."""
+        run = element
+        axes = list(zip(shape, strides, strict=True))
+        while axes and (axes[-1][1] == run or axes[-1][0] == 1):
+            run *= axes.pop()[0]
+        return Grid(start, run, tuple(a for a in axes if a[0] > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes of one region, with the name of the register group that addresses them."""
+
+    name: str
+    region: int
+    grids: tuple[Grid, ...]
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First byte and one past the last."""
+        return min(g.start for g in self.grids), max(g.stop for g in self.grids)
+
+    def first_common(self, other: Access) -> int | None:
+        """The lowest byte both touch, None when there is none."""
+        if self.region != other.region or not self.grids or not other.grids:
+            return None
+        (a0, a1), (b0, b1) = self.bounds, other.bounds
+        low, high = max(a0, b0), min(a1, b1)
+        if low >= high:
+            return None
+        mine, theirs = self._bytes(low, high), other._bytes(low, high)
+        both = mine & theirs
+        return low + int(np.argmax(both)) if both.any() else None
+
+    def _bytes(self, low: int, high: int) -> NDArray[np.bool_]:
+        """Which bytes of [low, high) are touched."""
+        edges = np.zeros(high - low + 1, np.int64)
+        for grid in self.grids:
+            start = grid.starts()
+            begin, end = np.clip(start, low, high) - low, np.clip(start + grid.run, low, high) - low
+            np.add.at(edges, begin, 1)
+            np.add.at(edges, end, -1)
+        covered: NDArray[np.bool_] = np.cumsum(edges[:-1]) > 0
+        return covered
+
+
+def of_pieces(name: str, region: int, pieces: Iterable[Piece], element: int) -> Access:
+    """The access that pieces of a feature map make."""
+    return Access(name, region, tuple(Grid.of(p.start, p.shape, p.strides, element) for p in pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Everything one operation reads and writes."""
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    def conflict(self, later: Footprint) -> tuple[str, Access, Access, int] | None:
+        """How `later` depends on this one being finished: (kind, mine, its, first common byte)."""
+        for kind, mine, its in (
+            ("reads what it writes", self.writes, later.reads),
+            ("overwrites what it reads", self.reads, later.writes),
+            ("overwrites what it writes", self.writes, later.writes),
+        ):
+            for a in mine:
+                for b in its:
+                    at = a.first_common(b)
+                    if at is not None:
+                        return kind, a, b, at
+        return None
+
+
+def footprint(step: Step, accelerator: Accelerator) -> Footprint:
+    """All bytes a step reads and writes."""
+    spec = step.spec
+    if isinstance(spec, DmaSpec):
+        sides = []
+        for side in (spec.source, spec.destination):
+            grid = Grid.of(side.start, spec.shape, (*side.strides, 1), 1)
+            sides.append((Access(side.name, INTERNAL if side.internal else side.region, (grid,)),))
+        return Footprint(sides[0], sides[1])
+    output = spec.output
+    reads: list[Access] = []
+    shape = (output.height, output.width, output.depth)
+    if isinstance(spec, ElementwiseSpec):
+        reads.append(of_pieces("IFM", spec.ifm.region, spec.ifm.pieces(*shape), spec.ifm.dtype.itemsize))
+        if spec.ifm2 is not None:
+            pieces = spec.ifm2.pieces(*spec.ifm2_shape)
+            reads.append(of_pieces("IFM2", spec.ifm2.region, pieces, spec.ifm2.dtype.itemsize))
+    else:
+        pieces = spec.ifm.pieces(*spec.window.input_shape, spec.ifm_depth)
+        reads.append(of_pieces("IFM", spec.ifm.region, pieces, spec.ifm.dtype.itemsize))
+    if isinstance(spec, ConvolutionSpec):
+        for span in spec.weights + spec.scales:
+            if span.length:
+                reads.append(Access(span.name, span.region, (Grid(span.start, span.length, ()),)))
+    if output.lut_bytes:
+        start = accelerator.lut_address + 256 * output.lut_slot
+        reads.append(Access("LUT", INTERNAL, (Grid(start, output.lut_bytes, ()),)))
+    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*shape), output.dtype.itemsize)
+    return Footprint(tuple(reads), (written,))
