@@ -40,8 +40,10 @@ def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
 def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, int]]) -> Ranges:
     """Ranges of `run_bytes` at base + sum(i_d * stride_d) for every index; dimensions are (count, stride)."""
     loops: list[tuple[int, int]] = []
+    if run_bytes <= 0:
+        return NO_RANGES
     for count, stride in sorted(dimensions, key=lambda d: abs(d[1])):
-        if count <= 0 or run_bytes <= 0:
+        if count <= 0:
             return NO_RANGES
         if count == 1:
             continue
@@ -209,6 +211,40 @@ class FeatureMap:
             self.tile_ranges(self.bases[tile], rows, columns, depth)
             for tile, rows, columns in self.tiles(height, width)
         )
+
+    def box_ranges(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> Ranges:
+        """Bytes of the elements in half-open rows, columns and channels, merged; [n, 2]."""
+        parts = []
+        for right in (0, 1):
+            x0, x1 = (max(columns[0], self.width0), columns[1]) if right else (columns[0], min(columns[1], self.width0))
+            split = self.height1 if right else self.height0
+            for below in (0, 1):
+                y0, y1 = (max(rows[0], split), rows[1]) if below else (rows[0], min(rows[1], split))
+                if y0 < y1 and x0 < x1:
+                    y, x = y0 - below * split, x0 - right * self.width0
+                    base = self.bases[2 * below + right] + y * self.stride_y
+                    parts.append(self._box(base, x, y1 - y0, x1 - x0, channels))
+        return merge_ranges(parts)
+
+    def _box(self, base: int, x: int, height: int, width: int, channels: tuple[int, int]) -> Ranges:
+        size, (first, last) = self.element_bytes, channels
+        if not self.brick:
+            base += x * self.stride_x + first * size
+            return strided_ranges(base, (last - first) * size, ((height, self.stride_y), (width, self.stride_x)))
+        brick_bytes = BRICK_CHANNELS * size
+        grid = ((height, self.stride_y), (width, brick_bytes))
+        base += x * brick_bytes
+        # A leading part of a brick, whole bricks, a trailing part.
+        head = min(last, -(-first // BRICK_CHANNELS) * BRICK_CHANNELS)
+        tail = max(head, last - last % BRICK_CHANNELS)
+        parts = []
+        for start, stop in ((first, head), (tail, last)):
+            brick, lane = divmod(start, BRICK_CHANNELS)
+            parts.append(strided_ranges(base + brick * self.stride_c + lane * size, (stop - start) * size, grid))
+        count = (tail - head) // BRICK_CHANNELS
+        whole = base + head // BRICK_CHANNELS * self.stride_c
+        parts.append(strided_ranges(whole, brick_bytes if count else 0, (*grid, (count, self.stride_c))))
+        return merge_ranges(parts)
 
     def base_register(self, tile: int) -> Register:
         """The register that holds the base address of `tile` (0..3)."""

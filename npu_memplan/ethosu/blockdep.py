@@ -1,0 +1,123 @@
+"""How far a kernel may run ahead into the one before it: the BLOCKDEP register.
+
+Invariant: with the value returned, job f of the kernel reads no byte that the last (value - f) OFM
+blocks of the previous kernel write. The value is the largest with that property, up to 3; where a
+job's extent is not exactly known the analysis takes more, never less.
+
+OFM blocks are produced depth first, then in x, then in y. A convolution or sum over channels has one job for
+every 32 (8 bit), 16 (16 bit) or 8 (32 bit) input channels of each block; other kernels have one job a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .featuremap import FeatureMap, Kernel, Ranges
+from .hazards import share_byte
+from .isa import Op, PoolMode, Register, Upscale
+from .stream import Operation
+
+MAX_BLOCKDEP = 3
+_SLICE_BITS = 256  # of one input element column that a job consumes
+
+Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows, columns, channels
+
+
+def blockdep(previous: Operation, op: Operation) -> int:
+    """The largest safe BLOCKDEP of kernel `op` after kernel `previous`: 0 to 3."""
+    output = FeatureMap.ofm(previous)
+    inputs = [v for v in (FeatureMap.ifm(op), FeatureMap.ifm2(op)) if v is not None and v.region == output.region]
+    written = output.ranges()
+    inputs = [v for v in inputs if share_byte(v.ranges(), written)]
+    if not inputs:
+        return MAX_BLOCKDEP
+    last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, MAX_BLOCKDEP)]
+    safe = MAX_BLOCKDEP
+    for job, block in enumerate(jobs(op)):
+        if job >= safe:
+            break
+        read = [v.box_ranges(*input_box(op, v, block)) for v in inputs]
+        for age, ranges in enumerate(last[: safe - job], start=1):
+            if any(share_byte(r, ranges) for r in read):
+                safe = job + age - 1
+                break
+    return safe
+
+
+def _grid(op: Operation) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """(extent, block) of the OFM in y, x and channels."""
+    r = Register
+    return (
+        (op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_BLK_HEIGHT_M1] + 1),
+        (op[r.OFM_WIDTH_M1] + 1, op[r.OFM_BLK_WIDTH_M1] + 1),
+        (op[r.OFM_DEPTH_M1] + 1, op[r.OFM_BLK_DEPTH_M1] + 1),
+    )
+
+
+def _block(op: Operation, index: int) -> Box:
+    (height, by), (width, bx), (depth, bz) = _grid(op)
+    columns, slices = -(-width // bx), -(-depth // bz)
+    rest, z = divmod(index, slices)
+    y, x = divmod(rest, columns)
+    return (
+        (y * by, min((y + 1) * by, height)),
+        (x * bx, min((x + 1) * bx, width)),
+        (z * bz, min((z + 1) * bz, depth)),
+    )
+
+
+def block_count(op: Operation) -> int:
+    """OFM blocks of a kernel."""
+    count = 1
+    for extent, block in _grid(op):
+        count *= -(-extent // block)
+    return count
+
+
+def last_blocks(op: Operation, number: int) -> Iterator[Box]:
+    """The last `number` OFM blocks of a kernel (or all, when it has fewer), latest first."""
+    total = block_count(op)
+    for index in range(total - 1, max(total - 1 - number, -1), -1):
+        yield _block(op, index)
+
+
+def jobs(op: Operation) -> Iterator[Box]:
+    """OFM rows and columns, and input channels, of a kernel's jobs in order."""
+    if not _sums_channels(op):
+        for index in range(block_count(op)):
+            yield _block(op, index)
+        return
+    view = FeatureMap.ifm(op)
+    step = _SLICE_BITS // (8 * view.element_bytes)
+    for index in range(block_count(op)):
+        rows, columns, _ = _block(op, index)
+        for start in range(0, view.depth, step):
+            yield rows, columns, (start, min(start + step, view.depth))
+
+
+def _sums_channels(op: Operation) -> bool:
+    return op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM)
+
+
+def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
+    """Elements of an input that a job reads."""
+    rows, columns, channels = job
+    if op.op is Op.ELEMENTWISE:
+        # A broadcast axis has extent 1: every job reads its only element.
+        return _clip(rows, view.height), _clip(columns, view.width), _clip(channels, view.depth)
+    kernel = Kernel.of(op)
+    upscaled = op.get(Register.IFM_UPSCALE) != Upscale.NONE
+    y = _window(rows, kernel.stride_y, kernel.height, kernel.pad_top, view.height, upscaled)
+    x = _window(columns, kernel.stride_x, kernel.width, kernel.pad_left, view.width, upscaled)
+    return y, x, (channels[0], min(channels[1], view.depth))
+
+
+def _clip(part: tuple[int, int], extent: int) -> tuple[int, int]:
+    return (0, 1) if extent == 1 else (part[0], min(part[1], extent))
+
+
+def _window(part: tuple[int, int], stride: int, kernel: int, pad: int, extent: int, upscaled: bool) -> tuple[int, int]:
+    start, stop = part[0] * stride - pad, (part[1] - 1) * stride - pad + kernel
+    if upscaled:
+        start, stop = start // 2, -(-stop // 2)
+    return max(start, 0), max(min(stop, extent), 0)

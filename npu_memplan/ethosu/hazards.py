@@ -1,0 +1,87 @@
+"""Which operations must not run at the same time, byte by byte.
+
+Invariant: two operations conflict when one writes a byte the other reads or writes, in the same
+region or inside the NPU. Kernels also write SHRAM from its start to the end of their accumulators,
+which on the smallest parts may reach into the table slots of operations that use no table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .accelerator import Accelerator
+from .access import accesses
+from .featuremap import Ranges, merge_ranges
+from .isa import SHRAM_REGION, AccFormat, Op, Register
+from .stream import Operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footprint:
+    """Bytes that an operation reads and writes, by region."""
+
+    reads: dict[int, Ranges]
+    writes: dict[int, Ranges]
+
+    def conflicts(self, other: Footprint) -> bool:
+        """Whether the order of the two matters (read after write, write after read, write after write)."""
+        return touch(self.writes, other.writes) or touch(self.writes, other.reads) or touch(self.reads, other.writes)
+
+
+def footprint(op: Operation, accelerator: Accelerator) -> Footprint:
+    """All bytes of one operation, accumulators in SHRAM included."""
+    reads: dict[int, list[Ranges]] = {}
+    writes: dict[int, list[Ranges]] = {}
+    for access in accesses(op, accelerator):
+        side = writes if access.is_write else reads
+        side.setdefault(access.region, []).extend(ranges for _, ranges in access.parts)
+    if op.op is not Op.DMA_START:
+        writes.setdefault(SHRAM_REGION, []).append(np.array([[0, working_bytes(op, accelerator)]], np.int64))
+    return Footprint(
+        {region: merge_ranges(parts) for region, parts in reads.items()},
+        {region: merge_ranges(parts) for region, parts in writes.items()},
+    )
+
+
+_BANK_BYTES = 1024
+# MACs -> accumulator banks are handed out in multiples of (for 16/32-bit accumulators, for 40-bit ones)
+_ACCUMULATOR_GRANULES = {32: (4, 4), 64: (4, 8), 128: (8, 12), 256: (16, 20), 512: (16, 20)}
+
+
+def working_bytes(op: Operation, accelerator: Accelerator) -> int:
+    """End of the SHRAM that a kernel works in: input blocks and double-buffered accumulators."""
+    r = Register
+    whole = accelerator.shram_kib * _BANK_BYTES
+    start, inputs = op.get(r.AB_START, accelerator.shram_kib), op.get(r.IFM_IB_END)
+    if op.op is Op.ELEMENTWISE:
+        return min(whole, max(start, inputs) * _BANK_BYTES)  # no accumulators
+    form = op.get(r.ACC_FORMAT)
+    bits = {AccFormat.INT32: 32, AccFormat.INT40: 40, AccFormat.FP16: 16}[AccFormat(form)]
+    depth = -(-(op[r.OFM_BLK_DEPTH_M1] + 1) // 8) * 8
+    elements = (op[r.OFM_BLK_HEIGHT_M1] + 1) * (op[r.OFM_BLK_WIDTH_M1] + 1) * depth
+    narrow, wide = _ACCUMULATOR_GRANULES[accelerator.macs]
+    granule = wide if form == AccFormat.INT40 else narrow
+    banks: int = 2 * -(-elements * bits // 8 // _BANK_BYTES)
+    return min(whole, max(inputs, start + -(-banks // granule) * granule) * _BANK_BYTES)
+
+
+def touch(first: dict[int, Ranges], second: dict[int, Ranges]) -> bool:
+    """Whether two sets of bytes, by region, share one."""
+    return any(region in second and share_byte(ranges, second[region]) for region, ranges in first.items())
+
+
+def share_byte(first: Ranges, second: Ranges) -> bool:
+    """Whether two ascending lists of disjoint half-open ranges [n, 2] share a byte."""
+    if not len(first) or not len(second):
+        return False
+    if first[-1, 1] <= second[0, 0] or second[-1, 1] <= first[0, 0]:
+        return False
+    if len(first) == 1 and len(second) == 1:
+        return True
+    if len(first) > len(second):
+        first, second = second, first
+    # For each range of `first`: the last range of `second` that starts before it ends must end before it starts.
+    index = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
+    return bool(np.any((index >= 0) & (second[np.maximum(index, 0), 1] > first[:, 0])))

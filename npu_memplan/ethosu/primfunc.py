@@ -1,0 +1,257 @@
+"""NPU programs as TIR: every operation an extern call that carries all of its registers.
+
+Invariant: `from_primfunc(to_primfunc(p)) == p`, also after a trip through TVMScript text; nothing of a
+program is kept anywhere but in its PrimFunc. A planned PrimFunc has pools for parameters and
+views into them for buffers; its operations are untouched.
+
+An operation reads `call_extern("int32", "ethosu_conv", parameter, "IFM_BASE0", buffer.data, byte offset,
+"IFM_DEPTH_M1", 15, ...)`: names of address registers are followed by a pointer and an offset, the others by
+their value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from ..errors import NpuMemplanError
+from .accelerator import accelerator
+from .encode import encode
+from .isa import Op, Register
+from .program import ADDRESS_REGISTERS, BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from .waits import schedule
+
+KIND = "npu.kind"
+KIND_ETHOSU = "ethosu"
+ACCELERATOR = "npu.accelerator"
+ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
+REGIONS = "npu.regions"  # of a planned function: region of each pool parameter
+ROLE, ALIGN, REGION, OFFSET = "npu.role", "npu.align", "npu.region", "npu.offset"
+LUT_SCOPE = "shram"
+OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse
+
+EXTERNS = {
+    Op.CONV: "ethosu_conv",
+    Op.DEPTHWISE: "ethosu_depthwise",
+    Op.POOL: "ethosu_pool",
+    Op.ELEMENTWISE: "ethosu_elementwise",
+    Op.DMA_START: "ethosu_dma",
+}
+_OPS = {name: op for op, name in EXTERNS.items()}
+
+
+class PrimFuncError(NpuMemplanError):
+    """A PrimFunc is not a well-formed NPU program."""
+
+
+@functools.cache
+def _tvm() -> Any:
+    import tvm
+    import tvm_ffi
+    from tvm import tirx
+
+    return SimpleNamespace(tvm=tvm, ffi=tvm_ffi, tirx=tirx)
+
+
+def is_npu_primfunc(function: Any) -> bool:
+    """Whether a function of a module is an NPU program."""
+    attributes = getattr(function, "attrs", None)
+    return attributes is not None and KIND in attributes and str(attributes[KIND]) == KIND_ETHOSU
+
+
+def to_primfunc(program: NpuProgram) -> Any:
+    """The program as a `tirx.PrimFunc`; parameters in buffer order, real shapes and dtypes."""
+    tirx = _tvm().tirx
+    buffers: dict[str, Any] = {}
+    parameters: list[Any] = []
+    statements: list[Any] = []
+    listed = [b for b in program.buffers if b.role.is_parameter]
+    for buffer in program.buffers:
+        if buffer.role.is_parameter:
+            shape = buffer.shape or ((buffer.size_bytes,) if buffer.dtype == "uint8" else ())
+            var = tirx.decl_buffer(shape, buffer.dtype, name=buffer.name, layout=None)
+            parameters.append(var)
+        else:
+            scope = LUT_SCOPE if buffer.role is BufferRole.LUT else ""
+            var = tirx.decl_buffer((buffer.size_bytes,), "uint8", name=buffer.name, layout=None, scope=scope)
+            notes = {
+                ROLE: buffer.role.value,
+                ALIGN: _integer(buffer.alignment),
+                REGION: _integer(buffer.original_region),
+                OFFSET: _integer(buffer.original_offset),
+            }
+            statements.append(tirx.AllocBuffer(var, notes))
+        buffers[buffer.name] = var
+    statements += [_call(operation, buffers) for operation in program.operations]
+    attributes = {
+        "s_tir": True,
+        "global_symbol": program.name,
+        KIND: KIND_ETHOSU,
+        ACCELERATOR: program.accelerator.name,
+        "op_pattern": OPAQUE_PATTERN,
+        ROLES: [b.role.value for b in listed],
+        PARAM_REGIONS: [b.original_region for b in listed],
+        PARAM_OFFSETS: [b.original_offset for b in listed],
+    }
+    function = tirx.PrimFunc(parameters, tirx.SeqStmt(statements) if len(statements) != 1 else statements[0])
+    return function.with_attr(attributes)
+
+
+def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
+    tirx = _tvm().tirx
+    arguments: list[Any] = [operation.parameter]
+    for register in sorted({*operation.registers, *operation.addresses}, key=_ORDER.__getitem__):
+        arguments.append(register.name)
+        if register in operation.addresses:
+            name, offset = operation.addresses[register]
+            arguments += [tirx.buffer_data(buffers[name]), _integer(offset)]
+        else:
+            arguments.append(_integer(operation.registers[register]))
+    return tirx.Evaluate(tirx.call_extern("int32", EXTERNS[operation.op], *arguments))
+
+
+_ORDER = {register: position for position, register in enumerate(Register)}
+
+
+def _integer(value: int) -> Any:
+    return _tvm().tirx.IntImm("int32" if value < 1 << 31 else "int64", value)
+
+
+def from_primfunc(function: Any) -> NpuProgram:
+    """Read a program back; buffers are parameters first, then internals in the order of their allocation.
+
+    Of a planned function, buffers carry their region and byte offset in `original_region`/`original_offset`.
+    `PrimFuncError` says which statement is not understood.
+    """
+    return _Reader(function).program()
+
+
+def encode_primfunc(function: Any) -> tuple[int, ...]:
+    """Words of the command stream of a planned function, waits and block dependencies included.
+
+    The result is deterministic. `PrimFuncError` when a buffer has no place in a pool.
+    """
+    program = from_primfunc(function)
+    if REGIONS not in function.attrs:
+        raise PrimFuncError(f"NPU function {program.name} is not planned yet: it has no attribute {REGIONS}")
+    places = {b.name: (b.original_region, b.original_offset) for b in program.buffers}
+    operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
+    return encode(schedule(operations, program.accelerator))
+
+
+class _Reader:
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._planned = REGIONS in function.attrs
+        self._buffers: list[NpuBuffer] = []
+        self._by_var: dict[Any, str] = {}
+        self._pools: dict[Any, int] = {}  # pool parameter -> region
+        attributes = function.attrs
+        self._name = str(attributes["global_symbol"]) if "global_symbol" in attributes else "npu"
+
+    def program(self) -> NpuProgram:
+        if not is_npu_primfunc(self._function):
+            raise PrimFuncError(f"function {self._name} is no NPU program: attribute {KIND} is not {KIND_ETHOSU!r}")
+        self._read_parameters()
+        operations = []
+        for statement in self._statements(self._function.body):
+            operation = self._statement(statement)
+            if operation is not None:
+                operations.append(operation)
+        target = accelerator(str(self._function.attrs[ACCELERATOR]))
+        return NpuProgram(target, tuple(self._buffers), tuple(operations), self._name)
+
+    def _read_parameters(self) -> None:
+        attributes = self._function.attrs
+        parameters = list(self._function.params)
+        if self._planned:
+            regions = [int(r) for r in attributes[REGIONS]]
+            for parameter, region in zip(parameters, regions, strict=False):
+                self._pools[parameter] = region
+            for parameter in parameters[len(regions) :]:
+                self._add(parameter, BufferRole.CONSTANTS, 16, 0, 0)
+            return
+        columns = (attributes[ROLES], attributes[PARAM_REGIONS], attributes[PARAM_OFFSETS])
+        for parameter, role, region, offset in zip(parameters, *columns, strict=True):
+            self._add(parameter, BufferRole(str(role)), 16, int(region), int(offset))
+
+    def _add(self, var: Any, role: BufferRole, alignment: int, region: int, offset: int) -> None:
+        shape = tuple(int(d) for d in var.shape)
+        dtype = str(var.dtype)
+        elements = 1
+        for extent in shape:
+            elements *= extent
+        size = elements * (8 if dtype.endswith("64") else 4 if "32" in dtype else 2 if "16" in dtype else 1)
+        name = str(var.name)
+        self._buffers.append(
+            NpuBuffer(name, size, role, alignment, region, offset, shape if role.is_parameter else (), dtype)
+        )
+        self._by_var[var] = name
+
+    def _statements(self, body: Any) -> Iterator[Any]:
+        if isinstance(body, _tvm().tirx.SeqStmt):
+            for statement in body.seq:
+                yield from self._statements(statement)
+        else:
+            yield body
+
+    def _statement(self, statement: Any) -> NpuOperation | None:
+        tirx = _tvm().tirx
+        if isinstance(statement, tirx.AllocBuffer):
+            notes = statement.annotations
+            role = BufferRole(str(notes[ROLE]))
+            region, offset = int(notes[REGION]), int(notes[OFFSET])
+            if self._planned and role is not BufferRole.LUT:
+                raise PrimFuncError(f"NPU function {self._name}: buffer {statement.buffer.name} has no place in a pool")
+            self._add(statement.buffer, role, int(notes[ALIGN]), region, offset)
+            return None
+        if isinstance(statement, tirx.DeclBuffer):
+            region, offset = self._view(statement)
+            self._add(statement.buffer, BufferRole.FEATURE_MAP, 16, region, offset)
+            return None
+        if isinstance(statement, tirx.Evaluate):
+            if isinstance(statement.value, _tvm().tvm.ir.Call):
+                return self._operation(statement.value)
+            return None  # Evaluate(0): what is left of a removed statement
+        raise PrimFuncError(f"NPU function {self._name}: {type(statement).__name__} is no statement of an NPU program")
+
+    def _view(self, statement: Any) -> tuple[int, int]:
+        """Region and byte offset behind `data = address_of(pool[offset])`."""
+        data = statement.data
+        arguments: Any = getattr(data, "args", ())
+        if len(arguments) == 1 and hasattr(arguments[0], "indices"):
+            load = arguments[0]
+            pool = getattr(load, "buffer", None)
+            pool = load.source if pool is None else pool
+            if pool in self._pools:
+                return self._pools[pool], int(load.indices[0])
+        raise PrimFuncError(
+            f"NPU function {self._name}: buffer {statement.buffer.name} is no view address_of(pool[offset]) of a pool"
+        )
+
+    def _operation(self, call: Any) -> NpuOperation:
+        arguments = list(call.args)
+        name = str(arguments[0].value)
+        if name not in _OPS:
+            raise PrimFuncError(f"NPU function {self._name} calls {name}; known: {', '.join(_OPS)}")
+        registers: dict[Register, int] = {}
+        addresses: dict[Register, tuple[str, int]] = {}
+        position = 2
+        while position < len(arguments):
+            label = str(arguments[position].value)
+            if label not in Register.__members__:
+                raise PrimFuncError(f"NPU function {self._name}: {name} has an unknown register {label!r}")
+            register = Register[label]
+            if register in ADDRESS_REGISTERS:
+                pointer, offset = arguments[position + 1], arguments[position + 2]
+                var = pointer.args[0] if hasattr(pointer, "args") else pointer
+                if var not in self._by_var:
+                    raise PrimFuncError(f"NPU function {self._name}: {label} of {name} points to no known buffer")
+                addresses[register] = (self._by_var[var], int(offset))
+                position += 3
+            else:
+                registers[register] = int(arguments[position + 1])
+                position += 2
+        return NpuOperation(_OPS[name], int(arguments[1]), registers, addresses)

@@ -1,0 +1,59 @@
+"""When an operation may start: waits between kernels and DMAs, and block dependencies.
+
+Invariant: in the scheduled stream no operation starts while an unfinished one of the other engine
+conflicts with it, whatever the addresses are; nothing of the compiler's own waits is used.
+
+The NPU runs two queues side by side. A started DMA is certainly finished once `max_outstanding_dma`
+later ones have started, a started kernel once two later ones have; that, and explicit waits, is all
+the order there is between the queues. Kernels run in order; how far one overlaps with the one
+before it is BLOCKDEP. On parts with two outstanding DMAs these are not assumed to stay in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .accelerator import Accelerator
+from .blockdep import blockdep
+from .hazards import Footprint, footprint
+from .isa import Op, Register
+from .stream import Command, Marker, Operation, Wait
+
+MAX_OUTSTANDING_KERNELS = 2
+_STOP_ALL = 0xFFFF
+
+
+def schedule(operations: Sequence[Operation], accelerator: Accelerator) -> tuple[Command, ...]:
+    """The operations with the waits they need and their BLOCKDEP, ended by STOP."""
+    commands: list[Command] = []
+    kernels: list[Footprint] = []  # unfinished for all we know, oldest first
+    transfers: list[Footprint] = []
+    previous: Operation | None = None
+    for op in operations:
+        mine = footprint(op, accelerator)
+        if op.op is Op.DMA_START:
+            commands += _wait(Op.KERNEL_WAIT, kernels, mine)
+            if accelerator.max_outstanding_dma > 1:
+                commands += _wait(Op.DMA_WAIT, transfers, mine)
+            transfers.append(mine)
+            del transfers[: -accelerator.max_outstanding_dma]
+            commands.append(op)
+            continue
+        commands += _wait(Op.DMA_WAIT, transfers, mine)
+        kernels.append(mine)
+        del kernels[:-MAX_OUTSTANDING_KERNELS]
+        distance = 0 if previous is None else blockdep(previous, op)
+        previous = op
+        commands.append(op.with_registers({Register.BLOCKDEP: distance}))
+    commands.append(Marker(Op.STOP, _STOP_ALL))
+    return tuple(commands)
+
+
+def _wait(kind: Op, unfinished: list[Footprint], mine: Footprint) -> list[Command]:
+    """The weakest wait after which nothing unfinished conflicts; removes what it makes finished."""
+    for index in range(len(unfinished) - 1, -1, -1):
+        if unfinished[index].conflicts(mine):
+            younger = len(unfinished) - 1 - index
+            del unfinished[: index + 1]
+            return [Wait(kind, younger)]
+    return []
