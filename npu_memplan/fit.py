@@ -7,11 +7,13 @@ decides whether a plan is right: it calls the ordinary compiler, whose plans are
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from .errors import NpuMemplanError
+from .options import NO_NPU, CompileOptions
 from .planners.errors import PlanningError
 from .sizes import format_size
 
@@ -27,9 +29,9 @@ class Rung:
     """One change of the compiler's options, and what it costs the user."""
 
     name: str
-    changes: Mapping[str, object]
+    changes: Mapping[str, object]  # of `CompileOptions`, by field name
     cost: str
-    flags: str = ""  # the same change as the user would type it
+    flags: Mapping[str, str | None] = field(default_factory=dict)  # option -> value; None: to be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class FitResult(Generic[T]):
             "attempts": [
                 {
                     "rung": a.rung.name,
-                    "flags": a.rung.flags,
+                    "flags": dict(a.rung.flags),
                     "required_bytes": a.required_bytes,
                     "bought_bytes": a.bought_bytes,
                     "fits": a.fits,
@@ -87,40 +89,59 @@ class FitResult(Generic[T]):
         }
 
 
-def ladder(budget_bytes: int, options: Collection[str]) -> tuple[Rung, ...]:
-    """The rungs whose option names are all in `options` (the compiler's own), cheapest first.
+def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung, ...]:
+    """The rungs that would change something of `options`, cheapest first: what costs nothing at run time,
+    then what costs NPU cycles, then what moves feature maps to slower memory.
 
-    First what costs nothing at run time, then what moves data, then what costs speed.
+    Changing the operator order is no rung: it wins nothing on the models measured (docs/ideas.md).
     """
-    size = f"{budget_bytes}"
-    rungs = (
-        Rung("as asked", {}, "nothing"),
-        Rung("search longer", {"planner": "exact"}, "compile time", "--planner exact"),
-        Rung("in-place and overlap", {"overlap": True}, "nothing at run time", "--overlap"),
-        Rung("operator order", {"reorder": True}, "compile time", "--reorder"),
-        Rung("inputs and outputs in the pool", {"io_in_pools": True}, "inputs are overwritten", "--io-in-pools"),
-        Rung("Vela for size", {"optimise": "Size"}, "some NPU cycles", "--optimise Size"),
-        Rung(
-            "Vela for this arena",
-            {"optimise": "Performance", "arena_cache_size_bytes": budget_bytes},
-            "some NPU cycles",
-            f"--arena-cache-size {size}",
-        ),
-        Rung(
-            "Vela for size and this arena",
-            {"optimise": "Size", "arena_cache_size_bytes": budget_bytes},
-            "some NPU cycles",
-            f"--optimise Size --arena-cache-size {size}",
-        ),
-        Rung("spill by cost", {"spill": True}, "traffic to slower memory", "--spill"),
-        Rung(
-            "Dedicated_Sram",
-            {"memory_mode": "Dedicated_Sram", "optimise": "Performance", "arena_cache_size_bytes": budget_bytes},
-            "feature maps in slower memory",
-            f"--memory-mode Dedicated_Sram --arena-cache-size {size}",
-        ),
-    )
-    return tuple(r for r in rungs if set(r.changes) <= set(options))
+    capacity = {**options.pools, pool: budget_bytes}
+    rungs = [Rung("as asked", {"pools": capacity}, "nothing", {"--pool": f"{pool}={budget_bytes}"})]
+    if options.planner != "optimal":
+        rungs.append(Rung("another planner", {"planner": "optimal"}, "compile time", {"--planner": "optimal"}))
+    if not options.overlaps:
+        rungs.append(Rung("in-place and overlap", {"overlaps": True}, "nothing at run time", {"--no-overlap": None}))
+    if not options.reuse_inputs:
+        rungs.append(
+            Rung("inputs in the workspace", {"reuse_inputs": True}, "inputs are overwritten", {"--keep-inputs": None})
+        )
+    if options.accelerator == NO_NPU:
+        return tuple(rungs)
+    arena = {"arena_cache_size_bytes": budget_bytes}
+    size: dict[str, str | None] = {"--optimise": "Size"}
+    target: dict[str, str | None] = {"--arena-cache-size": str(budget_bytes)}
+    if options.arena_cache_size_bytes != budget_bytes:
+        rungs.append(Rung("Vela aims at this arena", arena, "maybe NPU cycles", target))
+    if options.optimise != "Size":
+        rungs.append(Rung("Vela optimises for size", {"optimise": "Size"}, "NPU cycles", size))
+        rungs.append(Rung("both of Vela's", {"optimise": "Size", **arena}, "NPU cycles", {**size, **target}))
+    for mode in ("Dedicated_Sram",):
+        if options.memory_mode is None or not options.memory_mode.startswith(mode):
+            rungs.append(
+                Rung(
+                    f"{mode}, spilling by cost",
+                    {"memory_mode": mode, "optimise": "Performance", **arena},
+                    "feature maps in slower memory",
+                    {"--memory-mode": mode, "--optimise": None, **target},
+                )
+            )
+    return tuple(rungs)
+
+
+def fit_model(
+    compile: Callable[[CompileOptions], T],
+    measure: Callable[[T], int],
+    options: CompileOptions,
+    pool: str,
+    budget_bytes: int,
+    progress: Callable[[Attempt], None] | None = None,
+) -> FitResult[T]:
+    """`fit` over the compiler's own options: `compile(options)` is called for every rung of `ladder`."""
+
+    def changed(changes: Mapping[str, object]) -> T:
+        return compile(dataclasses.replace(options, **dict(changes)))  # type: ignore[arg-type]
+
+    return fit(changed, measure, budget_bytes, ladder(options, pool, budget_bytes), progress)
 
 
 def fit(
@@ -139,8 +160,12 @@ def fit(
     attempts: list[Attempt] = []
     kept: dict[str, object] = {}
     best: int | None = None
+    tried: list[dict[str, object]] = []
     for rung in rungs:
         changes = {**kept, **rung.changes}
+        if changes in tried:
+            continue
+        tried.append(changes)
         compiled, required, message = _attempt(compile, measure, changes)
         fits = compiled is not None and required is not None and required <= budget_bytes
         bought = 0 if required is None or best is None else max(0, best - required)
@@ -169,20 +194,12 @@ def _attempt(
 
 
 def _flags(attempts: list[Attempt]) -> str:
-    """The flags of the rungs that count: kept ones and the last; a later rung overrides the same flag."""
-    chosen: dict[str, str] = {}
+    """The options of the rungs that count: those kept, and the last; a later one overrides an earlier one."""
+    chosen: dict[str, str | None] = {}
     for attempt in attempts:
         if attempt.kept or attempt is attempts[-1]:
-            words = attempt.rung.flags.split()
-            if "optimise" in attempt.rung.changes and "--optimise" not in words:
-                chosen.pop("--optimise", None)
-            key = ""
-            for word in words:
-                if word.startswith("--"):
-                    key, chosen[word] = word, ""
-                else:
-                    chosen[key] = word
-    return " ".join(f"{k} {v}".strip() for k, v in chosen.items())
+            chosen.update(attempt.rung.flags)
+    return " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
 
 
 def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None) -> str:
