@@ -1,0 +1,50 @@
+"""What the tests of firmware and runners share: skips with a reason, and hand-made artifacts."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+CORSTONE_TOOLS = {
+    "arm-none-eabi-gcc": "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
+    "qemu-system-arm": "qemu-system-arm",
+}
+
+
+def need(tool: str) -> None:
+    """Skip the test when `tool` is not on PATH, and say which package has it."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"needs {tool} (apt-get install {CORSTONE_TOOLS[tool]})")
+
+
+@pytest.fixture(scope="session")
+def arm_gcc() -> None:
+    need("arm-none-eabi-gcc")
+
+
+@pytest.fixture(scope="session")
+def qemu(arm_gcc: None) -> None:
+    need("qemu-system-arm")
+
+
+@pytest.fixture(scope="session")
+def unicorn_engine(arm_gcc: None) -> None:
+    if importlib.util.find_spec("unicorn") is None:
+        pytest.skip("needs the Python package unicorn (pip install 'npu_memplan[unicorn]')")
+
+
+@pytest.fixture(scope="session")
+def kws_by_hand(tmp_path_factory: pytest.TempPathFactory, shared_model: Callable[[str], Path]) -> tuple[Path, Any]:
+    """(directory, artifact) of the keyword spotter at Vela's own addresses."""
+    from handmade import vela_artifact
+
+    directory = tmp_path_factory.mktemp("kws") / "kws"
+    return directory, vela_artifact(shared_model("kws_ref_model"), directory, "kws")
