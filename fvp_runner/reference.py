@@ -21,31 +21,32 @@ class ReferenceError(NpuMemplanError):
     """tflite-micro is not there, or cannot run the network."""
 
 
+def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
+    """A tflite-micro interpreter for `model`; with `preserve` every tensor can be read after `invoke`."""
+    try:
+        from tflite_micro import runtime
+    except ImportError as error:
+        raise ReferenceError(
+            "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
+        ) from error
+    config = runtime.InterpreterConfig
+    kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
+    failure: Exception | None = None
+    for arena in _ARENA_STEPS:
+        try:
+            return runtime.Interpreter.from_bytes(model, arena_size=arena, intrepreter_config=kind)
+        except (RuntimeError, ValueError) as error:
+            failure = error
+    raise ReferenceError(f"tflite-micro cannot run {name}: {failure}") from failure
+
+
 class Reference:
     """A .tflite network (not compiled by Vela) in tflite-micro."""
 
     def __init__(self, model: bytes, name: str = "reference") -> None:
         self.model, self.name = bytes(model), name
         self.network: VelaNetwork = read_network(self.model, name)
-        self._interpreter = self._open(preserve=False)
-        self._preserving: Any = None
-
-    def _open(self, preserve: bool) -> Any:
-        try:
-            from tflite_micro import runtime
-        except ImportError as error:
-            raise ReferenceError(
-                "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
-            ) from error
-        config = runtime.InterpreterConfig
-        kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
-        failure: Exception | None = None
-        for arena in _ARENA_STEPS:
-            try:
-                return runtime.Interpreter.from_bytes(self.model, arena_size=arena, intrepreter_config=kind)
-            except (RuntimeError, ValueError) as error:
-                failure = error
-        raise ReferenceError(f"tflite-micro cannot run {self.name}: {failure}") from failure
+        self._interpreter = open_interpreter(self.model, name)
 
     def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
         given = self.network.inputs
@@ -70,7 +71,7 @@ class Reference:
 
     def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
         """Tensor index -> value, of every tensor an operator of the network makes."""
-        interpreter = self._open(preserve=True)
+        interpreter = open_interpreter(self.model, self.name, preserve=True)
         self._invoke(interpreter, inputs)
         made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
         return {index: np.array(interpreter.GetTensor(index, 0)) for index in made}

@@ -1,0 +1,196 @@
+"""A whole Vela-compiled network: NPU calls on the model, the operators between them on the host.
+
+Invariant: tensors live where Vela put them. The arena is one array, filled with a poison pattern first;
+NPU regions are views of it, and host operators read and write the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.network import CpuOperator, NpuCall, VelaNetwork
+
+from .cpu_operator import HostOperator
+from .errors import NpuModelError, OutOfRegionError
+from .layout import Bytes
+from .memory import Shadow
+from .model import NpuModel, Observer, RunStats
+from .program import Bound, Step
+
+POISON = 0xA5
+CallObserver = Callable[[NpuCall, Step, Bound], None]
+
+
+class NetworkInputError(NpuModelError):
+    """The inputs given do not fit the network."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRun:
+    """Outputs of one inference, and what the NPU calls did."""
+
+    outputs: tuple[NDArray[Any], ...]
+    stats: tuple[RunStats, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _Place:
+    """The bytes of one tensor, with their shadow."""
+
+    data: Bytes
+    shadow: Shadow
+
+
+class NetworkModel:
+    """Runs a `VelaNetwork`; `data` is its file, needed only when operators were left on the CPU."""
+
+    def __init__(self, network: VelaNetwork, data: bytes, checks: bool = True) -> None:
+        self.network, self.checks = network, checks
+        self._models: dict[str, NpuModel] = {}
+        self._hosts = {o.index: HostOperator(data, network, o) for o in network.cpu_operators}
+        administrative = {
+            t for call in network.npu_calls for t in (call.scratch_tensor, call.scratch_fast_tensor) if t >= 0
+        }
+        end = max((call.scratch_bytes for call in network.npu_calls), default=0)
+        for tensor in network.tensors:
+            if tensor.arena_offset >= 0 and tensor.index not in administrative:
+                end = max(end, tensor.arena_offset + tensor.size_bytes)
+        self.arena = np.full(end, POISON, np.uint8)
+        self._arena_shadow = np.zeros(end, np.bool_)
+        self._places: dict[int, _Place] = {}
+        self._regions: dict[int, tuple[list[Bytes | None], list[Shadow | None]]] = {}
+        for call in network.npu_calls:
+            self._regions[call.index] = self._bind(call)
+        self.reset()
+
+    def _place(self, index: int) -> _Place:
+        place = self._places.get(index)
+        if place is None:
+            tensor = self.network.tensors[index]
+            size, offset = tensor.size_bytes, tensor.arena_offset
+            if tensor.data is not None:
+                place = _Place(tensor.data, np.ones(tensor.data.size, np.bool_))
+            elif offset >= 0:
+                place = _Place(self.arena[offset : offset + size], self._arena_shadow[offset : offset + size])
+            else:
+                place = _Place(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+            self._places[index] = place
+        return place
+
+    def _bind(self, call: NpuCall) -> tuple[list[Bytes | None], list[Shadow | None]]:
+        constants = np.ascontiguousarray(call.read_only)
+        arena, arena_shadow = self.arena[: call.scratch_bytes], self._arena_shadow[: call.scratch_bytes]
+        regions: list[Bytes | None] = [constants, arena, arena]
+        shadows: list[Shadow | None] = [np.ones(constants.size, np.bool_), arena_shadow, arena_shadow]
+        if call.scratch_fast_bytes:
+            regions[2] = np.full(call.scratch_fast_bytes, POISON, np.uint8)
+            shadows[2] = np.zeros(call.scratch_fast_bytes, np.bool_)
+        for index, (region, offset) in zip(
+            call.inputs + call.outputs, call.input_addresses + call.output_addresses, strict=True
+        ):
+            while len(regions) <= region:
+                regions.append(None)
+                shadows.append(None)
+            if region >= 3:
+                place = self._place(index)
+                if offset:
+                    raise NpuModelError(f"tensor {index} starts at byte {offset} of a region of its own")
+                regions[region], shadows[region] = place.data, place.shadow
+            elif self.network.tensors[index].arena_offset < 0:
+                data, shadow = regions[region], shadows[region]
+                stop = offset + self.network.tensors[index].size_bytes
+                if data is None or shadow is None or offset < 0 or stop > data.size:
+                    raise OutOfRegionError(
+                        f"tensor {index} of the NPU call {call.index} should lie at bytes {offset} to {stop} of "
+                        f"region {region}, which is too small"
+                    )
+                self._places[index] = _Place(data[offset:stop], shadow[offset:stop])
+        return regions, shadows
+
+    def reset(self) -> None:
+        """State tensors back to their zero points, host operators to their initial state."""
+        for index in self.network.states:
+            tensor, place = self.network.tensors[index], self._place(index)
+            place.data[:] = np.full(tensor.shape, tensor.zero_point, tensor.dtype).reshape(-1).view(np.uint8)
+            place.shadow[:] = True
+        for host in self._hosts.values():
+            host.reset()
+
+    def value(self, index: int) -> NDArray[Any]:
+        """What tensor `index` holds now, as a copy in its own type and shape."""
+        tensor = self.network.tensors[index]
+        value: NDArray[Any] = self._place(index).data.copy().view(tensor.dtype).reshape(tensor.shape)
+        return value
+
+    def _set(self, index: int, value: NDArray[Any]) -> None:
+        place = self._place(index)
+        place.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        place.shadow[:] = True
+
+    def run(
+        self, inputs: Sequence[NDArray[Any]], observer: CallObserver | None = None, fuzz_schedules: int = 0
+    ) -> NetworkRun:
+        """One inference. `inputs` are in the network's order and types; states keep their values.
+
+        With `fuzz_schedules`, every NPU call is repeated under that many completion orders.
+        Raises `NetworkInputError` for inputs that do not fit, and all errors of `NpuModel.run`.
+        """
+        network = self.network
+        states = {i: self.value(i) for i in network.states}
+        if self.checks:
+            self._forget()
+            for index, value in states.items():
+                self._set(index, value)
+        for index, value in zip(network.inputs, self._fitting(inputs), strict=True):
+            self._set(index, value)
+        stats = []
+        for operator in network.operators:
+            if isinstance(operator, CpuOperator):
+                host = self._hosts[operator.index]
+                for index, value in zip(host.outputs, host.run([self.value(i) for i in host.inputs]), strict=True):
+                    self._set(index, value)
+                continue
+            stats.append(self._call(operator, observer, fuzz_schedules))
+        return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats))
+
+    def _forget(self) -> None:
+        """Nothing but constants is defined when an inference starts."""
+        self._arena_shadow[:] = False
+        for _, shadows in self._regions.values():
+            for shadow in shadows[1:]:
+                if shadow is not None:
+                    shadow[:] = False
+
+    def _call(self, call: NpuCall, observer: CallObserver | None, fuzz_schedules: int) -> RunStats:
+        name = call.accelerator.name
+        model = self._models.setdefault(name, NpuModel(call.accelerator, self.checks))
+        regions, shadows = self._regions[call.index]
+        given = shadows if self.checks else None
+        if fuzz_schedules:
+            return model.fuzz_schedule(call.words, regions, fuzz_schedules, given)
+        watch: Observer | None = None
+        if observer is not None:
+            seen = observer
+
+            def watch(step: Step, bound: Bound) -> None:
+                seen(call, step, bound)
+
+        return model.run(call.words, regions, given, observer=watch)
+
+    def _fitting(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        expected = [self.network.tensors[i] for i in self.network.inputs]
+        if len(inputs) != len(expected):
+            names = ", ".join(f"{t.name} {t.dtype}{list(t.shape)}" for t in expected)
+            raise NetworkInputError(f"the network takes {len(expected)} inputs ({names}), but got {len(inputs)}")
+        for position, (value, tensor) in enumerate(zip(inputs, expected, strict=True)):
+            if value.nbytes != tensor.size_bytes or value.itemsize != np.dtype(tensor.dtype).itemsize:
+                raise NetworkInputError(
+                    f"input {position} ({tensor.name}) must be {tensor.dtype}{list(tensor.shape)}, "
+                    f"but is {value.dtype}{list(value.shape)}"
+                )
+        return list(inputs)
