@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -46,13 +47,18 @@ class Browser:
         child_in, self.to = os.pipe()
         self.of, child_out = os.pipe()
         command = [program, *FLAGS, f"--user-data-dir={self.profile}", "--remote-debugging-pipe", "about:blank"]
-        # the protocol wants descriptors 3 and 4; the shell moves them there
+        # the protocol wants descriptors 3 and 4; from 10 up the two cannot overwrite each other on the way there
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (child_in, child_out)]
+
+        def place() -> None:
+            os.dup2(high[0], 3)
+            os.dup2(high[1], 4)
+
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{child_in} 4>&{child_out}', "sh", *command],
-            pass_fds=(child_in, child_out),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+            command, pass_fds=(3, 4), preexec_fn=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )  # fmt: skip
+        for fd in high:
+            os.close(fd)
         os.close(child_in)
         os.close(child_out)
         self.pending = b""

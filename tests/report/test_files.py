@@ -1,0 +1,148 @@
+"""The files beside report.html: each says what plan.json says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.cli import cli
+from npu_memplan.report.files import (
+    ReportError,
+    buffers_csv,
+    png_map,
+    summary_csv,
+    trace_json,
+    write_reports,
+    write_text,
+)
+from npu_memplan.report.html import html_report, report_data
+from npu_memplan.report.svg import LEFT, PANEL, WIDTH, svg_map
+
+
+def test_buffers_csv(small: Artifact) -> None:
+    rows = list(csv.DictReader(io.StringIO(buffers_csv(small))))
+    placed = {p.buffer: p for p in small.plan.placements}
+    assert [r["name"] for r in rows] == [b.name for b in small.problem.buffers]
+    for row, b in zip(rows, small.problem.buffers, strict=True):
+        assert (row["pool"], int(row["offset_bytes"])) == (placed[b.name].pool, placed[b.name].offset_bytes)
+        assert int(row["size_bytes"]) == b.size_bytes
+        assert row["kind"] == b.kind.value
+    assert rows[1]["lifetimes"] == "0-2 3-4"
+    assert rows[1]["consumers"] == "0:net.1 0:net.3"
+
+
+def test_summary_csv_uses_velas_names_and_units(small: Artifact) -> None:
+    (row,) = csv.DictReader(io.StringIO(summary_csv(small)))
+    assert row["network"] == "small"
+    assert row["accelerator_configuration"] == "Ethos_U55_128"
+    assert float(row["sram_memory_used"]) == 13.0  # KiB, as in Vela's file
+    assert row["sram_used_bytes"] == "13312"
+    assert row["sram_capacity_bytes"] == "16384"
+    assert row["dram_capacity_bytes"] == ""
+    assert row["vela_sram_bytes"] == "14000"
+    assert row["status"] == "feasible"
+
+
+def test_trace_has_time_on_x_and_bytes_on_counters(small: Artifact) -> None:
+    events = json.loads(trace_json(small))["traceEvents"]
+    slices = {(e["name"], e["ts"], e["dur"]): e for e in events if e["ph"] == "X"}
+    assert slices["conv", 1, 3]["args"]["size_bytes"] == 8192
+    assert ("weights", 0, 2) in slices
+    assert ("weights", 3, 1) in slices
+    assert slices["net", 0, 5]["pid"] == 1
+    sram = next(e["pid"] for e in events if e["ph"] == "M" and e["args"]["name"] == "pool sram")
+    counter = {e["ts"]: e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == sram}
+    assert counter == {0: 5120, 1: 13312, 2: 8192, 3: 9216, 4: 10240, 5: 2560, 6: 2570, 7: 0}
+    lanes: dict[tuple[int, int], int] = {}
+    for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
+        lane = (e["pid"], e["tid"])
+        assert lanes.get(lane, 0) <= e["ts"], "two slices of one lane overlap"
+        lanes[lane] = e["ts"] + e["dur"]
+
+
+def test_svg_rectangles_are_the_plan(small: Artifact) -> None:
+    root = ElementTree.fromstring(svg_map(small.problem, small.plan))
+    ns = {"s": "http://www.w3.org/2000/svg"}
+    points = int(root.attrib["data-points"])
+    found = set()
+    for group in root.findall("s:g", ns):
+        floor, scale = float(group.attrib["data-floor"]), PANEL / int(group.attrib["data-bytes"])
+        for rect in group.findall("s:rect[@class='b']", ns):
+            x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+            title = rect.find("s:title", ns)
+            assert title is not None
+            assert title.text is not None
+            first, low = (x - LEFT) * points / WIDTH, (floor - y - h) / scale
+            found.add(
+                (title.text.split(":")[0], group.attrib["data-pool"], round(first), round(first + w * points / WIDTH),
+                 round(low), round(low + h / scale))
+            )  # fmt: skip
+    placed = {p.buffer: p for p in small.plan.placements}
+    expected = {
+        (b.name, placed[b.name].pool, t.first, t.last, placed[b.name].offset_bytes,
+         placed[b.name].offset_bytes + b.size_bytes)
+        for b in small.problem.buffers for t in b.lifetimes
+    }  # fmt: skip
+    assert found == expected
+
+
+def test_svg_of_names_with_markup_is_still_xml(small: Artifact) -> None:
+    ElementTree.fromstring(svg_map(small.problem, small.plan, 'a < b & "c"'))
+
+
+def test_html_is_one_page_without_links(small: Artifact) -> None:
+    page = html_report(small)
+    outside = re.findall(r"""(?:src|href)\s*=\s*["']?(?!#|data:)[^"'\s>]+|url\(|@import|https?://""", page)
+    assert outside == []
+    assert "@DATA@" not in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert data is not None
+    assert json.loads(data[1]) == json.loads(json.dumps(report_data(small)))
+
+
+def test_no_name_can_leave_the_data_element(small: Artifact) -> None:
+    import dataclasses
+
+    page = html_report(dataclasses.replace(small, name="</script><script>alert(1)</script>"))
+    assert "<script>alert" not in page
+    assert page.count("</script>") == html_report(small).count("</script>")
+
+
+def test_png_is_drawn_when_matplotlib_is_there(small: Artifact) -> None:
+    pytest.importorskip("matplotlib")
+    assert png_map(small, dpi=40).startswith(b"\x89PNG")
+
+
+def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_path: Path) -> None:
+    small.save(tmp_path)
+    result = CliRunner().invoke(cli, ["report", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    files = json.loads(result.stdout)["files"]
+    names = {"report.html", "memory.txt", "buffers.csv", "summary.csv", "trace.json", "memory.svg"}
+    assert {Path(p).name for p in files.values()} == names
+    assert {p.name for p in tmp_path.iterdir()} == names | {"plan.json"}
+    again = write_reports(small, tmp_path)
+    assert again["html"].read_text(encoding="utf-8") == html_report(small)
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing(small: Artifact, tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(ReportError, match="cannot write"):
+        write_text(tmp_path / "report.html", "x")
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_wheel_ships_the_page(small: Artifact) -> None:
+    """The assets are read as package data, so a zipped or installed package has them too."""
+    from importlib import resources
+
+    names = {p.name for p in resources.files("npu_memplan.report").joinpath("assets").iterdir()}
+    assert names == {"report.html", "style.css", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
