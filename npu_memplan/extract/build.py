@@ -57,7 +57,7 @@ def build(program: Program, pools: Sequence[Pool], options: Options, candidates:
             continue
         if isinstance(storage, Tensor) and (storage.external or not _is_global(storage.scope)):
             continue
-        planned[storage] = _buffer(storage, life, options, traffic, end)
+        planned[storage] = _buffer(storage, life, options, traffic, end, [p.name for p in pools])
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
     overlaps = _overlaps(candidates, planned, lives, program) if options.overlaps else ()
@@ -82,7 +82,14 @@ def _is_global(scope: str) -> bool:
     return scope == "global"
 
 
-def _buffer(storage: Storage, life: tuple[Lifetime, ...], options: Options, traffic: _Traffic, end: int) -> Buffer:
+def _buffer(
+    storage: Storage,
+    life: tuple[Lifetime, ...],
+    options: Options,
+    traffic: _Traffic,
+    end: int,
+    pools: Sequence[str],
+) -> Buffer:
     assert storage.size_bytes is not None
     alignment = max(options.alignment, storage.alignment)
     if isinstance(storage, Tensor):
@@ -100,6 +107,7 @@ def _buffer(storage: Storage, life: tuple[Lifetime, ...], options: Options, traf
         size_bytes=max(1, storage.size_bytes),
         lifetimes=life,
         alignment=alignment,
+        pools=_preference(storage, pools),
         agents=agents,
         kind=storage.kind,
         read_bytes=traffic.read.get(storage, 0),
@@ -107,6 +115,18 @@ def _buffer(storage: Storage, life: tuple[Lifetime, ...], options: Options, traf
         producer=traffic.producer.get(storage, ""),
         consumers=tuple(traffic.consumers.get(storage, {})),
     )
+
+
+def _preference(storage: Storage, pools: Sequence[str]) -> tuple[str, ...]:
+    """Pools in order of preference, when the stream that a buffer was lifted from had one.
+
+    Region i + 1 of a stream is pool i; the compiler that made it chose with bandwidth in mind.
+    """
+    region = storage.region if isinstance(storage, Tensor) else (storage.original or (-1, 0))[0]
+    if len(pools) < 2 or not 1 <= region <= len(pools):
+        return ()
+    favourite = pools[region - 1]
+    return (favourite, *(name for name in pools if name != favourite))
 
 
 _BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)

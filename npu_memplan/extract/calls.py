@@ -84,9 +84,12 @@ class CallWalker:
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]
         storages: dict[str, Tensor | Internal] = {}
-        for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
+        regions = call.primfunc.attrs.get("npu.param_regions") or [-1] * len(call.arguments)
+        for parameter, argument, region in zip(call.primfunc.params, call.arguments, regions, strict=True):
             if isinstance(argument, View):
                 storages[parameter.name] = argument.tensor
+                if argument.tensor.region < 0:
+                    argument.tensor.region = int(region)
         internals = []
         for statement in _allocations(call.primfunc):
             buffer = statement.buffer

@@ -36,6 +36,7 @@ class Tensor:
     alignment: int = 1
     var: Any = None  # the Relax variable that defined it
     scope: str = "global"
+    region: int = -1  # of the NPU stream that first used it; -1: none did
 
 
 @dataclass(eq=False, slots=True)
