@@ -66,6 +66,7 @@ class HostRunner:
         alignments = [pool.alignment for pool in self.artifact.problem.pools]
         self.pools = tuple(_aligned(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
         self._shadow = Shadow(self.artifact, self.pools)
+        self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
         self._deadline = 0.0
         self._cycles = 0
@@ -131,7 +132,9 @@ class HostRunner:
                 )
             if self._model is None:
                 raise RunnerError(f"{self.artifact.name} was compiled without an NPU, but its C launches one")
-            words = np.ctypeslib.as_array((ctypes.c_uint32 * (stream_bytes // 4)).from_address(stream))
+            words = self._streams.get(stream)
+            if words is None:
+                words = self._streams[stream] = list((ctypes.c_uint32 * (stream_bytes // 4)).from_address(stream))
             regions: list[npt.NDArray[np.uint8] | None] = []
             defined: list[npt.NDArray[np.bool_] | None] = []
             for region in range(count):

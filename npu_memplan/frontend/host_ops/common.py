@@ -1,0 +1,97 @@
+"""What several families of operators share: type checks, activations, padding.
+
+Invariant: a type that the reference kernel does not take is refused here, never guessed at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ethosu.network import Tensor
+from .fixed_point import activation_range, quantize_multiplier
+from .fixed_tir import ChannelScales
+from .operator import Lowering, UnsupportedOperatorError
+from .tir import Expr, both, clamp, const
+
+ACTIVATION_TYPES = ("int8", "int16")
+
+
+def require_types(data: Tensor, weights: Tensor, output: Tensor) -> None:
+    """Activations int8 or int16 of one type, weights int8."""
+    require_same_type((data, output), ACTIVATION_TYPES)
+    if weights.dtype != "int8":
+        raise UnsupportedOperatorError(f"weights {weights.name!r} are {weights.dtype}, not int8")
+
+
+def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, scaled: bool = True) -> str:
+    """All tensors have one of the `allowed` types, the same one, and (if `scaled`) a scale."""
+    kind = tensors[0].dtype
+    for tensor in tensors:
+        if tensor.dtype not in allowed or tensor.dtype != kind:
+            raise UnsupportedOperatorError(
+                f"tensor {tensor.name!r} is {tensor.dtype}; the host operator takes {' or '.join(allowed)}"
+                f"{'' if tensor.dtype == kind else f', and not mixed with {kind}'}"
+            )
+        if scaled and tensor.scale <= 0.0:
+            raise UnsupportedOperatorError(f"tensor {tensor.name!r} is not quantised")
+    return kind
+
+
+def accumulator_type(data: Tensor, bias: Tensor | None) -> str:
+    """int32, except for int16 activations without an int32 bias."""
+    if bias is not None and bias.dtype not in ("int32", "int64"):
+        raise UnsupportedOperatorError(f"bias {bias.name!r} is {bias.dtype}, not int32 or int64")
+    if data.dtype == "int16":
+        return "int32" if bias is not None and bias.dtype == "int32" else "int64"
+    if bias is not None and bias.dtype != "int32":
+        raise UnsupportedOperatorError(f"bias {bias.name!r} of an int8 operator is {bias.dtype}, not int32")
+    return "int32"
+
+
+def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int) -> ChannelScales:
+    """input scale x weight scale / output scale, a channel each, in double precision."""
+    per_channel = weights.scales if len(weights.scales) == channels else weights.scales[:1] * channels
+    if len(weights.scales) not in (1, channels):
+        raise UnsupportedOperatorError(
+            f"weights {weights.name!r} have {len(weights.scales)} scales, not 1 or {channels}"
+        )
+    if any(weights.zero_points) and len(weights.zero_points) > 1:
+        raise UnsupportedOperatorError(f"weights {weights.name!r} have zero points other than 0")
+    pairs = [quantize_multiplier(data.scale * scale / output.scale) for scale in per_channel]
+    return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
+
+
+def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:
+    """Add the output's zero point and clamp to the fused activation's range."""
+    if activation not in (0, 1, 2, 3):
+        raise UnsupportedOperatorError(f"fused activation number {activation} is not supported")
+    low, high = activation_range(activation, output.scale, output.zero_point, output.dtype)
+    if output.zero_point:
+        scaled = scaled + const(output.zero_point)
+    return clamp(scaled, low, high)
+
+
+def padding_before(same: bool, size: int, kernel: int, stride: int, dilation: int, out_size: int) -> int:
+    """Rows (or columns) in front of the input that a window may touch; 0 for VALID."""
+    if not same:
+        return 0
+    total = (out_size - 1) * stride + (kernel - 1) * dilation + 1 - size
+    return max(total, 0) // 2
+
+
+def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
+    """`0 <= position < size`, or None when the range [low, high] of `position` is inside anyway."""
+    return both(position >= 0 if low < 0 else None, position < size if high >= size else None)
+
+
+def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
+    """NHWC extents; refuses other ranks."""
+    if len(tensor.shape) != 4:
+        raise UnsupportedOperatorError(f"tensor {tensor.name!r} has shape {list(tensor.shape)}, not four dimensions")
+    n, h, w, c = tensor.shape
+    return n, h, w, c
+
+
+def flat_values(work: Lowering, position: int) -> list[int]:
+    """A constant input as a list of ints."""
+    return [int(v) for v in np.asarray(work.constant(position, f"input {position}")).reshape(-1)]

@@ -1,0 +1,63 @@
+"""FULLY_CONNECTED.
+
+Invariant: accumulators are int32 for int8 activations, and for int16 ones as wide as the
+bias (int64 without one), because the two round differently.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .common import accumulator_type, channel_scales, clamp_to_activation, require_types
+from .fixed_point import f32, quantize_multiplier
+from .fixed_tir import ChannelScales
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import cast, const, load, row_indices
+
+
+@lowering("FULLY_CONNECTED")
+def fully_connected(work: Lowering) -> None:
+    """Output row = weights x input row + bias; weights are [units, depth]."""
+    import tflite
+
+    options = work.options(tflite.FullyConnectedOptions)
+    data, weights, output = work.tensor(0), work.tensor(1), work.output()
+    require_types(data, weights, output)
+    if options.WeightsFormat() != 0:
+        raise UnsupportedOperatorError("its weights are shuffled")
+    units, depth = weights.shape[-2], weights.shape[-1]
+    rows = math.prod(output.shape) // units
+    if rows * units != math.prod(output.shape) or rows * depth != math.prod(data.shape):
+        raise UnsupportedOperatorError(
+            f"weights {list(weights.shape)} do not fit input {list(data.shape)} and output {list(output.shape)}"
+        )
+    bias = work.optional(2)
+    kind = accumulator_type(data, bias)
+    if len(weights.scales) > 1:
+        scales = channel_scales(data, weights, output, units)
+    else:
+        # The product of the two scales is rounded to float32, unlike in convolutions.
+        product = float(f32(data.scale) * f32(weights.scale))
+        multiplier, shift = quantize_multiplier(product / output.scale)
+        scales = ChannelScales([multiplier] * units, [shift] * units)
+
+    function = work.function
+    source = work.read(0, "input")
+    matrix = work.read(1, "weights")
+    offsets = work.read(2, "bias") if bias is not None else None
+    wide = kind == "int64"
+    tables = {name: work.table(name, values) for name, values in scales.tables(wide).items()}
+    target = work.write()
+    accumulator = function.local("sum", kind)
+    input_zero, weights_zero = data.zero_point, weights.zero_point
+    with function.grid((rows, units), ("row", "unit")) as (row, unit):
+        accumulator.set(cast(load(offsets, unit), kind) if offsets is not None else const(0, kind))
+        with function.loop(depth, "k") as k:
+            value = load(source, *row_indices(row, k, data.shape)) - const(input_zero)
+            weight = load(matrix, *row_indices(unit, k, weights.shape))
+            if weights_zero:
+                weight = weight - const(weights_zero)
+            accumulator.add(cast(value * weight, kind))
+        scaled = scales.apply(function, accumulator.get(), tables, unit, wide)
+        result = clamp_to_activation(scaled, options.FusedActivationFunction(), output)
+        function.store(target, result, *row_indices(row, unit, output.shape))

@@ -1,0 +1,174 @@
+"""What a lowering takes and gives, and the table of lowerings.
+
+Invariant: an operator is either lowered to a PrimFunc that equals TFLite Micro's reference
+kernel bit for bit, or refused with a reason; there is no third way. `unsupported_reason`
+runs the very lowering, so the two can never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import NpuMemplanError
+from ...ethosu.network import CpuOperator, Tensor, VelaNetwork
+from .tir import Function
+
+
+class UnsupportedOperatorError(NpuMemplanError):
+    """No host lowering for an operator, or not for its types or options."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostOperator:
+    """A lowered operator.
+
+    Parameters of `primfunc`, in order: `inputs`, `constants`, `outputs`. Inputs and outputs
+    are tensor indices of the network. `states` are positions in `inputs` of tensors that
+    are read and written in place, and keep their content between two inferences.
+    """
+
+    name: str
+    primfunc: Any
+    inputs: tuple[int, ...]
+    constants: tuple[npt.NDArray[Any], ...]
+    outputs: tuple[int, ...]
+    states: tuple[int, ...] = ()
+
+
+class Lowering:
+    """One operator on its way to a PrimFunc: its tensors, and the function being built."""
+
+    def __init__(self, network: VelaNetwork, operator: CpuOperator) -> None:
+        self.network = network
+        self.operator = operator
+        self.function = Function()
+        self.inputs: list[int] = []
+        self.constants: list[npt.NDArray[Any]] = []
+        self._input_buffers: list[Any] = []
+        self._constant_buffers: list[Any] = []
+        self._output_buffers: list[Any] = []
+        self._states: list[int] = []
+
+    def tensor(self, position: int) -> Tensor:
+        """Input number `position`; refuses when the operator has none there."""
+        tensor = self.optional(position)
+        if tensor is None:
+            raise UnsupportedOperatorError(f"input {position} is missing")
+        return tensor
+
+    def optional(self, position: int) -> Tensor | None:
+        """Input number `position`, None when it is left out."""
+        inputs = self.operator.inputs
+        if position >= len(inputs) or inputs[position] < 0:
+            return None
+        return self.network.tensors[inputs[position]]
+
+    def output(self, position: int = 0) -> Tensor:
+        """Output number `position`."""
+        return self.network.tensors[self.operator.outputs[position]]
+
+    def constant(self, position: int, what: str) -> npt.NDArray[Any]:
+        """The value of an input that has to be constant."""
+        tensor = self.tensor(position)
+        if tensor.data is None:
+            raise UnsupportedOperatorError(f"{what} (tensor {tensor.name!r}) must be constant")
+        return tensor.array()
+
+    def options(self, kind: Any) -> Any:
+        """The built-in options; refuses when the file has none."""
+        options = self.operator.options(kind)
+        if options is None:
+            raise UnsupportedOperatorError(f"the file has no {kind.__name__} for it")
+        return options
+
+    def read(self, position: int, name: str) -> Any:
+        """Buffer of an input: a parameter, or a constant when the tensor is one."""
+        tensor = self.tensor(position)
+        if tensor.data is not None:
+            return self.table(name, tensor.array())
+        index = self.operator.inputs[position]
+        for known, buffer in zip(self.inputs, self._input_buffers, strict=True):
+            if known == index:
+                return buffer
+        buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
+        self.inputs.append(index)
+        self._input_buffers.append(buffer)
+        return buffer
+
+    def state(self, position: int, name: str) -> Any:
+        """Buffer of a variable tensor, which the operator updates in place."""
+        buffer = self.read(position, name)
+        self._states.append(len(self.inputs) - 1)
+        return buffer
+
+    def table(self, name: str, values: npt.NDArray[Any]) -> Any:
+        """A constant parameter with these values."""
+        values = np.ascontiguousarray(values)
+        buffer = self.function.buffer(name, values.shape, values.dtype.name)
+        self.constants.append(values)
+        self._constant_buffers.append(buffer)
+        return buffer
+
+    def write(self, position: int = 0, name: str = "output") -> Any:
+        """Buffer of an output."""
+        tensor = self.output(position)
+        buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
+        self._output_buffers.append(buffer)
+        return buffer
+
+    def finish(self) -> HostOperator:
+        """The lowered operator."""
+        name = self.operator.name.lower()
+        parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
+        return HostOperator(
+            name=name,
+            primfunc=self.function.finish(parameters, name),
+            inputs=tuple(self.inputs),
+            constants=tuple(self.constants),
+            outputs=tuple(self.operator.outputs),
+            states=tuple(self._states),
+        )
+
+
+Lower = Callable[[Lowering], None]
+_LOWERINGS: dict[str, Lower] = {}
+
+
+def lowering(*names: str) -> Callable[[Lower], Lower]:
+    """Register a function for TFLite operators by schema name."""
+
+    def register(function: Lower) -> Lower:
+        for name in names:
+            _LOWERINGS[name] = function
+        return function
+
+    return register
+
+
+def supported_names() -> tuple[str, ...]:
+    """Schema names that have a lowering, sorted."""
+    return tuple(sorted(_LOWERINGS))
+
+
+def lower_operator(network: VelaNetwork, operator: CpuOperator) -> HostOperator:
+    """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
+    lower = _LOWERINGS.get(operator.name)
+    if lower is None:
+        raise UnsupportedOperatorError(f"there is no host operator {operator.name}")
+    work = Lowering(network, operator)
+    lower(work)
+    return work.finish()
+
+
+def unsupported_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
+    """Why `operator` cannot run on the host; None when it can."""
+    try:
+        lower_operator(network, operator)
+    except UnsupportedOperatorError as error:
+        return str(error)
+    return None

@@ -1,0 +1,236 @@
+"""A small typed builder of TIR statements.
+
+Invariant: what it builds is plain: serial loops from zero, stores, loads, binds and ifs over
+whole buffers, in int32 unless asked otherwise. Scratch is allocated in front of everything,
+in global memory, so that it is planned with the rest of the program; `Local` is a scalar
+that stays in registers and is never planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+
+Expr = Any
+Buffer = Any
+
+
+class Local:
+    """A mutable scalar."""
+
+    def __init__(self, function: Function, buffer: Buffer) -> None:
+        self._function = function
+        self._buffer = buffer
+
+    def get(self) -> Expr:
+        """Its value here."""
+        return tirx.BufferLoad(self._buffer, [const(0)])
+
+    def set(self, value: Expr) -> None:
+        """Assign."""
+        self._function.store(self._buffer, value, 0)
+
+    def add(self, value: Expr) -> None:
+        """Assign the sum."""
+        self.set(self.get() + value)
+
+
+class Function:
+    """The body of a PrimFunc, statement by statement."""
+
+    def __init__(self) -> None:
+        self._blocks: list[list[Any]] = [[]]
+        self._allocations: list[Any] = []
+        self._names: dict[str, int] = {}
+
+    def buffer(self, name: str, shape: Sequence[int], dtype: str, scope: str = "global") -> Buffer:
+        """A buffer without an allocation (a parameter)."""
+        shape = [int(extent) for extent in shape] or [1]
+        return tirx.decl_buffer(shape, dtype, name=self._unique(name), scope=scope, layout=None)
+
+    def scratch(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
+        """A planned allocation of this PrimFunc."""
+        buffer = self.buffer(name, shape, dtype)
+        self._allocations.append(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def local(self, name: str, dtype: str = "int32") -> Local:
+        """A scalar in registers; assign before reading."""
+        buffer = self.buffer(name, [1], dtype, scope="local")
+        self._allocations.append(tirx.AllocBuffer(buffer))
+        return Local(self, buffer)
+
+    def store(self, buffer: Buffer, value: Expr, *indices: Expr) -> None:
+        """`buffer[indices] = value`, cast to the buffer's type."""
+        dtype = str(buffer.dtype)
+        places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
+        self._blocks[-1].append(tirx.BufferStore(buffer, cast(value, dtype), places))
+
+    def bind(self, value: Expr, name: str, dtype: str = "int32") -> Expr:
+        """A named value, computed once, here.
+
+        It is a `Local`, not a let binding: TVM's simplifier expands chains of let bindings,
+        which fixed-point code is full of, into expressions of exponential size.
+        """
+        local = self.local(name, dtype)
+        local.set(value)
+        return local.get()
+
+    @contextmanager
+    def loop(self, extent: int, name: str = "i") -> Iterator[Expr]:
+        """A loop `0 <= variable < extent`; an extent of 1 gives the constant 0 and no loop."""
+        if extent == 1:
+            yield const(0)
+            return
+        variable = tirx.Var(self._unique(name), "int32")
+        self._blocks.append([])
+        yield variable
+        body = _sequence(self._blocks.pop())
+        self._blocks[-1].append(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+
+    @contextmanager
+    def grid(self, extents: Sequence[int], names: Sequence[str] = "ijklmn") -> Iterator[list[Expr]]:
+        """Nested loops, outermost first; their variables."""
+        variables: list[Expr] = []
+        opened: list[tuple[Expr, int]] = []
+        for extent, name in zip(extents, names, strict=False):
+            if int(extent) == 1:
+                variables.append(const(0))
+                continue
+            variable = tirx.Var(self._unique(name), "int32")
+            self._blocks.append([])
+            variables.append(variable)
+            opened.append((variable, int(extent)))
+        yield variables
+        for variable, extent in reversed(opened):
+            body = _sequence(self._blocks.pop())
+            self._blocks[-1].append(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+
+    @contextmanager
+    def when(self, condition: Expr | None) -> Iterator[None]:
+        """Statements under a condition; None means always."""
+        if condition is None:
+            yield
+            return
+        self._blocks.append([])
+        yield
+        body = _sequence(self._blocks.pop())
+        self._blocks[-1].append(tirx.IfThenElse(condition, body, None))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """The else branch of the `when` just before."""
+        self._blocks.append([])
+        yield
+        body = _sequence(self._blocks.pop())
+        before = self._blocks[-1].pop()
+        self._blocks[-1].append(tirx.IfThenElse(before.condition, before.then_case, body))
+
+    def finish(self, parameters: Sequence[Buffer], name: str) -> Any:
+        """The PrimFunc."""
+        body = _sequence([*self._allocations, *self._blocks[0]])
+        function = tirx.PrimFunc(list(parameters), body)
+        return function.with_attr("s_tir", True).with_attr("global_symbol", name)
+
+    def _unique(self, name: str) -> str:
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return f"{name}_{count}" if count else name
+
+
+def _sequence(statements: Sequence[Any]) -> Any:
+    if not statements:
+        return tirx.Evaluate(const(0))
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
+def const(value: int, dtype: str = "int32") -> Expr:
+    """An integer constant."""
+    return tirx.IntImm(dtype, int(value))
+
+
+def load(buffer: Buffer, *indices: Expr) -> Expr:
+    """An element as an int32 (wider types keep their width)."""
+    places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
+    value = tirx.BufferLoad(buffer, places)
+    return value if str(buffer.dtype) in ("int32", "int64") else cast(value, "int32")
+
+
+def dtype_of(value: Expr) -> str:
+    """Element type of an expression."""
+    return str(value.ty.dtype) if hasattr(value.ty, "dtype") else str(value.ty)
+
+
+def cast(value: Expr, dtype: str) -> Expr:
+    """`value` as `dtype`; Python ints become constants."""
+    if isinstance(value, int):
+        return const(value, dtype)
+    return value if dtype_of(value) == dtype else tirx.Cast(dtype, value)
+
+
+def largest(a: Expr, b: Expr) -> Expr:
+    """Maximum."""
+    return tirx.Max(*_same(a, b))
+
+
+def smallest(a: Expr, b: Expr) -> Expr:
+    """Minimum."""
+    return tirx.Min(*_same(a, b))
+
+
+def clamp(value: Expr, low: int, high: int) -> Expr:
+    """`value` limited to `[low, high]`."""
+    return smallest(largest(value, low), high)
+
+
+def select(condition: Expr, yes: Expr, no: Expr) -> Expr:
+    """`yes` if `condition` else `no`; both are evaluated."""
+    return tirx.Select(condition, *_same(yes, no))
+
+
+def both(*conditions: Expr | None) -> Expr | None:
+    """All of the conditions; None (always true) ones drop out."""
+    result = None
+    for condition in conditions:
+        if condition is not None:
+            result = condition if result is None else tirx.And(result, condition)
+    return result
+
+
+def _same(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    if isinstance(a, int):
+        return const(a, dtype_of(b)), b
+    if isinstance(b, int):
+        return a, const(b, dtype_of(a))
+    return a, b
+
+
+def floor_div(a: Expr, b: int) -> Expr:
+    """`a // b` for a positive constant b."""
+    return a if b == 1 else tirx.floordiv(a, const(b))
+
+
+def unflatten(index: Expr, shape: Sequence[int]) -> list[Expr]:
+    """Indices of element number `index` of a row-major array (the index is in range)."""
+    indices: list[Expr] = [const(0)] * max(len(shape), 1)
+    stride = 1
+    inner = [position for position, extent in enumerate(shape) if extent > 1]
+    for position in reversed(inner):
+        place = index if stride == 1 else tirx.floordiv(index, const(stride))
+        indices[position] = place if position == inner[0] else tirx.floormod(place, const(int(shape[position])))
+        stride *= int(shape[position])
+    return indices
+
+
+def row_indices(row: Expr, column: Expr, shape: Sequence[int]) -> list[Expr]:
+    """Indices of element (row, column) of an array seen as rows of its last axis.
+
+    When the last axis is not the row (a fully connected layer's input), `column` runs over
+    all the elements and `row` must be 0.
+    """
+    if isinstance(row, tirx.IntImm) and int(row.value) == 0:
+        return unflatten(column, shape)
+    return [*unflatten(row, shape[:-1]), column]

@@ -1,0 +1,144 @@
+"""Convolutions, fully connected layers and softmax against TFLite Micro."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from single_op import TensorSpec, constant, write_model
+
+R = np.random.default_rng(42)
+
+
+def _weights(shape, per_channel=0, axis=0):
+    values = R.integers(-127, 128, shape)
+    scale = list(R.uniform(0.002, 0.02, per_channel)) if per_channel else 0.01
+    return constant(values, "int8", scale, axis=axis)
+
+
+def _bias(size, dtype="int32"):
+    return constant(R.integers(-3000, 3000, size), dtype, 0.0005)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "units", "kind", "activation", "per_channel"),
+    [(1, 64, 10, "int8", 0, 0), (3, 17, 5, "int8", 1, 0), (2, 33, 8, "int8", 3, 8), (1, 20, 6, "int16", 0, 0)],
+)
+def test_fully_connected(bit_exact, rows, depth, units, kind, activation, per_channel):
+    zero = 3 if kind == "int8" else 0
+    bias = _bias(units, "int32" if kind == "int8" else "int64")
+    model = write_model(
+        "FULLY_CONNECTED",
+        [TensorSpec((rows, depth), kind, 0.05, zero), _weights((units, depth), per_channel), bias],
+        [TensorSpec((rows, units), kind, 0.11, -zero)],
+        ("FullyConnectedOptions", {"FusedActivationFunction": activation}),
+    )
+    bit_exact(model)
+
+
+def test_fully_connected_flattens_its_input_and_may_lack_a_bias(bit_exact):
+    model = write_model(
+        "FULLY_CONNECTED",
+        [TensorSpec((1, 2, 3, 4), "int8", 0.05, -7), _weights((6, 24)), None],
+        [TensorSpec((1, 6), "int8", 0.2, 5)],
+        ("FullyConnectedOptions", {}),
+    )
+    bit_exact(model)
+
+
+CONV = [
+    # size, in, out, kernel, stride, dilation, same, kind, activation
+    (9, 3, 8, 3, 1, 1, True, "int8", 1),
+    (10, 4, 5, 5, 2, 1, True, "int8", 0),
+    (8, 6, 7, 1, 1, 1, False, "int8", 3),
+    (12, 2, 4, 3, 2, 1, False, "int8", 2),
+    (11, 3, 4, 3, 1, 2, True, "int8", 0),
+    (7, 3, 4, 3, 1, 1, True, "int16", 0),
+]
+
+
+def _out_size(size, kernel, stride, dilation, same):
+    return -(-size // stride) if same else (size - (kernel - 1) * dilation - 1) // stride + 1
+
+
+@pytest.mark.parametrize(("size", "depth", "out", "kernel", "stride", "dilation", "same", "kind", "activation"), CONV)
+def test_conv_2d(bit_exact, size, depth, out, kernel, stride, dilation, same, kind, activation):
+    zero = -5 if kind == "int8" else 0
+    height, width = _out_size(size, kernel, stride, dilation, same), _out_size(size + 1, kernel, stride, dilation, same)
+    options = {
+        "Padding": 0 if same else 1, "StrideH": stride, "StrideW": stride, "FusedActivationFunction": activation,
+        "DilationHFactor": dilation, "DilationWFactor": dilation,
+    }  # fmt: skip
+    model = write_model(
+        "CONV_2D",
+        [
+            TensorSpec((1, size, size + 1, depth), kind, 0.03, zero),
+            _weights((out, kernel, kernel, depth), out),
+            _bias(out, "int32" if kind == "int8" else "int64"),
+        ],
+        [TensorSpec((1, height, width, out), kind, 0.09 if kind == "int8" else 0.002, zero)],
+        ("Conv2DOptions", options),
+    )
+    bit_exact(model, runs=2)
+
+
+def test_conv_2d_with_groups_and_one_scale(bit_exact):
+    model = write_model(
+        "CONV_2D",
+        [TensorSpec((2, 5, 5, 6), "int8", 0.03, 4), _weights((8, 3, 3, 3)), _bias(8)],
+        [TensorSpec((2, 5, 5, 8), "int8", 0.09, 1)],
+        ("Conv2DOptions", {"Padding": 0, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}),
+    )
+    bit_exact(model)
+
+
+def test_conv_2d_with_scales_that_shift_left(bit_exact):
+    weights = constant(R.integers(-3, 4, (4, 1, 1, 2)), "int8", [0.9, 2.5, 0.001, 7.0])
+    model = write_model(
+        "CONV_2D",
+        [TensorSpec((1, 4, 4, 2), "int8", 0.5, 4), weights, constant([1, 2, 3, 4], "int32", 0.1)],
+        [TensorSpec((1, 4, 4, 4), "int8", 0.25, 1)],
+        ("Conv2DOptions", {"Padding": 1, "StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}),
+    )
+    bit_exact(model)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "kernel", "stride", "kind"), [(1, 3, 1, "int8"), (2, 3, 2, "int8"), (1, 5, 1, "int16")]
+)
+def test_depthwise_conv_2d(bit_exact, multiplier, kernel, stride, kind):
+    zero, depth, size = (6 if kind == "int8" else 0), 5, 9
+    out = depth * multiplier
+    result = -(-size // stride)
+    options = {
+        "Padding": 0, "StrideH": stride, "StrideW": stride, "DepthMultiplier": multiplier,
+        "FusedActivationFunction": 3, "DilationHFactor": 1, "DilationWFactor": 1,
+    }  # fmt: skip
+    model = write_model(
+        "DEPTHWISE_CONV_2D",
+        [
+            TensorSpec((1, size, size, depth), kind, 0.03, zero),
+            _weights((1, kernel, kernel, out), out, axis=3),
+            _bias(out, "int32" if kind == "int8" else "int64"),
+        ],
+        [TensorSpec((1, result, result, out), kind, 0.07 if kind == "int8" else 0.001, zero)],
+        ("DepthwiseConv2DOptions", options),
+    )
+    bit_exact(model, runs=2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "beta", "kind"),
+    [
+        ((1, 12), 0.15, 1.0, "int8"),
+        ((3, 7), 0.02, 1.0, "int8"),
+        ((2, 2, 40), 0.6, 0.5, "int8"),
+        ((1, 1000), 0.07, 1.0, "int8"),
+        ((2, 9), 0.1, 1.0, "int16"),
+    ],
+)
+def test_softmax(bit_exact, shape, scale, beta, kind):
+    output = TensorSpec(shape, kind, 1 / 256 if kind == "int8" else 1 / 65536, -128 if kind == "int8" else -32768)
+    model = write_model("SOFTMAX", [TensorSpec(shape, "int8", scale, 3)], [output], ("SoftmaxOptions", {"Beta": beta}))
+    operator = bit_exact(model, runs=6)
+    scratch = [b for b in operator.problem.buffers if "exponents" in b.name]
+    assert [b.size_bytes for b in scratch] == [4 * shape[-1]]
