@@ -29,15 +29,17 @@ def subtract(a: Ranges, b: Ranges) -> Ranges:
     if not b:
         return a
     rest: list[tuple[int, int]] = []
+    position = 0  # both are ascending, so one walk over b serves all of a
     for start, stop in a:
-        for low, high in b:
-            if high <= start or stop <= low:
-                continue
+        while position < len(b) and b[position][1] <= start:
+            position += 1
+        behind = position
+        while behind < len(b) and b[behind][0] < stop:
+            low, high = b[behind]
             if low > start:
                 rest.append((start, low))
             start = max(start, high)
-            if start >= stop:
-                break
+            behind += 1
         if start < stop:
             rest.append((start, stop))
     return tuple(rest)
