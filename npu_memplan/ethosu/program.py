@@ -71,6 +71,10 @@ _WEIGHT_REGISTERS = frozenset(r for r in Register if r.name.startswith(("WEIGHT"
 _SECOND_INPUT = frozenset(r for r in Register if r.name.startswith(("IFM2", "OPA", "OPB")))
 REGION_REGISTERS = frozenset(r for r in Register if r.name.endswith("REGION"))
 ADDRESS_REGISTERS = frozenset(r for r in Register if "BASE" in r.name or r in (Register.DMA0_SRC, Register.DMA0_DST))
+_SISTERS = {
+    Register[f"{view}_BASE0"]: tuple(Register[f"{view}_BASE{tile}"] for tile in (1, 2, 3))
+    for view in ("IFM", "IFM2", "OFM")
+}
 _KERNEL_REGISTERS = frozenset(Register) - _DMA_REGISTERS
 
 
@@ -146,6 +150,8 @@ class NpuProgram:
             region, base = where(name)
             registers[register] = base + offset
             holder = region_register(register)
+            for unused in _SISTERS.get(register, ()):
+                registers.setdefault(unused, 0)  # tiles that are not addressed stay 0, as compilers leave them
             if registers.setdefault(holder, region) != region:
                 raise ProgramError(
                     f"NPU program {self.name}: operation {index} ({operation.op.name}) addresses {name!r} in region "
