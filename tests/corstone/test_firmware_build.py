@@ -1,0 +1,193 @@
+"""What is refused before anything is compiled, and what the built image holds."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import plain_artifact, write
+
+from fvp_runner.build import FIRMWARE, BuildError, build
+from fvp_runner.elf import Elf, ElfError
+from fvp_runner.guest import image_with_inputs, pool_spans
+from fvp_runner.layout import LayoutError, place
+from fvp_runner.runner import RunnerError, RunOptions
+from fvp_runner.sources import linker_script, program_header, region_config
+from npu_memplan.artifact import Artifact, TensorSlot
+from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
+from npu_memplan.target_data import load_board
+
+IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
+OUT = TensorSlot("out", "int8", (1, 16), "sram", 32, 16, 1.0, 0)
+COPY = """#include <string.h>
+int32_t toy_step(uint8_t *const pools[]) {
+  memcpy(pools[0] + 32, pools[0], 16);
+  return 0;
+}
+"""
+
+
+def toy(pool_bytes: int = 64, accelerator: str = "ethos-u55-256", **sizes: int) -> Artifact:
+    return plain_artifact("toy", accelerator, pool_bytes, (IN,), (OUT,), **sizes)
+
+
+def test_a_pool_bigger_than_its_memory_is_refused_before_the_build(tmp_path: Path) -> None:
+    artifact = toy(0x200001)
+    write(artifact, tmp_path / "toy", COPY)
+    with pytest.raises(LayoutError) as caught:
+        build(tmp_path / "toy", RunOptions())
+    assert str(caught.value) == (
+        "pool 'sram' of toy needs 2.00 MiB (2097153 bytes), but ISRAM has 2.00 MiB (2097152 bytes) left on board "
+        "corstone-300-u55: 1 bytes too much; compile with a smaller pool, e.g. --pool sram=2097152, "
+        "or choose another board with --board"
+    )
+    assert not (tmp_path / "toy" / "firmware").exists(), "nothing was built"
+
+
+def test_constants_go_to_the_first_memory_that_holds_them() -> None:
+    board = load_board("corstone-300-u55")
+    small = replace(toy(constants_bytes=1 << 20), target=replace(toy().target, memory_mode="Sram_Only"))
+    assert place(small, board).constants.name == "SRAM"
+    big = replace(small, constants_bytes=(1 << 20) + 1)
+    layout = place(big, board)
+    assert layout.constants.name == "ISRAM"
+    assert "do not fit SRAM of corstone-300-u55, they are in ISRAM" in layout.notes[0]
+    with pytest.raises(LayoutError, match=r"the constants of toy needs? .*SRAM has .* DDR has .* left on board"):
+        place(replace(small, constants_bytes=1 << 30), board)
+
+
+def test_an_npu_that_the_board_does_not_have_is_refused() -> None:
+    with pytest.raises(
+        LayoutError, match=r"toy is compiled for ethos-u65-256, but board corstone-300-u55 has ethos-u55"
+    ):
+        place(toy(accelerator="ethos-u65-256"), load_board("corstone-300-u55"))
+
+
+def test_a_pool_the_board_does_not_know_is_refused() -> None:
+    artifact = toy()
+    problem = replace(artifact.problem, pools=(Pool("turbo"),))
+    usage = (PoolUsage("turbo", 64, 64),)
+    with pytest.raises(LayoutError, match=r"does not say where pool 'turbo' lies in memory mode Shared_Sram.*: sram\."):
+        place(
+            replace(artifact, problem=problem, plan=replace(artifact.plan, usage=usage)), load_board("corstone-300-u55")
+        )
+
+
+def dedicated() -> Artifact:
+    """Two pools, as a U65 with its own SRAM has them."""
+    buffers = tuple(Buffer(n, 256, (Lifetime(0, 1),), agents=frozenset(Agent)) for n in ("a", "b"))
+    problem = Problem(buffers, (Pool("dram"), Pool("sram")), name="toy")
+    plan = Plan(
+        (Placement("a", "dram", 0), Placement("b", "sram", 0)),
+        (PoolUsage("dram", 256, 256), PoolUsage("sram", 256, 256)),
+        PlanStatus.FEASIBLE,
+        "by hand",
+    )
+    target = replace(toy().target, accelerator="ethos-u65-256", memory_mode="Dedicated_Sram")
+    return replace(toy(), target=target, problem=problem, plan=plan, regions=(1, 2))
+
+
+def test_each_pool_lies_in_the_memory_the_board_names() -> None:
+    layout = place(dedicated(), load_board("corstone-300-u65"))
+    assert [m.name for m in layout.pools] == ["DDR", "ISRAM"]
+    script = linker_script(dedicated(), layout)
+    assert "*(.bss.npu_memplan_pool_0) } > DDR :NONE" in script
+    assert "*(.bss.npu_memplan_pool_1) } > ISRAM :NONE" in script
+    assert "ISRAM : ORIGIN = 0x21000000, LENGTH = 0x200000" in script
+    header = program_header(dedicated(), layout)
+    assert '_Static_assert(TOY_DRAM_BYTES <= 0x2000000, "pool dram is bigger than DDR");' in header
+
+
+def test_an_off_chip_pool_of_a_u65_uses_the_second_port_and_a_u55_never_does() -> None:
+    assert region_config(dedicated()) == 0b1011
+    assert region_config(toy()) == 0b0011
+
+
+def test_generated_files_are_what_they_were(golden: Any) -> None:
+    layout = place(toy(), load_board("corstone-300-u55"))
+    golden("corstone_program.h", program_header(toy(), layout))
+    golden("corstone_firmware.ld", linker_script(toy(), layout))
+
+
+def test_the_image_holds_pools_and_inputs_where_they_belong(tmp_path: Path, arm_gcc: None) -> None:
+    artifact = toy()
+    write(artifact, tmp_path / "toy", COPY)
+    told: list[str] = []
+    firmware = build(tmp_path / "toy", RunOptions(progress=told.append))
+    assert told == ["building toy.elf for corstone-300-u55, cortex-m55"]
+    assert pool_spans(firmware) == [(0x21000000, 64)]
+    values = np.arange(16, dtype=np.int8).reshape(1, 16)
+    image = image_with_inputs(firmware, [values])
+    symbol = image.symbol("npu_memplan_inputs")
+    assert symbol.address >= 0x60000000
+    assert bytes(image.read(symbol.address + 16, 16) or b"") == values.tobytes()
+    assert Elf.parse(image.image) == image
+    assert firmware.elf.image != image.image, "the built file keeps no inputs"
+    again = build(tmp_path / "toy", RunOptions(progress=told.append))
+    assert len(told) == 1, "an unchanged artifact is not built again"
+    assert again.elf == firmware.elf
+    build(tmp_path / "toy", RunOptions(progress=told.append, defines=("ETHOSU_WAIT_POLLS=7",)))
+    assert len(told) == 2, "another define is another firmware"
+
+
+@pytest.mark.parametrize("given, message", [
+    ([], "has 1 inputs, 0 were given"),
+    ([np.zeros((1, 16), np.uint8)], r"input 'in' of toy is int8\[1, 16\], but uint8\[1, 16\] was given"),
+])  # fmt: skip
+def test_wrong_inputs_are_told(tmp_path: Path, arm_gcc: None, given: list[Any], message: str) -> None:
+    write(toy(), tmp_path / "toy", COPY)
+    firmware = build(tmp_path / "toy", RunOptions())
+    with pytest.raises(RunnerError, match=message):
+        image_with_inputs(firmware, given)
+
+
+def test_a_compiler_error_is_shown_and_nothing_half_built_is_left(tmp_path: Path, arm_gcc: None) -> None:
+    write(toy(), tmp_path / "toy", "int32_t toy_step(uint8_t *const pools[]) { return unknown; }\n")
+    with pytest.raises(BuildError, match=r"(?s)compiling toy_npu\.c failed:.*'unknown' undeclared.*-Werror"):
+        build(tmp_path / "toy", RunOptions())
+    assert list((tmp_path / "toy" / "firmware").iterdir()) == []
+
+
+def test_a_pool_that_the_generated_code_sizes_otherwise_does_not_compile(tmp_path: Path, arm_gcc: None) -> None:
+    write(toy(), tmp_path / "toy", COPY)
+    header = tmp_path / "toy" / "src" / "toy.h"
+    header.write_text(header.read_text().replace("#define TOY_SRAM_BYTES 64", "#define TOY_SRAM_BYTES 128"))
+    with pytest.raises(BuildError, match=r"static assertion failed: .*pool sram is not the planned size"):
+        build(tmp_path / "toy", RunOptions())
+
+
+def test_no_instruction_of_the_firmware_is_semihosting(tmp_path: Path, arm_gcc: None) -> None:
+    write(toy(), tmp_path / "toy", COPY)
+    firmware = build(tmp_path / "toy", RunOptions())
+    listing = subprocess.run(
+        ["arm-none-eabi-objdump", "-d", str(firmware.path)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "<Reset_Handler>" in listing
+    assert "bkpt" not in listing
+
+
+def test_the_firmware_is_pedantic_c11(tmp_path: Path, arm_gcc: None) -> None:
+    write(toy(), tmp_path / "toy", COPY)
+    generated = build(tmp_path / "toy", RunOptions()).path.parent
+    flags = (
+        "-mcpu=cortex-m55 -mfloat-abi=hard -std=c11 -fsyntax-only -pedantic -Wall -Wextra -Wshadow -Wconversion -Werror"
+    )
+    includes = [f"-I{generated}", f"-I{FIRMWARE}", f"-I{tmp_path / 'toy' / 'src'}"]
+    sources = sorted(str(p) for p in FIRMWARE.glob("*.c"))
+    for define in ("-DETHOSU_USE_INTERRUPT=0", "-DETHOSU_USE_INTERRUPT=1"):
+        command = ["arm-none-eabi-gcc", *flags.split(), define, *includes, *sources]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_damaged_elf_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ElfError, match="is no 32-bit little-endian ELF file"):
+        Elf.parse(b"\x7fELF\x02\x01\x01" + bytes(60))
+    with pytest.raises(ElfError, match="is for machine 62, not for Arm"):
+        Elf.parse(
+            b"\x7fELF\x01\x01\x01" + bytes(9) + (2).to_bytes(2, "little") + (62).to_bytes(2, "little") + bytes(40)
+        )

@@ -1,0 +1,103 @@
+"""A transcript is believed only when everything in it agrees: each way of lying is refused."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import numpy as np
+import pytest
+from handmade import plain_artifact
+
+from fvp_runner.runner import FirmwareError
+from fvp_runner.transcript import check, parse
+from npu_memplan.artifact import TensorSlot
+
+OUTPUT = np.arange(-20, 20, dtype=np.int8).reshape(1, 40)
+SECOND = np.array([[1.5, -2.0]], np.float32)
+
+
+def artifact():  # type: ignore[no-untyped-def]
+    return plain_artifact(
+        "toy",
+        "ethos-u55-256",
+        1024,
+        (TensorSlot("in", "int8", (1, 4), "sram", 0, 4, 1.0, 0),),
+        (
+            TensorSlot("out", "int8", (1, 40), "sram", 16, 40, 1.0, 0),
+            TensorSlot("second", "float32", (1, 2), "sram", 64, 8, 0.0, 0),
+        ),
+    )
+
+
+def good() -> str:
+    """What the firmware prints, with a simulator's own lines around and between."""
+    first, second = OUTPUT.tobytes(), SECOND.tobytes()
+    return f"""telnetterminal0: Listening for serial connection on port 5000
+NPU_MEMPLAN 1 model=toy board=corstone-300-u55
+NPU id=10104001 config=00003008
+RUN
+Warning: a line of the simulator
+CALLS 1
+CYCLES 4711
+STATUS 0
+OUTPUT 0 bytes=40 crc={zlib.crc32(first):08x}
+DATA {first[:32].hex()}
+DATA {first[32:].hex()}
+OUTPUT 1 bytes=8 crc={zlib.crc32(second):08x}
+DATA {second.hex()}
+POOL 0 bytes=1024 crc=deadbeef
+DIGEST {zlib.crc32(first + second):08x}
+NPU_MEMPLAN PASS
+EXIT:00000000
+EXITTHESIM
+\x04
+Info: /OSCI/SystemC: Simulation stopped by user.
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_good_run_gives_its_outputs(newline: str) -> None:
+    transcript = parse(good().replace("\n", newline).encode())
+    first, second = check(transcript, artifact())
+    np.testing.assert_array_equal(first, OUTPUT)
+    np.testing.assert_array_equal(second, SECOND)
+    assert (transcript.calls, transcript.cycles) == (1, 4711)
+    assert transcript.pool_rows == [(1024, 0xDEADBEEF)]
+    assert (transcript.npu_id, transcript.npu_config) == (0x10104001, 0x3008)
+
+
+@pytest.mark.parametrize(
+    "pattern, new, reason",
+    [
+        (r"(?s).*", "", "nothing was printed"),
+        (r"(?s)NPU_MEMPLAN 1.*", "", "first line never came"),
+        (r"NPU_MEMPLAN PASS\n", "", "positive mark 0 times"),
+        (r"NPU_MEMPLAN PASS\n", "NPU_MEMPLAN PASS\nNPU_MEMPLAN PASS\n", "positive mark 2 times"),
+        (r"(?s)EXIT:.*", "", "ended early: the firmware's exit text never came"),
+        (r"(?s)EXITTHESIM\n\x04.*", "", "ended early"),
+        (r"EXIT:00000000", "EXIT:0000002a", "exited with code 0x2a"),
+        (r"STATUS 0", "STATUS 7", "the program returned 7"),
+        (r"model=toy", "model=other", "firmware is of model other"),
+        (r"OUTPUT 1.*\n", "", "outputs have [40] bytes, the plan says [40, 8]"),
+        (r"bytes=40", "bytes=41", "outputs have [41, 8] bytes"),
+        (r"DATA eced", "DATA eced00", "output 0 arrived damaged: 41 of 40 bytes"),
+        (r"DATA eced", "DATA eced.", "output 0 arrived damaged: 8 of 40 bytes"),
+        (r"DATA eced", "DATA edec", "output 0 arrived damaged: 40 of 40 bytes"),
+        (r"DIGEST ........\n", "", "the digest of the outputs is missing"),
+        (r"DIGEST ........", "DIGEST 00000000", "the digest of the outputs is 00000000"),
+        (r"RUN\n", "RUN\nERROR cpu fault: HardFault\n", "firmware reported an error\n  firmware: cpu fault: HardFault"),
+        (r"NPU_MEMPLAN PASS", "NPU_MEMPLAN FAIL", "firmware reported an error"),
+    ],
+)
+def test_each_lie_is_refused(pattern: str, new: str, reason: str) -> None:
+    text, count = re.subn(pattern, new, good(), count=1)
+    assert count == 1
+    with pytest.raises(FirmwareError, match=re.escape(reason)):
+        check(parse(text.encode()), artifact())
+
+
+def test_the_model_of_the_npu_explains_an_error() -> None:
+    text = good().replace("RUN\n", "RUN\nERROR npu 7 status=00010012: parse error\n")
+    with pytest.raises(FirmwareError, match=r"(?s)firmware: npu 7 .*NPU model: word 3 is no command"):
+        check(parse(text.encode()), artifact(), ["word 3 is no command"])
