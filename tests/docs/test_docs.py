@@ -1,0 +1,119 @@
+"""Every command in docs/ is run, and what the page shows is what it prints.
+
+A fenced block ```console holds commands (`$ ` in front, `> ` for further lines) with the output they
+print; `...` stands for anything, and a command without output may print what it likes. A block whose
+info string ends in `file=NAME` is written to NAME first. One page is one working directory, in which
+`models/` holds the real models. `pytest tests/docs --update-golden` puts real outputs into the pages.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCS = REPOSITORY / "docs"
+PAGES = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md") if "```console" in p.read_text())
+_BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
+
+
+@dataclass
+class Step:
+    """One command of a console block; `begin`, `end` is where its output stands in the page."""
+
+    command: str
+    output: str
+    begin: int
+    end: int
+
+
+def steps(body: str, offset: int) -> list[Step]:
+    """The commands of a console block that starts at `offset` of its page."""
+    found: list[Step] = []
+    at = offset
+    for line in body.splitlines(keepends=True):
+        start, at = at, at + len(line)
+        if line.startswith("$ "):
+            found.append(Step(line[2:], "", at, at))
+        elif found and line.startswith("> ") and not found[-1].output:
+            found[-1].command += line[2:]
+            found[-1].begin = found[-1].end = at
+        elif found:
+            found[-1].output += line
+            found[-1].end = at
+        else:
+            raise AssertionError(f"a console block begins with output, not with a command: {line!r} at {start}")
+    return found
+
+
+def matches(expected: str, actual: str) -> bool:
+    """`expected` is the whole output, with `...` for anything."""
+    tidy = ["\n".join(line.rstrip() for line in text.strip().splitlines()) for text in (expected, actual)]
+    pattern = ".*?".join(re.escape(part) for part in tidy[0].split("..."))
+    return re.fullmatch(pattern, tidy[1], re.S) is not None
+
+
+def run(command: str, folder: Path) -> tuple[int, str]:
+    """Exit code and merged output of one shell command."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120
+    )
+    return done.returncode, done.stdout.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_page(page: str, tmp_path: Path, shared_model: Callable[[str], Path], request: pytest.FixtureRequest) -> None:
+    path = DOCS / page
+    text = path.read_text(encoding="utf-8")
+    (tmp_path / "models").symlink_to(shared_model("kws_ref_model").parent)
+    update = bool(request.config.getoption("--update-golden"))
+    changes: list[tuple[int, int, str]] = []
+    for block in _BLOCK.finditer(text):
+        language, file, body = block[1], block[2], block[3]
+        if file is not None:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(body, encoding="utf-8")
+        if language != "console":
+            continue
+        for step in steps(body, block.start(3)):
+            code, output = run(step.command, tmp_path)
+            fails = "exit code" in step.command
+            assert code == 0 or fails, f"{page}: {step.command.strip()} ended with {code}:\n{output}"
+            if step.output and not matches(step.output, output):
+                tidy = "".join(line.rstrip() + "\n" for line in output.strip("\n").splitlines())
+                assert update, f"{page}: {step.command.strip()} printed\n{tidy}\nbut the page shows\n{step.output}"
+                changes.append((step.begin, step.end, tidy))
+    for begin, end, new in reversed(changes):
+        text = text[:begin] + new + text[end:]
+    if changes:
+        path.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", sorted(p.relative_to(REPOSITORY).as_posix() for p in DOCS.rglob("*.md")))
+def test_links_lead_somewhere(page: str) -> None:
+    path = REPOSITORY / page
+    broken = [m for m in _LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / m).exists()]
+    assert broken == []
+
+
+def test_matching_is_strict_where_it_says_so() -> None:
+    assert matches("a\nb ...\n", "a  \nb 17\n")
+    assert matches("first\n...\nlast\n", "first\nx\ny\nlast\n")
+    assert not matches("a\n", "a\nb\n")
+    assert not matches("1 + 1", "1 * 1")
