@@ -85,7 +85,7 @@ def compare_output(name: str, actual: Array, expected: Array) -> OutputCompariso
     if np.issubdtype(actual.dtype, np.floating):
         both_nan = np.isnan(actual) & np.isnan(expected)
         wrong = (actual != expected) & ~both_nan
-        difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))[~both_nan]
+        difference = np.abs(actual[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
         largest = float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
         return OutputComparison(name, int(actual.size), int(wrong.sum()), largest)
     difference = np.abs(actual.astype(np.int64) - expected.astype(np.int64))

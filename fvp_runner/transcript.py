@@ -115,7 +115,7 @@ def _objection(t: Transcript, artifact: Artifact) -> str | None:
     if not t.text.strip():
         return "nothing was printed: the firmware did not start, or its UART does not reach this program"
     if t.errors or t.failed:
-        return "the firmware reported an error"
+        return "the firmware reported an error" + (f"; the program returned {t.status}" if t.status else "")
     if t.model is None:
         return "the firmware's first line never came: it did not start"
     if t.model != identifier(artifact.name):

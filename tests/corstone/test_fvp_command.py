@@ -119,7 +119,7 @@ def test_a_recorded_run_passes_with_the_version_on_record(toy: Path, tmp_path: P
 
 @pytest.mark.parametrize("body, message", [
     ("sys.exit(0)", "nothing was printed"),
-    ("sys.stderr.write('Error: license checkout failed\\n'); sys.exit(1)", 
+    ("sys.stderr.write('Error: license checkout failed\\n'); sys.exit(1)",
      r"(?s)nothing was printed.*status 1.*licence"),
     ("uart('Warning: something\\n'); sys.exit(0)", "first line never came"),
     ("uart('NPU_MEMPLAN 1 model=toy board=b\\nRUN\\n'); sys.exit(0)", r"(?s)ended early.*'?RUN"),

@@ -1,0 +1,138 @@
+"""The verdict on a run, the choice of a runner, and what doctor says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from handmade import plain_artifact, write
+
+from fvp_runner import runner
+from fvp_runner.result import ComparisonError, RunResult, compare, compare_output
+from fvp_runner.runner import RUNNERS, RunnerError, RunnerMissingError, RunOptions
+from npu_memplan.artifact import TensorSlot
+from npu_memplan.cli import cli
+from npu_memplan.commands import doctor
+
+A = np.array([[1, -2, 3]], np.int8)
+
+
+def test_the_json_form_is_the_contract() -> None:
+    wrong = np.array([[1, 127, 3]], np.int8)
+    result = compare("qemu", ["scores"], [wrong], [A])
+    assert json.loads(result.to_json()) == {
+        "runner": "qemu",
+        "bit_exact": False,
+        "outputs": [{"name": "scores", "elements": 3, "mismatches": 1, "max_abs_diff": 129}],
+    }
+    exact = compare("fvp", ["scores"], [A], [A], runner_version="11.27", npu_cycles=5, cycles_are_estimates=False)
+    document = exact.to_dict()
+    assert document["bit_exact"] is True
+    assert document["runner_version"] == "11.27"
+    assert (document["npu_cycles"], document["npu_cycles_are_estimates"]) == (5, False)
+
+
+def test_a_run_without_outputs_is_not_bit_exact() -> None:
+    assert not RunResult("host", ()).bit_exact
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32])
+def test_differences_of_whole_numbers_do_not_wrap(dtype: type) -> None:
+    low, high = np.array([np.iinfo(dtype).min], dtype), np.array([np.iinfo(dtype).max], dtype)
+    assert compare_output("x", low, high).max_abs_diff == int(high[0]) - int(low[0])
+
+
+def test_floats_are_compared_exactly_and_nan_only_equals_nan() -> None:
+    a = np.array([1.0, np.nan, np.nan, np.inf], np.float32)
+    b = np.array([np.nextafter(np.float32(1), np.float32(2)), np.nan, 0.0, np.inf], np.float32)
+    found = compare_output("x", a, b)
+    assert (found.mismatches, found.max_abs_diff) == (2, np.inf)
+    near = compare_output("x", a[:2], b[:2])
+    assert (near.mismatches, near.max_abs_diff) == (1, 2.0**-23)
+    assert compare_output("x", a, a).mismatches == 0
+
+
+@pytest.mark.parametrize("other", [A.astype(np.uint8), A.reshape(3)])
+def test_shape_and_type_must_agree(other: np.ndarray) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ComparisonError, match=r"output 'x' is int8\[1, 3\], the reference"):
+        compare("host", ["x"], [A], [other])
+    with pytest.raises(ComparisonError, match="host gave 1 outputs, the reference 0, the model names 1"):
+        compare("host", ["x"], [A], [])
+
+
+@pytest.fixture
+def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No tool on PATH, and neither optional Python package."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("FVP_PATH", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    known = doctor.metadata.version
+    absent = ("unicorn", "tflite-micro")
+
+    def version(name: str) -> str:
+        if name in absent:
+            raise doctor.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version)
+
+
+def test_doctor_on_a_bare_machine_prints_three_commands(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 1
+    tail = result.output.split("To install what is missing:\n")[1]
+    assert tail.splitlines() == [
+        "  pip install 'npu_memplan[reference,unicorn]'",
+        "  apt-get install -y gcc libc6-dev",
+        "  apt-get install -y qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    ]
+    assert "missing  qemu-system-arm    needed for run --on qemu" in result.output
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "  sudo apt-get install -y gcc libc6-dev" in CliRunner().invoke(cli, ["doctor"]).output
+
+
+def test_doctor_counts_a_tool_that_does_not_answer_as_missing(bare_machine: None, tmp_path: Path) -> None:
+    broken = tmp_path / "qemu-system-arm"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    document = json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).output)
+    (found,) = [f for f in document["findings"] if f["name"] == "qemu-system-arm"]
+    assert found["found"] is None
+    assert list(document["runners"]) == list(RUNNERS)
+    assert all(document["runners"].values()), "none can run"
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    slot = TensorSlot("in", "int8", (1, 4), "sram", 0, 4, 1.0, 0)
+    write(plain_artifact("toy", "ethos-u55-256", 64, (slot,), (slot,)), tmp_path / "toy", "")
+    return tmp_path / "toy"
+
+
+def test_the_best_runner_is_chosen_in_a_fixed_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    able: set[str] = set(RUNNERS)
+    monkeypatch.setattr(runner, "missing", lambda name, options=None: None if name in able else f"no {name}")
+    for name in ("fvp", "qemu", "unicorn", "host"):
+        assert runner.choose() == name
+        able.remove(name)
+    with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:\n  fvp: no fvp\n  qemu: no qemu"):
+        runner.choose()
+
+
+def test_a_missing_runner_says_what_to_install(toy: Path, bare_machine: None) -> None:
+    with pytest.raises(RunnerMissingError, match=r"runner 'qemu' cannot run here: .*apt-get install qemu-system-arm"):
+        runner.create("qemu", toy)
+    with pytest.raises(RunnerMissingError, match=r"(?s)no runner can run here:.*fvp: .*qemu: .*unicorn: .*host: "):
+        runner.create("auto", toy)
+    with pytest.raises(RunnerError, match="unknown runner 'renode'; choose one of: fvp, qemu, unicorn, host"):
+        runner.create("renode", toy)
+
+
+def test_unicorn_refuses_a_cpu_it_does_not_have(unicorn_engine: None, toy: Path) -> None:
+    with pytest.raises(RunnerMissingError, match=r"Unicorn has no cortex-m55; leave the CPU out"):
+        runner.create("unicorn", toy, RunOptions(cpu="cortex-m55"))
