@@ -262,7 +262,7 @@ class _Lifter:
             role=argument.role,
             original_region=argument.region,
             original_offset=argument.address,
-            shape=tensor.shape,
+            shape=tensor.shape or (1,),
             dtype=tensor.dtype,
         )
 

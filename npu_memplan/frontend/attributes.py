@@ -1,0 +1,102 @@
+"""What `main` says about its model: names, quantisation, who runs which operator.
+
+Invariant: attributes are strings, ints and lists of them only, so that TVMScript text keeps them bit for bit;
+scales are C99 hex floats (`float.fromhex` reads them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ethosu.network import CpuOperator, Tensor, VelaNetwork
+from .reasons import refusal, refusals
+
+STATES = "npu.states"  # parameters of main that keep their content between runs, by name
+KINDS = ("input", "output", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantised:
+    """An input, output or state of a model as `main` describes it."""
+
+    name: str  # the tensor's name in the source file
+    scale: float  # 0.0: not quantised
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOperator:
+    """An operator of the source model: `reason` says why it is not on the NPU, if it is not."""
+
+    name: str  # of its first output tensor
+    kind: str
+    on_npu: bool
+    reason: str
+
+
+def main_attributes(
+    network: VelaNetwork,
+    source: VelaNetwork,
+    states: Mapping[int, str],
+    messages: Sequence[str],
+    forced: Sequence[str],
+) -> dict[str, Any]:
+    """Attributes of `main`. `states`: state tensor -> name of its parameter."""
+    groups = {"input": network.inputs, "output": network.outputs, "state": tuple(states)}
+    attributes: dict[str, Any] = {STATES: list(states.values())}
+    for kind, indices in groups.items():
+        tensors = [network.tensors[i] for i in indices]
+        attributes[f"npu.{kind}_names"] = [t.name for t in tensors]
+        attributes[f"npu.{kind}_scales"] = [t.scale.hex() for t in tensors]
+        attributes[f"npu.{kind}_zero_points"] = [t.zero_point for t in tensors]
+    operators = source_operators(network, source, messages, forced)
+    attributes["npu.operator_names"] = [o.name for o in operators]
+    attributes["npu.operator_kinds"] = [o.kind for o in operators]
+    attributes["npu.operator_agents"] = ["npu" if o.on_npu else "host" for o in operators]
+    attributes["npu.operator_reasons"] = [o.reason for o in operators]
+    return attributes
+
+
+def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
+    """The "input", "output" or "state" tensors of a `main`, in order."""
+    columns = [list(main.attrs[f"npu.{kind}_{column}"]) for column in ("names", "scales", "zero_points")]
+    return tuple(
+        Quantised(str(name), float.fromhex(str(scale)), int(zero)) for name, scale, zero in zip(*columns, strict=True)
+    )
+
+
+def operators_of(main: Any) -> tuple[SourceOperator, ...]:
+    """The source model's operators as `main` describes them."""
+    columns = [list(main.attrs[f"npu.operator_{column}"]) for column in ("names", "kinds", "agents", "reasons")]
+    return tuple(
+        SourceOperator(str(name), str(kind), str(agent) == "npu", str(reason))
+        for name, kind, agent, reason in zip(*columns, strict=True)
+    )
+
+
+def source_operators(
+    network: VelaNetwork, source: VelaNetwork, messages: Sequence[str], forced: Sequence[str]
+) -> tuple[SourceOperator, ...]:
+    """Every operator of `source`, and whether `network` still runs it on the host."""
+    left = {_key(network.tensors[o.outputs[0]], o) for o in network.cpu_operators if o.outputs}
+    why = refusals(messages)
+    found = []
+    for operator in source.operators:
+        if not isinstance(operator, CpuOperator):
+            found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, ""))
+            continue
+        tensor = source.tensors[operator.outputs[0]]
+        on_host = _key(tensor, operator) in left or not network.npu_calls
+        reason = ""
+        if on_host:
+            reason = refusal(why, operator.name, tensor.name)
+            if operator.name in forced:
+                reason = "kept on the CPU by --host-ops"
+        found.append(SourceOperator(tensor.name, operator.name, not on_host, reason))
+    return tuple(found)
+
+
+def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
+    return operator.name, tensor.name, tensor.shape
