@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.network import VelaNetwork, read_network
 
-_ARENA_STEPS = (1 << 20, 1 << 24, 1 << 28)  # bytes; the smallest that works is used
+_ARENA_STEPS = (1 << 24, 1 << 28)  # bytes; the smallest that works is used
 
 
 class ReferenceError(NpuMemplanError):
@@ -40,6 +40,14 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
     raise ReferenceError(f"tflite-micro cannot run {name}: {failure}") from failure
 
 
+def invoke(interpreter: Any, name: str) -> None:
+    """Run once; `ReferenceError` when a kernel refuses."""
+    try:
+        interpreter.invoke()
+    except RuntimeError as error:
+        raise ReferenceError(f"tflite-micro cannot run {name}: {error}") from error
+
+
 class Reference:
     """A .tflite network (not compiled by Vela) in tflite-micro."""
 
@@ -61,7 +69,7 @@ class Reference:
                 )
             array = np.ascontiguousarray(value).view(np.uint8).reshape(-1).view(tensor.dtype)
             interpreter.set_input(array.reshape(tensor.shape), position)
-        interpreter.invoke()
+        invoke(interpreter, self.name)
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`, in the network's order and types."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.network import CpuOperator, VelaNetwork
 
-from ..reference import ReferenceError, open_interpreter
+from ..reference import ReferenceError, invoke, open_interpreter
 
 # Field positions in the vtables of TFLite's SubGraph and Model.
 _INPUTS, _OUTPUTS, _OPERATORS, _METADATA, _SIGNATURES = 6, 8, 10, 16, 18
@@ -59,7 +59,8 @@ class HostOperator:
         )
         self.outputs = tuple(i for i in operator.outputs if i >= 0)
         model = single_operator_model(data, operator.index, self.inputs, self.outputs)
-        self._interpreter = open_interpreter(model, f"operator {operator.index} ({operator.name}) of {network.name}")
+        self.name = f"operator {operator.index} ({operator.name}) of {network.name}"
+        self._interpreter = open_interpreter(model, self.name)
 
     def reset(self) -> None:
         """Forget the state."""
@@ -69,5 +70,5 @@ class HostOperator:
         """Values of `outputs` for values of `inputs`."""
         for position, value in enumerate(inputs):
             self._interpreter.set_input(np.ascontiguousarray(value), position)
-        self._interpreter.invoke()
+        invoke(self._interpreter, self.name)
         return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.outputs)))

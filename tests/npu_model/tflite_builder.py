@@ -1,0 +1,167 @@
+"""Builds small TFLite models, tensor by tensor.
+
+Invariant: what is built is a complete flatbuffer that both Vela and tflite-micro accept; nothing is random here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import tflite
+
+_TYPES = {"int8": 9, "uint8": 3, "int16": 7, "int32": 2, "int64": 4, "float32": 0, "bool": 6}
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor; `scale` None: not quantised, a sequence: per channel along `axis`."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scale: Any = None
+    zero_point: int = 0
+    axis: int = 0
+    data: np.ndarray | None = None
+    is_variable: bool = False
+
+
+class ModelBuilder:
+    """Collects tensors and operators; `finish` makes the file."""
+
+    def __init__(self) -> None:
+        self.tensors: list[TensorSpec] = []
+        self.inputs: list[int] = []
+        self.outputs: list[int] = []
+        self.operators: list[tuple[str, list[int], list[int], str | None, dict[str, Any], int]] = []
+
+    def tensor(self, shape: Sequence[int], dtype: str, scale: Any = None, zero_point: int = 0, **more: Any) -> int:
+        """Add a tensor; its index."""
+        self.tensors.append(TensorSpec(tuple(shape), dtype, scale, zero_point, **more))
+        return len(self.tensors) - 1
+
+    def constant(self, data: np.ndarray, scale: Any = None, zero_point: int = 0, axis: int = 0) -> int:
+        """Add a constant tensor; its index."""
+        return self.tensor(data.shape, str(data.dtype), scale, zero_point, axis=axis, data=data)
+
+    def operator(
+        self,
+        name: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        options: str | None = None,
+        version: int = 1,
+        **fields: Any,
+    ) -> None:
+        """Add an operator: schema name, tensors, options table (`"Conv2DOptions"`) and its fields."""
+        self.operators.append((name, list(inputs), list(outputs), options, fields, version))
+
+    def made(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelBuilder:
+        """Say what the model's inputs and outputs are."""
+        self.inputs, self.outputs = list(inputs), list(outputs)
+        return self
+
+    def as_int8(self) -> ModelBuilder:
+        """The same model with each uint8 tensor as int8, values and zero point 128 lower."""
+        for i, spec in enumerate(self.tensors):
+            if spec.dtype == "uint8":
+                data = None if spec.data is None else (spec.data ^ 0x80).view(np.int8)
+                self.tensors[i] = replace(spec, dtype="int8", zero_point=spec.zero_point - 128, data=data)
+        return self
+
+    def finish(self) -> bytes:
+        """The flatbuffer."""
+        b = flatbuffers.Builder(4096)
+        buffers = [self._buffer(b, None)]
+        tensors = []
+        for i, spec in enumerate(self.tensors):
+            position = 0
+            if spec.data is not None:
+                position = len(buffers)
+                buffers.append(self._buffer(b, spec.data))
+            tensors.append(self._tensor(b, i, spec, position))
+        codes: dict[tuple[str, int], int] = {}
+        operators = []
+        for operator in self.operators:
+            code = codes.setdefault((operator[0], operator[5]), len(codes))
+            operators.append(self._operator(b, operator, code))
+        fields = {
+            "Tensors": _offsets(b, tensors),
+            "Inputs": _ints(b, self.inputs),
+            "Outputs": _ints(b, self.outputs),
+            "Operators": _offsets(b, operators),
+        }
+        graph = _table(b, "SubGraph", fields)
+        code_tables = []
+        for name, version in codes:
+            number = getattr(tflite.BuiltinOperator, name)
+            values = {"DeprecatedBuiltinCode": min(number, 127), "BuiltinCode": number, "Version": version}
+            code_tables.append(_table(b, "OperatorCode", values))
+        model = {
+            "Version": 3,
+            "OperatorCodes": _offsets(b, code_tables),
+            "Subgraphs": _offsets(b, [graph]),
+            "Description": b.CreateString("test"),
+            "Buffers": _offsets(b, buffers),
+        }
+        b.Finish(_table(b, "Model", model), b"TFL3")
+        return bytes(b.Output())
+
+    def _buffer(self, b: flatbuffers.Builder, data: np.ndarray | None) -> int:
+        if data is None:
+            return _table(b, "Buffer", {})
+        raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+        b.StartVector(1, len(raw), 16)
+        b.head = b.Head() - len(raw)
+        b.Bytes[b.Head() : b.Head() + len(raw)] = raw.tobytes()
+        return _table(b, "Buffer", {"Data": b.EndVector()})
+
+    def _tensor(self, b: flatbuffers.Builder, index: int, spec: TensorSpec, buffer: int) -> int:
+        name, shape = b.CreateString(f"t{index}"), _ints(b, spec.shape)
+        quantization = None
+        if spec.scale is not None:
+            scales = np.atleast_1d(np.asarray(spec.scale, np.float32))
+            values = {
+                "Scale": b.CreateNumpyVector(scales),
+                "ZeroPoint": b.CreateNumpyVector(np.full(len(scales), spec.zero_point, np.int64)),
+                "QuantizedDimension": spec.axis,
+            }
+            quantization = _table(b, "QuantizationParameters", values)
+        fields = {"Shape": shape, "Type": _TYPES[spec.dtype], "Buffer": buffer, "Name": name}
+        if quantization is not None:
+            fields["Quantization"] = quantization
+        if spec.is_variable:
+            fields["IsVariable"] = True
+        return _table(b, "Tensor", fields)
+
+    def _operator(self, b: flatbuffers.Builder, operator: Any, code: int) -> int:
+        _, inputs, outputs, options, values, _ = operator
+        fields: dict[str, Any] = {"OpcodeIndex": code, "Inputs": _ints(b, inputs), "Outputs": _ints(b, outputs)}
+        if options is not None:
+            made = {k: _ints(b, v) if isinstance(v, (list, tuple)) else v for k, v in values.items()}
+            fields["BuiltinOptions"] = _table(b, options, made)
+            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
+        return _table(b, "Operator", fields)
+
+
+def _table(b: flatbuffers.Builder, name: str, fields: dict[str, Any]) -> int:
+    module = importlib.import_module(f"tflite.{name}")
+    getattr(module, f"{name}Start")(b)
+    for field, value in fields.items():
+        getattr(module, f"{name}Add{field}")(b, value)
+    return getattr(module, f"{name}End")(b)
+
+
+def _ints(b: flatbuffers.Builder, values: Sequence[int]) -> int:
+    return b.CreateNumpyVector(np.asarray(values, np.int32))
+
+
+def _offsets(b: flatbuffers.Builder, offsets: Sequence[int]) -> int:
+    b.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        b.PrependUOffsetTRelative(offset)
+    return b.EndVector()
