@@ -45,7 +45,7 @@ def command(
     except OSError as error:
         raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
     with Console(stderr=True).status(f"drawing {artifact.name}"):
-        written = write_reports(artifact, target, png)
+        written = write_reports(artifact, target, png, directory)
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
     if tflm is not None:

@@ -16,7 +16,7 @@ from ..artifact import Artifact
 from ..codegen.interface import identifier
 from ..ethosu.decode import decode
 from ..ethosu.featuremap import FeatureMap
-from ..ethosu.isa import BRICK_CHANNELS, Op, PoolMode, Register
+from ..ethosu.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
 from ..ethosu.stream import Operation
 from ..problem import Agent, BufferKind
 
@@ -89,6 +89,28 @@ def operations(artifact: Artifact, directory: Path) -> Iterator[tuple[int, Opera
             yield from enumerate(kernels, call.points[0])
 
 
+_NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution"}
+
+
+def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
+    """What the NPU does at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
+    found = operations(artifact, directory) if directory is not None else ()
+    return {point: _describe(operation) for point, operation in found}
+
+
+def _describe(operation: Operation) -> str:
+    if operation.op is Op.DMA_START:
+        return f"DMA of {operation[Register.DMA0_LEN]} bytes"
+    if operation.op is Op.POOL:
+        name = f"{PoolMode(operation.parameter).name.lower()} pool".replace("_", " ")
+    elif operation.op is Op.ELEMENTWISE:
+        name = f"element-wise {ElementwiseMode(operation.parameter).name.lower()}"
+    else:
+        name = _NAMES.get(operation.op, operation.op.name.lower())
+    view = FeatureMap.ofm(operation)
+    return f"{name} to {view.height}x{view.width}x{view.depth}"
+
+
 class _Where:
     """Which buffer lies at an address of a region at a point."""
 
@@ -124,7 +146,9 @@ def _padding(where: _Where, name: str, view: FeatureMap) -> Padding | None:
     channels = inside // view.stride_c * BRICK_CHANNELS + view.depth
     bricks = -(-channels // BRICK_CHANNELS)
     size = where.sizes[name]
-    lost = size * (bricks * BRICK_CHANNELS - channels) // (bricks * BRICK_CHANNELS)
+    # the padding of the very last pixel may lie beyond the buffer's end: count pixels, not bricks
+    pixels = -(-size // (bricks * BRICK_CHANNELS * view.element_bytes))
+    lost = max(0, size - pixels * channels * view.element_bytes)
     return Padding(name, channels, bricks * BRICK_CHANNELS, size, lost)
 
 

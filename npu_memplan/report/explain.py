@@ -14,7 +14,7 @@ from typing import Any
 
 from ..artifact import Artifact
 from ..problem import Agent, Buffer, BufferKind
-from .bricks import NpuFindings, npu_findings
+from .bricks import NpuFindings, npu_findings, npu_labels
 from .kinds import ByteKind, kinds_of_bytes
 from .memory import PoolView, both, kib, memory_view, percent, point_label
 
@@ -54,6 +54,7 @@ class PoolPeak:
     capacity_bytes: int | None
     point: int
     operation: str
+    does: str  # what the NPU does there, when it is the NPU and its stream is at hand
     agent: str
     live_bytes: int
     contributors: tuple[Contributor, ...]
@@ -85,7 +86,8 @@ def explain_peak(artifact: Artifact, directory: Path | None = None) -> PeakExpla
     """The peaks of `artifact`; `directory` is where its command streams lie."""
     findings = npu_findings(artifact, directory)
     view = memory_view(artifact.problem, artifact.plan)
-    pools = tuple(_pool_peak(artifact, pool, findings) for pool in view.pools if pool.rectangles)
+    what = npu_labels(artifact, directory)
+    pools = tuple(_pool_peak(artifact, pool, findings, what) for pool in view.pools if pool.rectangles)
     return PeakExplanation(artifact.name, pools, kinds_of_bytes(artifact), findings)
 
 
@@ -97,7 +99,7 @@ def agent_at(artifact: Artifact, point: int) -> str:
     return ""
 
 
-def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings) -> PoolPeak:
+def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: dict[int, str]) -> PoolPeak:
     point, live_bytes = view.curve.peak
     label = point_label(artifact.problem, point)
     spans = {r.buffer: r for r in view.rectangles if r.first <= point < r.last}
@@ -116,6 +118,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings) -> Poo
         capacity_bytes=view.pool.size_bytes,
         point=point,
         operation=label,
+        does=what.get(point, ""),
         agent=agent_at(artifact, point),
         live_bytes=live_bytes,
         contributors=contributors,
@@ -209,7 +212,7 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
     if peak.capacity_bytes is not None:
         left = peak.capacity_bytes - peak.used_bytes
         capacity = f" of {both(peak.capacity_bytes)}, {left:,} free"
-    agent = f" on the {peak.agent}" if peak.agent else ""
+    agent = (f" ({peak.does})" if peak.does else "") + (f" on the {peak.agent}" if peak.agent else "")
     lines = [
         f"{name}: pool {peak.pool} is {both(peak.used_bytes)} high{capacity}.",
         f"Its peak is at point {peak.point}, {peak.operation}{agent}: {both(peak.live_bytes)} are live.",

@@ -14,7 +14,7 @@ from typing import Any
 from ..artifact import Artifact, Call, Operator
 from ..errors import NpuMemplanError
 from ..problem import Agent, Buffer, Lifetime, Placement
-from .bricks import npu_findings
+from .bricks import npu_findings, npu_labels
 from .colours import KIND_LABELS
 from .memory import both, kib, memory_view, percent, point_label
 
@@ -78,8 +78,9 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
         ("where", f"pool {place.pool}, bytes {low:,} to {high:,}, aligned to {buffer.alignment}"),
     ]
     rows += [("when", _when(artifact, life)) for life in buffer.lifetimes]
-    rows.append(("made by", buffer.producer or "the caller"))
-    rows.append(("read by", ", ".join(buffer.consumers) or "the caller"))
+    does = {point_label(problem, point): text for point, text in npu_labels(artifact, directory).items()}
+    rows.append(("made by", _with(does, buffer.producer) or "the caller"))
+    rows.append(("read by", ", ".join(_with(does, label) for label in buffer.consumers) or "the caller"))
     rows.append(("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))))
     why = [_why_pool(artifact, buffer, place), *_why_offset(artifact, buffer, others, placed)]
     rows += [("why there", text) for text in why]
@@ -121,6 +122,11 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
         "padding": asdict(padding) if padding else None,
     }
     return NameExplanation(buffer.name, "buffer", tuple(rows), facts)
+
+
+def _with(does: dict[str, str], label: str) -> str:
+    """`label`, and in brackets what the NPU does there."""
+    return f"{label} ({does[label]})" if label in does else label
 
 
 def _when(artifact: Artifact, life: Lifetime) -> str:

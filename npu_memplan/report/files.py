@@ -26,10 +26,15 @@ class ReportError(NpuMemplanError):
     """A report cannot be written, or asks for something that is not there."""
 
 
-def write_reports(artifact: Artifact, directory: Path, png: bool = False) -> dict[str, Path]:
-    """Write all report files into `directory`; role -> path. `png` needs matplotlib."""
+def write_reports(
+    artifact: Artifact, directory: Path, png: bool = False, streams: Path | None = None
+) -> dict[str, Path]:
+    """Write all report files into `directory`; role -> path. `png` needs matplotlib.
+
+    `streams` is the artifact's directory, when its command streams are to be read for labels.
+    """
     texts = {
-        "html": ("report.html", html_report(artifact)),
+        "html": ("report.html", html_report(artifact, streams)),
         "table": ("memory.txt", memory_text(artifact)),
         "buffers": ("buffers.csv", buffers_csv(artifact)),
         "summary": ("summary.csv", summary_csv(artifact)),

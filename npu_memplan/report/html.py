@@ -9,10 +9,12 @@ from __future__ import annotations
 import itertools
 import json
 from importlib import metadata, resources
+from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
 from ..problem import BufferKind
+from .bricks import npu_labels
 from .colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
 from .memory import PoolView, memory_view
 
@@ -20,11 +22,13 @@ SCRIPTS = ("model.js", "plot.js", "tables.js", "side.js", "app.js")
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 
-def html_report(artifact: Artifact) -> str:
-    """The text of report.html."""
+def html_report(artifact: Artifact, directory: Path | None = None) -> str:
+    """The text of report.html; `directory` is where the command streams lie, for better labels."""
     page = _asset("report.html")
     # "<" is escaped so that no name in the model can close the script element.
-    data = json.dumps(report_data(artifact), separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
+    data = json.dumps(report_data(artifact, directory), separators=(",", ":"), ensure_ascii=True).replace(
+        "<", "\\u003c"
+    )
     title = artifact.name.replace("&", "&amp;").replace("<", "&lt;")
     parts = {
         "@TITLE@": title,
@@ -37,7 +41,7 @@ def html_report(artifact: Artifact) -> str:
     return page
 
 
-def report_data(artifact: Artifact) -> dict[str, Any]:
+def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
     """What the page needs, in columns and with labels written once, so that 10,000 buffers stay small."""
     problem, plan = artifact.problem, artifact.plan
     view = memory_view(problem, plan)
@@ -74,7 +78,9 @@ def report_data(artifact: Artifact) -> dict[str, Any]:
         }
         for i, call in enumerate(artifact.calls)
     ]
-    points = [labels(p) for p in problem.points] + [labels("")] * (view.end - len(problem.points))
+    does = npu_labels(artifact, directory)
+    points = [labels(f"{p}: {does[t]}" if t in does else p) for t, p in enumerate(problem.points)]
+    points += [labels("")] * (view.end - len(points))
     return {
         "version": metadata.version("npu_memplan"),
         "title": artifact.name,

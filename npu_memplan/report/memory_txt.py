@@ -125,6 +125,7 @@ def _coloured(line: str) -> Text:
     text = Text(line, no_wrap=True)
     bar = line.find("|")
     if bar >= 0:
+        text.highlight_regex(r"\.+$|(?<=\S)\.+", "dim")
         for start, end, kind in _runs(line, bar + 1):
             text.stylize(KIND_COLOURS[kind], start, end)
     return text

@@ -76,6 +76,12 @@ function describe(b, pick) {
   const host = $("detail");
   if (!b) {
     host.replaceChildren(element("p", { class: "quiet" }, "Point at a rectangle for its name, size and lifetime; click it to follow what feeds it and what it feeds."));
+    data.pools.forEach((p, i) => {
+      const live = p.used ? aliveAt(i, p.peak.point).sort((x, y) => y.size - x.size || x.index - y.index) : [];
+      if (!live.length) return;
+      host.append(element("div", { class: "links", style: "margin-top:.9rem" }, element("h3", {}, `At the peak of ${p.name}`),
+        ...live.slice(0, 6).map((o) => element("button", { type: "button", onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), swatch(o), o.name))));
+    });
     for (const note of data.notes) host.append(element("p", { class: "quiet", style: "margin-top:.6rem" }, note));
     return;
   }
