@@ -60,7 +60,7 @@ def build(program: Program, pools: Sequence[Pool], options: Options, candidates:
         planned[storage] = _buffer(storage, life, options, traffic, end, [p.name for p in pools])
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
-    overlaps = _overlaps(candidates, planned, lives, program) if options.overlaps else ()
+    overlaps = _overlaps(candidates, ordered, planned, lives, program) if options.overlaps else ()
     return Problem(
         buffers=tuple(planned[s] for s in storages),
         pools=tuple(pools),
@@ -201,20 +201,43 @@ def _alias_groups(groups: Sequence[set[Tensor]], planned: dict[Storage, Buffer])
 
 def _overlaps(
     candidates: Sequence[Candidate],
+    ordered: Sequence[Step],
     planned: dict[Storage, Buffer],
     lives: dict[Storage, tuple[Lifetime, ...]],
     program: Program,
 ) -> tuple[AllowedOverlap, ...]:
-    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
+    """Overlaps at the one point where the first buffer dies and the second is born."""
+    given = set(program.inputs)
     allowed: dict[tuple[str, str], AllowedOverlap] = {}
-    for c in candidates:
-        if c.first is c.second or c.first not in planned or c.second not in planned or c.first in results:
-            continue
-        if _common(lives[c.first], lives[c.second]) != [(c.step.point, c.step.point + 1)]:
-            continue
-        names = (c.first.name, c.second.name)
+
+    def alone(first: Storage, second: Storage, point: int) -> bool:
+        if first is second or first not in planned or second not in planned or second in given:
+            return False
+        # Not after a read of its own: what is read first must have been there before.
+        if not any(life.first == point for life in lives[second]):
+            return False
+        return _common(lives[first], lives[second]) == [(point, point + 1)]
+
+    def allow(first: Storage, second: Storage, lowest: int | None, highest: int | None, reason: str) -> None:
+        names = (first.name, second.name)
         if names not in allowed and names[::-1] not in allowed:
-            allowed[names] = AllowedOverlap(*names, c.lowest, c.highest, c.reason)
+            allowed[names] = AllowedOverlap(*names, lowest, highest, reason)
+
+    for c in candidates:
+        if alone(c.first, c.second, c.step.point):
+            allow(c.first, c.second, c.lowest, c.highest, c.reason)
+    for step in ordered:
+        if step.origin is None:
+            continue
+        written = dict.fromkeys(a.storage for a in step.accesses if a.writes)
+        read = dict.fromkeys(a.storage for a in step.accesses if not a.writes)
+        for second in written:
+            for first in read:
+                if first in written or not alone(first, second, step.point):
+                    continue
+                highest = step.origin.distance(first, second)
+                if highest is not None and highest > -planned[second].size_bytes:
+                    allow(first, second, None, highest, f"{step.label}: proven from its loads and stores")
     return tuple(allowed.values())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
+from .distance import highest_distance
 from .program import Access, Branch, Internal, Loop, Node, Step, Tensor
 
 
@@ -32,13 +33,35 @@ class Outline:
     """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
 
     parameters: int
+    function: Any = None
     allocations: list[Any] = field(default_factory=list)  # AllocBuffer statements
     nodes: list[_Node] = field(default_factory=list)
+
+    def buffer(self, storage: int) -> Any:
+        """The buffer variable of a storage index."""
+        if storage < self.parameters:
+            return self.function.params[storage]
+        return self.allocations[storage - self.parameters].buffer
+
+    def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> int | None:
+        """`highest_distance` of one statement, computed once for all calls."""
+        key = (sources, target)
+        if key not in node.distances:
+            if node.opaque & {*sources, target}:
+                node.distances[key] = None
+            else:
+                node.distances[key] = highest_distance(
+                    node.statement, [self.buffer(i) for i in sources], self.buffer(target)
+                )
+        return node.distances[key]
 
 
 @dataclass(eq=False, slots=True)
 class _Node:
     label: str = ""
+    statement: Any = None
+    opaque: frozenset[int] = frozenset()
+    distances: dict[tuple[tuple[int, ...], int], int | None] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
     body: list[_Node] | None = None  # a loop
     local: list[int] = field(default_factory=list)
@@ -53,7 +76,7 @@ def outline(function: Any) -> Outline:
 class _Walker:
     def __init__(self, function: Any) -> None:
         self.function = function
-        self.result = Outline(len(function.params))
+        self.result = Outline(len(function.params), function)
         self.roots: dict[Any, frozenset[int]] = {p: frozenset((i,)) for i, p in enumerate(function.params)}
         self.count = 0
 
@@ -140,8 +163,15 @@ class _Walker:
         touches = [Touch(i, False, False) for i in sorted(read)]
         touches += [Touch(i, True, i == exact and i not in read) for i in sorted(written)]
         if touches:
-            into.append(_Node(label=str(self.count), touches=touches))
+            indirect = {i for n in (*loads, *stores) for i in self.indirect(n)}
+            hidden = frozenset(indirect.union(*(self.roots[v] for v in opaque)))
+            into.append(_Node(label=str(self.count), statement=stmt, opaque=hidden, touches=touches))
             self.count += 1
+
+    def indirect(self, access: Any) -> frozenset[int]:
+        """Storages that a load or store reaches through a view of them."""
+        buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
+        return frozenset() if buffer in self.direct() else self.roots.get(buffer, frozenset())
 
     def direct(self) -> set[Any]:
         """Buffers that are a storage itself, not a view of one."""
@@ -210,23 +240,46 @@ def _equal(left: Any, right: Any) -> bool:
     return bool(tvm_ffi.structural_equal(left, right)) if not isinstance(right, int) else False
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a step comes from: enough to ask how its storages may overlap."""
+
+    outline: Outline
+    node: _Node
+    storages: Sequence[Tensor | Internal | None]
+
+    def distance(self, first: Tensor | Internal, second: Tensor | Internal) -> int | None:
+        """The greatest proven offset(second) - offset(first); None when nothing is proven."""
+        sources = tuple(i for i, s in enumerate(self.storages) if s is first)
+        targets = tuple(i for i, s in enumerate(self.storages) if s is second)
+        if not sources or len(targets) != 1:
+            return None
+        return self.outline.distance(self.node, sources, targets[0])
+
+
 def instantiate(
     plan: Outline, storages: Sequence[Tensor | Internal | None], label: str, sizes: Sequence[int]
 ) -> list[Node]:
     """The steps of one call: `storages[i]` stands for index i, None for what is not planned."""
-    return _instantiate(plan.nodes, storages, label, sizes)
+    return _instantiate(plan, plan.nodes, storages, label, sizes, once=True)
 
 
 def _instantiate(
-    nodes: Sequence[_Node], storages: Sequence[Tensor | Internal | None], label: str, sizes: Sequence[int]
+    plan: Outline,
+    nodes: Sequence[_Node],
+    storages: Sequence[Tensor | Internal | None],
+    label: str,
+    sizes: Sequence[int],
+    *,
+    once: bool,
 ) -> list[Node]:
     result: list[Node] = []
     for node in nodes:
         if node.body is not None:
             local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
-            result.append(Loop(_instantiate(node.body, storages, label, sizes), local))
+            result.append(Loop(_instantiate(plan, node.body, storages, label, sizes, once=False), local))
         elif node.branches is not None:
-            then, other = (_instantiate(part, storages, label, sizes) for part in node.branches)
+            then, other = (_instantiate(plan, part, storages, label, sizes, once=once) for part in node.branches)
             result.append(Branch(then, other))
         else:
             accesses = []
@@ -234,5 +287,6 @@ def _instantiate(
                 storage = storages[touch.storage]
                 if storage is not None:
                     accesses.append(Access(storage, 0, sizes[touch.storage], touch.writes, touch.exact))
-            result.append(Step(f"{label}.{node.label}", tuple(accesses)))
+            origin = Origin(plan, node, storages) if once else None
+            result.append(Step(f"{label}.{node.label}", tuple(accesses), origin=origin))
     return result

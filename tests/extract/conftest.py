@@ -7,7 +7,6 @@ when it was written, every read marks the points since then as live; `if`s are r
 from __future__ import annotations
 
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -299,3 +298,38 @@ def _bytes(ty: Any) -> int:
 def oracle() -> Callable[[Any], Oracle]:
     """`oracle(module)`: liveness by execution; `main` may hold call_tir, reshape, tuples and `if`."""
     return lambda module: Oracle(module).run()
+
+
+def true_distance(function: Any, source: Any, target: Any) -> int | None:
+    """The greatest safe offset(target) - offset(source), from every load and store in order.
+
+    None when the first write already comes after the last read: anything is safe.
+    """
+    last_read: dict[int, int] = {}
+    first_write: dict[int, int] = {}
+    clock = 0
+
+    def touch(buffer: Any, element: int, writes: bool) -> None:
+        nonlocal clock
+        clock += 1
+        if writes and buffer.same_as(target):
+            first_write.setdefault(element, clock)
+        elif not writes and buffer.same_as(source):
+            last_read[element] = clock
+
+    Interpreter(touch).stmt(function.body)
+    read_bytes = tvm.DataType(str(source.dtype)).bits // 8
+    write_bytes = tvm.DataType(str(target.dtype)).bits // 8
+    clashes = [
+        x * read_bytes - (y + 1) * write_bytes
+        for y, written in first_write.items()
+        for x, read in last_read.items()
+        if read > written
+    ]
+    return min(clashes, default=None)
+
+
+@pytest.fixture
+def exact_distance() -> Callable[[Any, Any, Any], int | None]:
+    """`exact_distance(function, input buffer, output buffer)` by running the function."""
+    return true_distance

@@ -39,7 +39,7 @@ class Inception:
         padded = T.alloc_buffer((6, 6), "int8")
         total = T.alloc_buffer((4, 4), "int32")
         for i, j in T.grid(6, 6):
-            padded[i, j] = T.if_then_else(1 <= i and i < 5 and 1 <= j and j < 5, x[i - 1, j - 1], T.int8(0))
+            padded[i, j] = T.if_then_else(i >= 1 and i < 5 and j >= 1 and j < 5, x[i - 1, j - 1], T.int8(0))
         for i, j, k in T.grid(4, 4, 9):
             if k == 0:
                 total[i, j] = 0
@@ -152,7 +152,9 @@ class Branches:
         return z
 
 
-@pytest.mark.parametrize("module", [Inception, Loops, Redefined, Branches], ids=["inception", "loops", "redefined", "branches"])
+@pytest.mark.parametrize(
+    "module", [Inception, Loops, Redefined, Branches], ids=["inception", "loops", "redefined", "branches"]
+)
 def test_lifetimes_equal_the_oracle(module, oracle):
     expected = oracle(module)
     problem = extract(module, POOLS)

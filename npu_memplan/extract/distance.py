@@ -1,0 +1,287 @@
+"""How far a statement's output may lie over an input that dies in it, proven from its accesses.
+
+Invariant: a distance d returned for (input, output) is safe: when the output starts at most d
+bytes after the input (d is negative if it must start before it), no byte of the input is
+overwritten before its last read. Both proofs order time by the loop counters, compare every write
+with every later read, and round what they cannot see (inner loops, conditions, unknown indices)
+towards "everything is touched". Only serial loops have an order; others prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+from tvm import ir, tirx
+
+from .sizes import element_bytes, static_extent
+
+GRID = 1 << 14
+"""Most time steps that are looked at one by one; above, only the closed form is used."""
+
+Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    var: Any
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    buffer: Any
+    indices: tuple[Any, ...]
+    writes: bool
+    loops: tuple[_Loop, ...]
+    store: int  # number of the store it belongs to
+
+
+class _NoOrder(Exception):
+    """The statement has no serial order that is understood."""
+
+
+def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int | None:
+    """The greatest safe `offset(output) - offset(input)` in bytes for buffers `inputs`.
+
+    `inputs` are the names by which the statement knows one input; `output` must be written and the
+    inputs only be read, with plain loads and stores. None when nothing can be proven.
+    """
+    try:
+        found = _collect(statement)
+    except _NoOrder:
+        return None
+    reads = [a for a in found if not a.writes and any(a.buffer.same_as(b) for b in inputs)]
+    writes = [a for a in found if a.writes and a.buffer.same_as(output)]
+    if not reads or not writes:
+        return None
+    loops = _shared(reads + writes)
+    strict = len({a.store for a in writes}) == 1 and all(
+        a.loops == loops and a.store == writes[0].store for a in reads + writes
+    )
+    proofs = [_linear(reads, writes, loops, strict=strict), _stepwise(reads, writes, loops, strict=strict)]
+    return max((p for p in proofs if p is not None), default=None)
+
+
+# -- accesses ----------------------------------------------------------------------------------
+
+
+def _collect(statement: Any) -> list[_Access]:
+    found: list[_Access] = []
+    stores = 0
+
+    def loads(expr: Any, loops: tuple[_Loop, ...], store: int) -> None:
+        tvm_ffi.structural_walk(
+            expr,
+            (ir.TensorLoad, lambda n: found.append(_Access(n.source, tuple(n.indices), False, loops, store))),
+        )
+
+    def visit(stmt: Any, loops: tuple[_Loop, ...]) -> None:
+        nonlocal stores
+        if isinstance(stmt, tirx.SeqStmt):
+            for part in stmt.seq:
+                visit(part, loops)
+        elif isinstance(stmt, tirx.For):
+            extent, start = static_extent(stmt.extent), static_extent(stmt.min)
+            if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) or extent is None or start != 0:
+                raise _NoOrder
+            if stmt.step is not None and static_extent(stmt.step) != 1:
+                raise _NoOrder
+            visit(stmt.body, (*loops, _Loop(stmt.loop_var, extent)))
+        elif isinstance(stmt, tirx.BufferStore):
+            stores += 1
+            for expr in (stmt.value, *stmt.indices):
+                loads(expr, loops, stores)
+            found.append(_Access(stmt.buffer, tuple(stmt.indices), True, loops, stores))
+        elif isinstance(stmt, tirx.IfThenElse):
+            stores += 1
+            loads(stmt.condition, loops, stores)
+            visit(stmt.then_case, loops)
+            if stmt.else_case is not None:
+                visit(stmt.else_case, loops)
+        elif isinstance(stmt, tirx.AttrStmt):
+            visit(stmt.body, loops)
+        else:
+            raise _NoOrder
+
+    visit(statement, ())
+    return found
+
+
+def _shared(accesses: Sequence[_Access]) -> tuple[_Loop, ...]:
+    """Loops around all of `accesses`."""
+    shared = accesses[0].loops
+    for access in accesses[1:]:
+        length = 0
+        for a, b in zip(shared, access.loops, strict=False):
+            if not a.var.same_as(b.var):
+                break
+            length += 1
+        shared = shared[:length]
+    return shared
+
+
+# -- step by step ------------------------------------------------------------------------------
+
+
+def _stepwise(
+    reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool
+) -> int | None:
+    """Hulls of what every step of the outer loops reads and writes, compared with all later steps."""
+    depth, count = 0, 1
+    while depth < len(loops) and count * loops[depth].extent <= GRID:
+        count *= loops[depth].extent
+        depth += 1
+    if count == 0:
+        return None
+    grid: dict[Any, Array] = {}
+    stride = count
+    index = np.arange(count, dtype=np.int64)
+    for loop in loops[:depth]:
+        stride //= loop.extent
+        grid[loop.var] = index // stride % loop.extent
+    lowest_read = np.min([_hull(a, grid, count)[0] for a in reads], axis=0)
+    end_of_write = np.max([_hull(a, grid, count)[1] for a in writes], axis=0)
+    later = np.minimum.accumulate(lowest_read[::-1])[::-1]
+    if strict and depth == len(loops):
+        if count == 1:
+            return 0
+        later, end_of_write = later[1:], end_of_write[:-1]
+    return int((later - end_of_write).min())
+
+
+def _hull(access: _Access, grid: dict[Any, Array], count: int) -> tuple[Array, Array]:
+    """Lowest byte and end of the highest byte touched in each step; indices are in range."""
+    size = element_bytes(str(access.buffer.dtype))
+    inner = {loop.var: loop.extent for loop in access.loops if loop.var not in grid}
+    low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for expr, extent in zip(access.indices, access.buffer.shape, strict=True):
+        length = static_extent(extent)
+        if length is None:
+            raise ValueError("symbolic shape")
+        a, b = _interval(expr, grid, inner) or (np.int64(0), np.int64(length - 1))
+        low = low * length + np.clip(a, 0, length - 1)
+        high = high * length + np.clip(b, 0, length - 1)
+    return low * size, (high + 1) * size
+
+
+def _interval(expr: Any, grid: dict[Any, Array], inner: dict[Any, int]) -> tuple[Any, Any] | None:
+    """Least and greatest value of an index in each step; None when it cannot be bounded."""
+    if isinstance(expr, tirx.IntImm):
+        value = np.int64(int(expr.value))
+        return value, value
+    if isinstance(expr, ir.Var):
+        if expr in grid:
+            return grid[expr], grid[expr]
+        return (np.int64(0), np.int64(inner[expr] - 1)) if expr in inner else None
+    if isinstance(expr, tirx.Cast):
+        return _interval(expr.value, grid, inner)
+    if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul | tirx.FloorDiv | tirx.FloorMod | tirx.Min | tirx.Max):
+        return None
+    left, right = _interval(expr.a, grid, inner), _interval(expr.b, grid, inner)
+    if left is None or right is None:
+        return None
+    (a, b), (c, d) = left, right
+    if isinstance(expr, tirx.Add):
+        return a + c, b + d
+    if isinstance(expr, tirx.Sub):
+        return a - d, b - c
+    if isinstance(expr, tirx.Min):
+        return np.minimum(a, c), np.minimum(b, d)
+    if isinstance(expr, tirx.Max):
+        return np.maximum(a, c), np.maximum(b, d)
+    if isinstance(expr, tirx.Mul):
+        products = [a * c, a * d, b * c, b * d]
+        return np.minimum.reduce(np.broadcast_arrays(*products)), np.maximum.reduce(np.broadcast_arrays(*products))
+    if np.any(c != d) or np.any(np.asarray(c) <= 0):
+        return None
+    if isinstance(expr, tirx.FloorDiv):
+        return a // c, b // c
+    same = a // c == b // c
+    return np.where(same, a % c, 0), np.where(same, b % c, c - 1)
+
+
+# -- closed form -------------------------------------------------------------------------------
+
+
+def _linear(
+    reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool
+) -> int | None:
+    """For addresses linear in the counters: the minimum over the first loop in which two steps differ."""
+    best: int | None = None
+    for read in reads:
+        for write in writes:
+            distance = _linear_pair(read, write, loops, strict=strict)
+            if distance is None:
+                return None
+            best = distance if best is None else min(best, distance)
+    return best
+
+
+def _linear_pair(read: _Access, write: _Access, loops: tuple[_Loop, ...], *, strict: bool) -> int | None:
+    source, target = _address(read), _address(write)
+    if source is None or target is None:
+        return None
+    names = {loop.var for loop in loops}
+    size = element_bytes(str(write.buffer.dtype))
+    base = source.get(None, 0) - target.get(None, 0) - size
+    base += sum(min(0, source.get(x.var, 0) * (x.extent - 1)) for x in read.loops if x.var not in names)
+    base -= sum(max(0, target.get(x.var, 0) * (x.extent - 1)) for x in write.loops if x.var not in names)
+    r = [source.get(loop.var, 0) for loop in loops]
+    w = [target.get(loop.var, 0) for loop in loops]
+    last = [loop.extent - 1 for loop in loops]
+    together = [min(0, (r[j] - w[j]) * last[j]) for j in range(len(loops))]
+    apart = [min(0, r[j] * last[j]) - max(0, w[j] * last[j]) for j in range(len(loops))]
+    cases = [] if strict else [base + sum(together)]
+    for k in range(len(loops)):
+        if last[k] < 1:
+            continue
+        # t' > t in loop k: extremes of r*t' - w*t lie at the corners of 0 <= t < t' <= last
+        corners = [r[k] * b - w[k] * a for a, b in ((0, 1), (0, last[k]), (last[k] - 1, last[k]))]
+        cases.append(base + sum(together[:k]) + min(corners) + sum(apart[k + 1 :]))
+    return min(cases) if cases else 0
+
+
+def _address(access: _Access) -> dict[Any, int] | None:
+    """Byte address as coefficients of loop variables (None: the constant); None if not linear."""
+    total: dict[Any, int] = {}
+    for expr, extent in zip(access.indices, access.buffer.shape, strict=True):
+        length = static_extent(extent)
+        part = _coefficients(expr)
+        if part is None or length is None:
+            return None
+        total = {v: c * length for v, c in total.items()}
+        for v, c in part.items():
+            total[v] = total.get(v, 0) + c
+    size = element_bytes(str(access.buffer.dtype))
+    known = {loop.var for loop in access.loops}
+    if any(v is not None and v not in known for v in total):
+        return None
+    return {v: c * size for v, c in total.items()}
+
+
+def _coefficients(expr: Any) -> dict[Any, int] | None:
+    if isinstance(expr, tirx.IntImm):
+        return {None: int(expr.value)}
+    if isinstance(expr, ir.Var):
+        return {expr: 1}
+    if isinstance(expr, tirx.Cast):
+        return _coefficients(expr.value)
+    if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+        return None
+    left, right = _coefficients(expr.a), _coefficients(expr.b)
+    if left is None or right is None:
+        return None
+    if isinstance(expr, tirx.Mul):
+        if set(left) <= {None}:
+            left, right = right, left
+        if not set(right) <= {None}:
+            return None
+        factor = right.get(None, 0)
+        return {v: c * factor for v, c in left.items()}
+    sign = 1 if isinstance(expr, tirx.Add) else -1
+    return {v: left.get(v, 0) + sign * right.get(v, 0) for v in {*left, *right}}
