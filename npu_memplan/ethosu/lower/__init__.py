@@ -1,0 +1,1 @@
+"""Quantised layers to NPU operations. See `lower.lower`."""

@@ -1,0 +1,161 @@
+"""What the NPU can do: one check for each layer type, with the reason when it cannot.
+
+Invariant: a layer for which `problem` returns None is one that `lower` can put on the NPU, on every
+accelerator. Limits are the hardware's register widths and the rules of its block engine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .graph import (
+    Binary,
+    BinaryKind,
+    Concat,
+    Conv,
+    Layer,
+    Lookup,
+    Pad,
+    Pool,
+    PoolKind,
+    Requantize,
+    Softmax,
+    Tensor,
+    Transpose,
+)
+
+_MAX_STRIDE = 3
+_MAX_KERNEL_ELEMENTS = 64 * 64
+_MAX_KERNEL_HEIGHT = 64
+_MAX_POOL = 256
+_MAX_EXTENT = 1 << 16
+_MAX_TRANSPOSED_CHANNELS = 64
+_TYPES = ("int8", "uint8")
+
+
+def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    """Why `layer` cannot run on the NPU; None when it can."""
+    for tensor in (*inputs, output):
+        if tensor.dtype not in _TYPES:
+            return f"its tensor of type {tensor.dtype} is not 8 bits"
+        if len(tensor.shape) > 4:
+            return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
+        if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
+            return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
+    if len({t.dtype for t in (*inputs, output)}) > 1 and not isinstance(layer, Conv | Requantize):
+        return "its tensors mix signed and unsigned 8-bit types"
+    if not isinstance(layer, Softmax) and any(len(t.shape) == 4 and t.shape[0] != 1 for t in (*inputs, output)):
+        batch = next(t.shape[0] for t in (*inputs, output) if len(t.shape) == 4 and t.shape[0] != 1)
+        if isinstance(layer, Conv | Pool | Pad):
+            return f"its batch is {batch}; windows need batch 1"
+    check = _CHECKS.get(type(layer))
+    return check(layer, inputs, output) if check else None
+
+
+def _conv(layer: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    depth, height, width, _ = layer.weights.shape
+    dilated_height = (height - 1) * layer.dilation[0] + 1
+    dilated_width = (width - 1) * layer.dilation[1] + 1
+    if any(not 1 <= s <= _MAX_STRIDE for s in layer.stride):
+        return f"its stride {layer.stride[0]}x{layer.stride[1]} is not within 1..{_MAX_STRIDE}"
+    if any(not 1 <= d <= 2 for d in layer.dilation):
+        return f"its dilation {layer.dilation[0]}x{layer.dilation[1]} is not 1 or 2"
+    if dilated_height > _MAX_KERNEL_HEIGHT or dilated_height * dilated_width > _MAX_KERNEL_ELEMENTS:
+        return (
+            f"its dilated kernel {dilated_height}x{dilated_width} is higher than {_MAX_KERNEL_HEIGHT} "
+            f"or has more than {_MAX_KERNEL_ELEMENTS} elements"
+        )
+    sums = np.abs(layer.weights.astype(np.int64)).reshape(depth, -1).sum(axis=1)
+    if sums.max(initial=0) > 127 * 65536:
+        return "the sum of the absolute weights of a channel exceeds 127 * 65536"
+    if np.abs(layer.weights).max(initial=0) > 255:
+        return "its weights do not fit 9 bits after their zero point is subtracted"
+    if np.abs(layer.bias).max(initial=0) >= 1 << 39:
+        return "its bias does not fit 40 bits"
+    if len(layer.weight_scales) not in (1, len(layer.bias)):
+        return f"it has {len(layer.weight_scales)} weight scales for {len(layer.bias)} channels"
+    if layer.depthwise and inputs[0].shape[-1] != output.shape[-1]:
+        return f"its depth multiplier is {output.shape[-1] // inputs[0].shape[-1]} on more than one input channel"
+    if layer.upscale and (layer.padding.top >= height or layer.padding.left >= width):
+        return "its padding is wider than its kernel"
+    return None
+
+
+def _pool(layer: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    height, width = layer.kernel
+    if any(not 1 <= s <= _MAX_STRIDE for s in layer.stride):
+        return f"its stride {layer.stride[0]}x{layer.stride[1]} is not within 1..{_MAX_STRIDE}"
+    if layer.kind is PoolKind.MEAN and (width > 4096 or height * width > 1 << 16):
+        return f"it averages {height * width} elements; the NPU sums at most 65536"
+    most = 8 if layer.kind is PoolKind.AVERAGE and layer.padding.any else _MAX_POOL
+    if layer.kind is not PoolKind.MEAN and (height > most or width > most):
+        return f"its window {height}x{width} is larger than {most}x{most}"
+    if layer.kind is PoolKind.AVERAGE and _differ(inputs[0], output):
+        return "its input and output have different scales"
+    return None
+
+
+def _differ(first: Tensor, second: Tensor) -> bool:
+    """Whether two stated quantisations differ; NaN is a scale that nobody stated."""
+    if math.isnan(first.scale) or math.isnan(second.scale):
+        return False
+    return (first.scale, first.zero_point) != (second.scale, second.zero_point)
+
+
+def _binary(layer: Binary, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    a, b = inputs
+    if all(t.hwc != output.hwc for t in inputs):
+        return f"both operands, {list(a.shape)} and {list(b.shape)}, would have to be broadcast"
+    if a.data is not None and b.data is not None:
+        return "both operands are constants"
+    for tensor in inputs:
+        if any(mine not in (1, whole) for mine, whole in zip(tensor.hwc, output.hwc, strict=True)):
+            return f"its operand {list(tensor.shape)} cannot be broadcast to {list(output.shape)} by the NPU"
+        if len(output.shape) == 4 and output.shape[0] != 1 and tensor.hwc != output.hwc:
+            return "it broadcasts over a batch that is not 1"
+    constant_first = a.data is not None or a.hwc != output.hwc
+    if constant_first and b.hwc != output.hwc:
+        return "its constant operand is larger than its other operand"
+    same = {(t.scale, t.zero_point) for t in (a, b, output)}
+    if layer.kind in (BinaryKind.MIN, BinaryKind.MAX) and len(same) > 1:
+        return "minimum and maximum need equal scales and zero points"
+    return None
+
+
+def _lookup(layer: Lookup, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    return None if len(layer.table) == 256 else f"its table has {len(layer.table)} entries instead of 256"
+
+
+def _concat(layer: Concat, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    return None if len(output.shape) >= 1 else "it concatenates scalars"
+
+
+def _softmax(layer: Softmax, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
+        return (
+            f"its output has scale {output.scale} and zero point {output.zero_point} instead of 1/256 and the minimum"
+        )
+    return None
+
+
+def _transpose(layer: Transpose, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    if min(inputs[0].shape[-1], output.shape[-1]) > _MAX_TRANSPOSED_CHANNELS:
+        return f"it transposes more than {_MAX_TRANSPOSED_CHANNELS} channels"
+    if len(output.shape) == 4 and (output.shape[0] != 1 or layer.axes[0] != 0):
+        return "it moves the batch"
+    return None
+
+
+_CHECKS: dict[type[Layer], Callable[[Any, tuple[Tensor, ...], Tensor], str | None]] = {
+    Transpose: _transpose,
+    Conv: _conv,
+    Pool: _pool,
+    Binary: _binary,
+    Lookup: _lookup,
+    Concat: _concat,
+    Softmax: _softmax,
+}

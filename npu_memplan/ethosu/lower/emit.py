@@ -1,0 +1,403 @@
+"""Registers of one operation: from views and numbers to an `NpuOperation`.
+
+Invariant: an operation's registers are complete - nothing is inherited from the operation before it -
+and never hold an address: addresses are (buffer, byte offset) pairs, so the plan decides them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import NpuMemplanError
+from .. import vela
+from ..accelerator import Accelerator, Product
+from ..isa import BRICK_CHANNELS, SHRAM_REGION, Op, Rounding, Upscale
+from ..isa import Register as R
+from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from .blocks import Choice, choose
+from .graph import Padding
+from .scaling import Scale
+from .shram import BlockKind, Shape, Work
+from .views import View
+
+_LUT_SLOT_BYTES = 256
+_LUT_SLOTS = 8
+CONSTANTS = "constants"
+LUT = "lut"
+_OP_NAMES = {BlockKind.CONV: Op.CONV, BlockKind.DEPTHWISE: Op.DEPTHWISE}
+
+
+class LoweringError(NpuMemplanError):
+    """A layer that passed the constraint checks cannot be put on the NPU after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A feature map of one operation: a view as [H, W, C] and how its numbers are read."""
+
+    view: View
+    dtype: str
+    zero_point: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Height, width, depth."""
+        return Shape(*self.view.shape)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return int(np.dtype(self.dtype).itemsize) * 8
+
+    @property
+    def precision(self) -> int:
+        """Signedness, size and layout as IFM_PRECISION has them."""
+        size = {8: 0, 16: 1, 32: 2}[self.bits]
+        return int(self.dtype.startswith("int")) | size << 2 | int(self.view.brick) << 6
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Kernel, stride and padding of one operation, in elements of the upscaled input."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = field(default_factory=Padding)
+    upscale: Upscale = Upscale.NONE
+
+    @property
+    def dilated(self) -> tuple[int, int]:
+        """Extents in input elements."""
+        return (
+            (self.kernel[0] - 1) * self.dilation[0] + 1,
+            (self.kernel[1] - 1) * self.dilation[1] + 1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What happens to an accumulator on its way out."""
+
+    clamp: tuple[int, int]
+    scale: Scale | None = None  # None: one scale for each channel, from the scale table
+    rounding: Rounding = Rounding.TFL
+    table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
+
+
+class Builder:
+    """Collects buffers, constants and operations of one program."""
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        self.accelerator = accelerator
+        self.cycles = 0  # estimated, of all operations
+        self.macs = 0
+        self._buffers: dict[str, NpuBuffer] = {}
+        self._operations: list[NpuOperation] = []
+        self._constants = bytearray()
+        self._offsets: dict[bytes, int] = {}
+        self._tables: dict[int, bytes] = {}  # first slot -> content
+        self._next_slot = 0
+
+    def buffer(
+        self, name: str, size_bytes: int, role: BufferRole, shape: tuple[int, ...] = (), dtype: str = "uint8"
+    ) -> str:
+        """A new buffer; the name becomes an identifier and gets a number when it is taken."""
+        name = re.sub(r"\W", "_", name)
+        unique, count = name, 1
+        while unique in self._buffers or unique in (CONSTANTS, LUT):
+            unique, count = f"{name}_{count}", count + 1
+        self._buffers[unique] = NpuBuffer(unique, size_bytes, role, shape=shape, dtype=dtype)
+        return unique
+
+    def constant(self, data: bytes) -> int:
+        """Offset of `data` in the constants, 16-byte aligned; equal data is stored once."""
+        if data not in self._offsets:
+            self._offsets[data] = len(self._constants)
+            self._constants += data + bytes(-len(data) % 16)
+        return self._offsets[data]
+
+    def constant_view(self, values: NDArray[np.integer]) -> View:
+        """`values` in the constants, as a dense view of their shape."""
+        offset = self.constant(values.tobytes())
+        return replace(View.dense(CONSTANTS, values.shape, values.dtype.itemsize), offset=offset)
+
+    def finish(self, name: str) -> tuple[NpuProgram, bytes]:
+        """The program and the bytes of its constants buffer. Parameters: inputs, constants, outputs."""
+        buffers = [b for b in self._buffers.values() if b.role is BufferRole.INPUT]
+        if self._constants:
+            size = len(self._constants)
+            buffers.append(NpuBuffer(CONSTANTS, size, BufferRole.CONSTANTS, shape=(size,)))
+        buffers += [b for b in self._buffers.values() if b.role is not BufferRole.INPUT]
+        return NpuProgram(self.accelerator, tuple(buffers), tuple(self._operations), name), bytes(self._constants)
+
+    # ------------------------------------------------------------------ kernels
+
+    def weighted(
+        self,
+        ifm: Operand,
+        ofm: Operand,
+        window: Window,
+        output: Output,
+        weights: NDArray[np.int16],
+        bias: NDArray[np.int64],
+        scales: Sequence[Scale],
+        *,
+        depthwise: bool,
+        part_kernel: bool,
+    ) -> None:
+        """CONV or DEPTHWISE. `weights` are OHWI; depthwise: O = channels, I = 1."""
+        kind = BlockKind.DEPTHWISE if depthwise else BlockKind.CONV
+        choice = self._choose(kind, ifm, ofm, window, output, part_kernel=part_kernel and not depthwise)
+        registers, addresses = self._common(ifm, ofm, window, output, choice, part_kernel and not depthwise)
+        self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, part_kernel, ifm.bits)
+        self.macs += ofm.shape.area * int(np.prod(weights.shape))
+        self._add(_OP_NAMES[kind], 0, registers, addresses)
+
+    def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
+        """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
+        kind = BlockKind.REDUCE_SUM if mode == 2 else BlockKind.POOL
+        choice = self._choose(kind, ifm, ofm, window, output)
+        registers, addresses = self._common(ifm, ofm, window, output, choice, False)
+        self._add(Op.POOL, mode, registers, addresses)
+
+    def elementwise(
+        self,
+        mode: int,
+        ifm: Operand,
+        ifm2: Operand | int | None,
+        ofm: Operand,
+        output: Output,
+        *,
+        operand_scales: tuple[int, int] | None = None,  # OPA_SCALE and OPB_SCALE register values
+        scaled_operand: int = 0,
+        swap: bool = False,
+        second_zero_point: int = 0,  # of a scalar
+        second_precision: int = 0,
+    ) -> None:
+        """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
+        full = isinstance(ifm2, Operand)
+        choice = self._choose(BlockKind.ELEMENTWISE, ifm, ofm, Window(), output, second=full)
+        registers, addresses = self._common(ifm, ofm, None, output, choice, False)
+        registers[R.IFM_PRECISION] |= scaled_operand << 8
+        if ifm2 is not None:
+            broadcast = 64 if swap else 0
+            if isinstance(ifm2, Operand):
+                for bit, mine, theirs in zip((1, 2, 4), ofm.view.shape, ifm2.view.shape, strict=True):
+                    broadcast |= bit if mine != theirs else 0
+                self._map(registers, addresses, "IFM2", ifm2)
+                registers[R.IFM2_PRECISION] = ifm2.precision
+            else:
+                broadcast |= 128
+                registers[R.IFM2_SCALAR] = ifm2 & 0xFFFF
+                registers[R.IFM2_ZERO_POINT] = second_zero_point & 0xFFFF
+                registers[R.IFM2_PRECISION] = second_precision
+            registers[R.IFM2_BROADCAST] = broadcast
+            registers[R.IFM2_IB_START] = choice.layout.ifm2_ib_start
+        if operand_scales is not None:
+            registers[R.OPA_SCALE], registers[R.OPB_SCALE] = operand_scales
+        self._add(Op.ELEMENTWISE, mode, registers, addresses)
+
+    # ------------------------------------------------------------------ parts
+
+    def _choose(
+        self,
+        kind: BlockKind,
+        ifm: Operand,
+        ofm: Operand,
+        window: Window,
+        output: Output,
+        *,
+        part_kernel: bool = False,
+        second: bool = False,
+    ) -> Choice:
+        work = Work(
+            kind=kind,
+            ifm=ifm.shape,
+            ofm=ofm.shape,
+            ifm_bits=ifm.bits,
+            kernel_height=window.dilated[0],
+            kernel_width=window.dilated[1],
+            stride_y=window.stride[0],
+            stride_x=window.stride[1],
+            upscale=window.upscale,
+            part_kernel=part_kernel,
+            uses_lut=output.table is not None,
+            second_operand=second,
+        )
+        choice = choose(self.accelerator, work)
+        self.cycles += choice.cycles
+        return choice
+
+    def _map(
+        self,
+        registers: dict[R, int],
+        addresses: dict[R, tuple[str, int]],
+        name: str,
+        operand: Operand,
+    ) -> None:
+        view = operand.view
+        height, width, _ = view.shape
+        if view.brick:
+            stride_y, stride_x, stride_c = view.strides[0], BRICK_CHANNELS * view.element_bytes, view.strides[2]
+        else:
+            stride_y, stride_x, stride_c = view.strides[0], view.strides[1], BRICK_CHANNELS * view.element_bytes
+        addresses[R[f"{name}_BASE0"]] = (view.buffer, view.offset)
+        registers |= {
+            R[f"{name}_HEIGHT0_M1"]: height - 1,
+            R[f"{name}_HEIGHT1_M1"]: height - 1,
+            R[f"{name}_WIDTH0_M1"]: width - 1,
+            R[f"{name}_STRIDE_Y"]: stride_y,
+            R[f"{name}_STRIDE_X"]: stride_x,
+            R[f"{name}_STRIDE_C"]: stride_c,
+            R[f"{name}_ZERO_POINT"]: operand.zero_point & 0xFFFF,
+        }
+
+    def _common(
+        self,
+        ifm: Operand,
+        ofm: Operand,
+        window: Window | None,
+        output: Output,
+        choice: Choice,
+        part_kernel: bool,
+    ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
+        registers: dict[R, int] = {}
+        addresses: dict[R, tuple[str, int]] = {}
+        self._map(registers, addresses, "IFM", ifm)
+        self._map(registers, addresses, "OFM", ofm)
+        chosen, shape = choice.layout, ofm.shape
+        size = {8: 0, 16: 1, 32: 2}[ofm.bits]
+        registers |= {
+            R.IFM_PRECISION: ifm.precision,
+            R.IFM_DEPTH_M1: ifm.shape.depth - 1,
+            R.IFM_UPSCALE: int(window.upscale) if window else 0,
+            R.OFM_HEIGHT_M1: shape.height - 1,
+            R.OFM_WIDTH_M1: shape.width - 1,
+            R.OFM_DEPTH_M1: shape.depth - 1,
+            R.OFM_PRECISION: int(ofm.dtype.startswith("int"))
+            | size << 1
+            | int(ofm.view.brick) << 6
+            | int(output.scale is not None) << 8
+            | int(output.rounding) << 14,
+            R.OFM_BLK_HEIGHT_M1: chosen.block.height - 1,
+            R.OFM_BLK_WIDTH_M1: chosen.block.width - 1,
+            R.OFM_BLK_DEPTH_M1: chosen.block.depth - 1,
+            R.IFM_IB_END: chosen.ib_end,
+            R.AB_START: chosen.ab_start,
+            R.ACC_FORMAT: int(chosen.acc_format),
+        }
+        if window is not None:
+            registers |= _kernel_registers(window, part_kernel)
+        if output.scale is not None:
+            registers[R.OFM_SCALE] = output.scale.register
+        if self.accelerator.product is Product.U65:
+            registers[R.PARALLEL_MODE] = self.accelerator.cores - 1
+        activation, (low, high) = 0, output.clamp
+        if output.table is not None:
+            activation = 16 + self._lut(output.table, ofm.bits)
+            if ofm.bits == 32:
+                activation |= 3 << 12  # the table is indexed by eight bits of a 32-bit result
+        elif self.accelerator.shram_kib <= 16:
+            self._tables.clear()  # without a reserved bank, any other operation overwrites the tables
+        registers |= {
+            R.ACTIVATION: activation,
+            R.ACTIVATION_MIN: max(low, -0x8000) & 0xFFFF,
+            R.ACTIVATION_MAX: min(high, 0x7FFF) & 0xFFFF,
+        }
+        return registers, addresses
+
+    def _weights(
+        self,
+        registers: dict[R, int],
+        addresses: dict[R, tuple[str, int]],
+        weights: NDArray[np.int16],
+        bias: NDArray[np.int64],
+        scales: Sequence[Scale],
+        window: Window,
+        choice: Choice,
+        depthwise: bool,
+        part_kernel: bool,
+        ifm_bits: int,
+    ) -> None:
+        cores = self.accelerator.cores
+        depth = len(bias)
+        for core in range(cores):
+            suffix = "1" if core else ""
+            weight, scale = R[f"WEIGHT{suffix}_BASE"], R[f"SCALE{suffix}_BASE"]
+            channels = range(core, depth, cores)
+            stream, table = b"", b""
+            if channels:
+                block_depth = -(-(choice.layout.block.depth - core) // cores)
+                stream = vela.encode_weights(
+                    weights[core::cores],
+                    self.accelerator,
+                    block_depth=block_depth,
+                    ifm_bits=ifm_bits,
+                    depthwise=depthwise,
+                    part_kernel_first=part_kernel and not depthwise,
+                    dilation_xy=(window.dilation[1], window.dilation[0]),
+                )
+                used = [scales[c if len(scales) > 1 else 0] for c in channels]
+                table = vela.encode_scales(
+                    [int(bias[c]) for c in channels], [s.multiplier for s in used], [s.shift for s in used]
+                )
+            addresses[weight] = (CONSTANTS, self.constant(stream) if channels else addresses[R.WEIGHT_BASE][1])
+            addresses[scale] = (CONSTANTS, self.constant(table) if channels else addresses[R.SCALE_BASE][1])
+            registers[R[f"WEIGHT{suffix}_LENGTH"]] = len(stream)
+            registers[R[f"SCALE{suffix}_LENGTH"]] = len(table)
+
+    def _lut(self, table: NDArray[np.int64], ofm_bits: int) -> int:
+        """Slot of `table`, loaded by a DMA when it is not there already."""
+        data = table.astype({8: np.uint8, 32: np.uint32}[ofm_bits]).tobytes()
+        for slot, content in self._tables.items():
+            if content == data:
+                return slot
+        count = len(data) // _LUT_SLOT_BYTES
+        slot = -(-self._next_slot // count) * count
+        if slot + count > _LUT_SLOTS:
+            slot = 0
+        self._next_slot = slot + count
+        self._tables = {
+            first: content
+            for first, content in self._tables.items()
+            if first >= slot + count or first + len(content) // _LUT_SLOT_BYTES <= slot
+        }
+        self._tables[slot] = data
+        if LUT not in self._buffers:
+            size = _LUT_SLOTS * _LUT_SLOT_BYTES
+            self._buffers[LUT] = NpuBuffer(
+                LUT, size, BufferRole.LUT, original_region=SHRAM_REGION, original_offset=self.accelerator.lut_address
+            )
+        self._add(
+            Op.DMA_START,
+            0,
+            {R.DMA0_LEN: len(data)},
+            {R.DMA0_SRC: (CONSTANTS, self.constant(data)), R.DMA0_DST: (LUT, slot * _LUT_SLOT_BYTES)},
+        )
+        return slot
+
+    def _add(self, op: Op, parameter: int, registers: Mapping[R, int], addresses: Mapping[R, tuple[str, int]]) -> None:
+        self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses)))
+
+
+def _kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:
+    """KERNEL_* and IFM_PAD_*: the stride's low bits are apart from its high bits."""
+    (stride_y, stride_x), (dilation_y, dilation_x) = window.stride, window.dilation
+    bits = (stride_x - 1) & 1 | ((stride_y - 1) & 1) << 1 | int(part_kernel) << 2
+    bits |= (dilation_x - 1) << 3 | (dilation_y - 1) << 4 | (stride_x - 1) >> 1 << 6 | (stride_y - 1) >> 1 << 9
+    padding = window.padding
+    return {
+        R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
+        R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
+        R.KERNEL_STRIDE: bits,
+        R.IFM_PAD_TOP: padding.top,
+        R.IFM_PAD_LEFT: padding.left,
+        R.IFM_PAD_BOTTOM: padding.bottom,
+        R.IFM_PAD_RIGHT: padding.right,
+    }

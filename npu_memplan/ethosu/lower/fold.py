@@ -1,0 +1,47 @@
+"""Simplifications of a layer graph that save memory and time before lowering.
+
+Invariant: a folded graph computes the same outputs; nothing is folded when a tensor between has
+another reader or is an output of the graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .graph import Conv, Graph, Layer, Pad, Padding
+
+MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right of a convolution in one operation
+
+
+def fold_pads(graph: Graph) -> Graph:
+    """Let convolutions do the padding of a Pad that feeds them alone."""
+    layers: list[Layer] = list(graph.layers)
+    for pad in [layer for layer in layers if isinstance(layer, Pad)]:
+        readers = [layer for layer in layers if pad.output in layer.inputs]
+        if pad.output in graph.outputs or not readers:
+            continue
+        zero_point = graph.tensors[pad.output].zero_point
+        folded = [_folded(pad, reader) if pad.value == zero_point else None for reader in readers]
+        if any(conv is None for conv in folded):
+            continue
+        for reader, conv in zip(readers, folded, strict=True):
+            assert conv is not None
+            layers[layers.index(reader)] = conv
+        layers.remove(pad)
+    return replace(graph, layers=tuple(layers))
+
+
+def _folded(pad: Pad, reader: Layer) -> Conv | None:
+    if not isinstance(reader, Conv) or reader.fully_connected or reader.upscale:
+        return None
+    own, extra = reader.padding, pad.padding
+    padding = Padding(own.top + extra.top, own.left + extra.left, own.bottom + extra.bottom, own.right + extra.right)
+    kernel_height = (reader.weights.shape[1] - 1) * reader.dilation[0] + 1
+    kernel_width = (reader.weights.shape[2] - 1) * reader.dilation[1] + 1
+    sides = (padding.top, padding.left, padding.bottom, padding.right)
+    if any(side > most for side, most in zip(sides, MAX_PADDING, strict=True)):
+        return None
+    # a window that lies wholly in the padding is not what the hardware's padding is made for
+    if max(padding.top, padding.bottom) >= kernel_height or max(padding.left, padding.right) >= kernel_width:
+        return None
+    return replace(reader, inputs=(pad.inputs[0], *reader.inputs[1:]), padding=padding)

@@ -1,0 +1,109 @@
+"""Scales as TFLite's reference computes them, as the NPU's (multiplier, shift) registers want them.
+
+Invariant: for every accumulator value the NPU's rescale of `Scale` equals TFLite's
+MultiplyByQuantizedMultiplier of the same real number: the same doubles, the same rounding to 31
+bits, `shift = 31 - exponent`. All functions are pure.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import NpuMemplanError
+
+
+class ScaleError(NpuMemplanError):
+    """A scale cannot be represented by the NPU's 32-bit multiplier and 6-bit shift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The real number `multiplier * 2**-shift`; multiplier is unsigned 32 bits, shift 0..63."""
+
+    multiplier: int
+    shift: int
+
+    @property
+    def register(self) -> int:
+        """Value of OFM_SCALE/OPA_SCALE: the shift stands above the multiplier."""
+        return self.shift << 32 | self.multiplier
+
+
+UNITY = Scale(1, 0)  # leaves a value as it is
+
+
+def double(scale: float) -> float:
+    """A quantisation scale as TFLite holds it: a float32, widened to double."""
+    return float(np.float32(scale))
+
+
+def quantise_multiplier(real: float) -> Scale:
+    """TFLite's QuantizeMultiplier. Zero and values below 2**-32 become 0; `ScaleError` from 2**31 up."""
+    if real < 0 or not math.isfinite(real):
+        raise ScaleError(f"the scale {real!r} is no positive number; quantise the model again")
+    if real == 0:
+        return Scale(0, 31)
+    significand, exponent = math.frexp(real)
+    # round() of C: half away from zero; the significand is positive
+    multiplier = math.floor(significand * (1 << 31) + 0.5)
+    if multiplier == 1 << 31:
+        multiplier //= 2
+        exponent += 1
+    if exponent < -31:
+        return Scale(0, 31)
+    if exponent > 31:
+        raise ScaleError(f"the scale {real!r} is above 2**31, which the NPU cannot apply; quantise the model again")
+    return Scale(multiplier, 31 - exponent)
+
+
+def conv_scale(ifm: float, weight: float, ofm: float, *, fully_connected: bool = False) -> Scale:
+    """Output scale of a convolution. Fully connected multiplies the input scales as float32, TFLite's way."""
+    product = double(ifm) * double(weight)
+    if fully_connected:
+        product = float(np.float32(ifm) * np.float32(weight))
+    return quantise_multiplier(product / double(ofm))
+
+
+@dataclass(frozen=True, slots=True)
+class AddScales:
+    """Registers of an 8-bit ADD/SUB: the operand with the smaller scale is multiplied, the other shifted."""
+
+    operand: Scale  # OPA_SCALE
+    ofm: Scale  # OFM_SCALE
+    scaled: int  # operand scale mode of IFM_PRECISION: 1 = first operand goes through OPA_SCALE, 2 = second
+
+
+ADD_LEFT_SHIFT = 20  # TFLite's headroom for 8-bit addition
+
+
+def add_scales(first: float, second: float, ofm: float) -> AddScales:
+    """Scales of 8-bit ADD/SUB with TFLite's shared headroom of 20 bits."""
+    a, b = double(first), double(second)
+    twice_max = 2 * max(a, b)
+    operand = quantise_multiplier(min(a, b) / twice_max)
+    # the hardware shifts nothing for the scaled operand: the 20 bits of headroom go into its multiplier
+    operand = Scale(operand.multiplier, operand.shift - ADD_LEFT_SHIFT)
+    out = quantise_multiplier(twice_max / ((1 << ADD_LEFT_SHIFT) * double(ofm)))
+    return AddScales(operand, out, 1 if a < b else 2)
+
+
+def mul_scale(first: float, second: float, ofm: float) -> Scale:
+    """Output scale of 8-bit MUL."""
+    return quantise_multiplier(double(first) * double(second) / double(ofm))
+
+
+def reciprocal_scale(count: int) -> Scale:
+    """1/count for averaging: exact to the last step for any sum the NPU accumulates."""
+    bits = math.frexp(count - 1)[1]
+    return Scale(((1 << (31 + bits)) + (1 << bits)) // count, 31 + bits)
+
+
+def mean_scale(ifm: float, ofm: float, count: int) -> Scale:
+    """Output scale of a MEAN over `count` elements: TFLite folds 1/count into the multiplier, truncating."""
+    scale = quantise_multiplier(double(ifm) / double(ofm))
+    output_shift = 31 - scale.shift
+    adjust = min(count.bit_length() - 1, 32, 31 + output_shift)
+    return Scale((scale.multiplier << adjust) // count, 31 - (output_shift - adjust))

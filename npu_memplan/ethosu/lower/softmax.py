@@ -1,0 +1,153 @@
+"""Softmax of 8-bit values as 31 NPU operations, equal to TFLite's fixed-point reference.
+
+Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a
+table over the 256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by
+three Newton-Raphson steps in Q2.29.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa import ElementwiseMode, PoolMode, Rounding
+from ..program import BufferRole
+from .emit import Builder, Operand, Output, Window
+from .fixed import doubling_high_product, rounding_shift
+from .scaling import UNITY, Scale, double, quantise_multiplier
+from .views import View
+
+_INTEGER_BITS = 5  # of the scaled difference to the maximum
+_ACCUMULATION_BITS = 12  # integer bits of the sum
+_INT32 = (-(1 << 31), (1 << 31) - 1)
+_PRODUCT = Scale(1 << 30, 31)  # int32 MUL uses only the shift: a rounded doubling high multiplication
+_HALF = Scale(1, 1)
+
+
+def _product_31(a: int, b: int) -> int:
+    return doubling_high_product(a, b, 31)
+
+
+def _exp_below_quarter(a: int) -> int:
+    """exp of a Q0.31 in [-1/4, 0): a Taylor polynomial around -1/8."""
+    x = a + (1 << 28)
+    x2 = _product_31(x, x)
+    x3 = _product_31(x2, x)
+    x4_quarter = rounding_shift(_product_31(x2, x2), 2)
+    tail = rounding_shift(_product_31(x4_quarter + x3, 715827883) + x2, 1)
+    return 1895147668 + _product_31(1895147668, x + tail)
+
+
+# exp(-2**k) in Q0.31 for k = -2..4
+_EXP_OF_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+
+
+def exp_of_negative(a: int) -> int:
+    """exp of a Q5.26 value <= 0 as Q0.31: polynomial for the fraction of 1/4, one factor for each bit above."""
+    if a == 0:
+        return _INT32[1]
+    quarter = 1 << 24
+    fraction = (a & (quarter - 1)) - quarter
+    result = _exp_below_quarter(fraction << _INTEGER_BITS)
+    remainder = fraction - a
+    for bit, factor in enumerate(_EXP_OF_POWERS):
+        if remainder & (quarter << bit):
+            result = _product_31(result, factor)
+    return result
+
+
+def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
+    """exp(beta * scale * (i - 255)) in Q0.31 for i in 0..255; [256]. Differences too large give 0."""
+    real = min(beta * double(ifm_scale) * (1 << (31 - _INTEGER_BITS)), float((1 << 31) - 1))
+    scale = quantise_multiplier(real)
+    left = 31 - scale.shift
+    lowest = -math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / (1 << left))
+    table = [
+        exp_of_negative(_product_31(difference << left, scale.multiplier)) if difference >= lowest else 0
+        for difference in range(-255, 1)
+    ]
+    return np.array(table, np.int64)
+
+
+def lower_softmax(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
+    """Emit softmax over the channels; `ifm` and `ofm` are dense [rows, 1, C] maps of 8 bits."""
+    rows, _, depth = ifm.view.shape
+    limits = np.iinfo(ifm.dtype)
+    clamp8 = (int(limits.min), int(limits.max))
+
+    def temporary(label: str, channels: int = 1, dtype: str = "int32") -> Operand:
+        size = int(np.dtype(dtype).itemsize)
+        buffer = builder.buffer(f"{name}_{label}", rows * channels * size, BufferRole.FEATURE_MAP)
+        return Operand(View.dense(buffer, (rows, 1, channels), size), dtype)
+
+    def constant(value: int) -> Operand:
+        return Operand(builder.constant_view(np.full((1, 1, 1), value, np.int32)), "int32")
+
+    def binary(
+        mode: ElementwiseMode, label: str, a: Operand, b: Operand, scale: Scale = UNITY, swap: bool = False
+    ) -> Operand:
+        out = temporary(label, a.view.shape[2])
+        adds = mode in (ElementwiseMode.ADD, ElementwiseMode.SUB)
+        builder.elementwise(mode, a, b, out, Output(_INT32, scale), operand_scales=(1, 1) if adds else None, swap=swap)
+        return out
+
+    add, sub = partial(binary, ElementwiseMode.ADD), partial(binary, ElementwiseMode.SUB)
+    multiply, left = partial(binary, ElementwiseMode.MUL), partial(binary, ElementwiseMode.SHL)
+
+    # the maximum of each row: a pool over the channels, seen as columns
+    size = ifm.view.element_bytes
+    columns = View(ifm.view.buffer, ifm.view.offset, (rows, depth, 1), (ifm.view.strides[0], size, size), size)
+    largest = temporary("max", dtype=ifm.dtype)
+    builder.pool(
+        PoolMode.MAX,
+        Operand(columns, ifm.dtype, ifm.zero_point),
+        Operand(largest.view, ifm.dtype, ifm.zero_point),
+        Window(kernel=(1, depth)),
+        Output(clamp8, UNITY),
+    )
+    # exp(x - max), a table over the 256 differences
+    exponentials = temporary("exp", depth)
+    table = exp_table(beta, ifm_scale)
+    offset = 127 if clamp8[0] else 255  # brings the difference 0 to the last entry
+    builder.elementwise(
+        ElementwiseMode.SUB,
+        ifm,
+        Operand(largest.view, ifm.dtype, ifm.zero_point),
+        Operand(exponentials.view, "int32", offset),
+        Output((-128, 127), UNITY, table=table),
+        operand_scales=(1, 1),
+    )
+    # their sum with 12 integer bits
+    rescaled = temporary("exp_rescaled", depth)
+    builder.elementwise(
+        ElementwiseMode.SHR,
+        exponentials,
+        constant(_ACCUMULATION_BITS),
+        rescaled,
+        Output(_INT32, UNITY, Rounding.NATURAL),
+    )
+    total = temporary("sum")
+    builder.pool(PoolMode.REDUCE_SUM, rescaled, total, Window(), Output(_INT32, UNITY))
+    # normalise the sum to [1, 2), remember the shift
+    headroom_plus_one = temporary("headroom_plus_one")
+    builder.elementwise(ElementwiseMode.CLZ, total, None, headroom_plus_one, Output(_INT32, UNITY))
+    right_shift = sub("right_shift", headroom_plus_one, constant(_ACCUMULATION_BITS + 31 - 8), swap=True)
+    one = constant(1)
+    headroom = sub("headroom", headroom_plus_one, one)
+    normalised = left("shifted_sum", total, headroom)
+    fraction = left("shifted_fraction", sub("fraction", normalised, constant(1 << 30)), one)
+    # 1 / (1 + fraction) by Newton-Raphson in Q2.29, from 48/17 - 32/17 * x
+    half = add("half_denominator", fraction, constant((1 << 31) - 1), _HALF)
+    first = multiply("slope", half, constant(-1010580540), _PRODUCT)
+    x = add("estimate", first, constant(1515870810))
+    for step in range(3):
+        product = multiply(f"product{step}", x, half, _PRODUCT)
+        error = sub(f"error{step}", product, constant(1 << 29), swap=True)
+        change = multiply(f"change{step}", x, error, _PRODUCT)
+        x = add(f"estimate{step}", x, multiply(f"correction{step}", change, constant(4)))
+    reciprocal = multiply("reciprocal", x, constant(2))
+    scaled = multiply("scaled_exp", exponentials, reciprocal, _PRODUCT)
+    builder.elementwise(ElementwiseMode.SHR, scaled, right_shift, ofm, Output(clamp8, UNITY, Rounding.NATURAL))

@@ -1,0 +1,125 @@
+"""A function for the NPU, as a graph of layers.
+
+Invariant: a tensor has one scale and one zero point, whoever mentions it; two operators that disagree make a
+`LoweringError` instead of a wrong number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from tvm import relax
+
+from ..ethosu.lower.emit import LoweringError
+from ..ethosu.lower.graph import Concat, Graph, Layer, Pad, Pool, PoolKind, Reshape, Slice, Tensor, Transpose
+from .parsers import parse
+from .partition import kind_of
+from .reader import Reader, shape_of
+
+
+def build_graph(function: Any, name: str) -> Graph:
+    """Layers of a `Codegen = "ethos-u"` function, in program order."""
+    return _Builder(name).build(function)
+
+
+class _Builder:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tensors: dict[str, Tensor] = {}
+        self.names: dict[Any, str] = {}  # Relax variable -> tensor name
+        self.layers: list[Layer] = []
+
+    def build(self, function: Any) -> Graph:
+        for parameter in function.params:
+            self._declare(parameter, parameter.name)
+        composites: dict[Any, Any] = {}
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                if isinstance(binding.value, relax.Function):
+                    composites[binding.var] = binding.value
+                elif isinstance(binding.value, relax.Tuple | relax.Var):
+                    continue
+                else:
+                    self._layer(composites[binding.value.op], binding.value, binding.var)
+        result = function.body.body
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                if binding.var.same_as(result) and isinstance(binding.value, relax.Tuple):
+                    result = binding.value
+        outputs = list(result.fields) if isinstance(result, relax.Tuple) else [result]
+        inputs = tuple(self.names[p] for p in function.params)
+        tensors = _share_scales(self.tensors, self.layers)
+        graph = Graph(self.name, tensors, inputs, tuple(self.names[v] for v in outputs), tuple(self.layers))
+        return _own_outputs(graph)
+
+    def _declare(self, variable: Any, wanted: str) -> str:
+        name, count = str(wanted), 1
+        while name in self.tensors:
+            name, count = f"{wanted}_{count}", count + 1
+        self.names[variable] = name
+        self.tensors[name] = Tensor(name, shape_of(variable.ty), str(variable.ty.dtype), math.nan)
+        return name
+
+    def _layer(self, composite: Any, call: Any, variable: Any) -> None:
+        bindings = {b.var: b.value for block in composite.body.blocks for b in block.bindings}
+        match = parse(kind_of(str(composite.attrs["Composite"])), Reader(bindings), composite.body.body)
+        arguments = dict(zip(composite.params, call.args, strict=True))
+        output = self._declare(variable, variable.name)
+        names = {"out": output}
+        for local, inner in zip(match.layer.inputs, match.variables, strict=True):
+            if inner is None:
+                constant = f"{output}_constant{local}"
+                self.tensors[constant] = replace(match.tensors[local], name=constant)
+                names[local] = constant
+            else:
+                names[local] = self.names[arguments[inner]]
+        for local, name in names.items():
+            self._state(name, match.tensors[local], match.layer)
+        inputs = tuple(names[local] for local in match.layer.inputs)
+        self.layers.append(replace(match.layer, name=f"{match.layer.name}:{output}", inputs=inputs, output=output))
+
+    def _state(self, name: str, said: Tensor, layer: Layer) -> None:
+        known = self.tensors[name]
+        if math.isnan(said.scale):
+            return
+        if math.isnan(known.scale):
+            self.tensors[name] = replace(known, scale=said.scale, zero_point=said.zero_point)
+        elif (known.scale, known.zero_point) != (said.scale, said.zero_point):
+            raise LoweringError(
+                f"tensor {name} has scale {known.scale} and zero point {known.zero_point}, but {layer.name} reads it "
+                f"with {said.scale} and {said.zero_point}; such a reinterpretation has no NPU operation"
+            )
+
+
+def _keeps_scale(layer: Layer) -> bool:
+    """Layers that move stored values as they are."""
+    if isinstance(layer, Pool):
+        return layer.kind is not PoolKind.MEAN
+    return isinstance(layer, Reshape | Slice | Pad | Transpose | Concat)
+
+
+def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, Tensor]:
+    """Give tensors that no operator describes the scale of those they are moved from or to; else 1 and 0."""
+    tensors = dict(tensors)
+    changed = True
+    while changed:
+        changed = False
+        for layer in (*layers, *reversed(layers)):
+            if not _keeps_scale(layer):
+                continue
+            group = (*layer.inputs, layer.output)
+            known = next((tensors[n] for n in group if not math.isnan(tensors[n].scale)), None)
+            if known is None:
+                continue
+            for name in group:
+                if math.isnan(tensors[name].scale):
+                    tensors[name] = replace(tensors[name], scale=known.scale, zero_point=known.zero_point)
+                    changed = True
+    return {n: replace(t, scale=1.0) if math.isnan(t.scale) else t for n, t in tensors.items()}
+
+
+def _own_outputs(graph: Graph) -> Graph:
+    """A graph output that is another layer's input as well stays one tensor; nothing to do for a copy of an input."""
+    return graph

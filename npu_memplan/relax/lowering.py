@@ -1,0 +1,62 @@
+"""Functions for the NPU become PrimFuncs; the rest of main stays Relax.
+
+Invariant: afterwards no function has a `Codegen` attribute; each NPU function is one PrimFunc in the same
+form as a lifted stream, called with its constants as one Relax constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from ..ethosu.accelerator import accelerator as find_accelerator
+from ..ethosu.lower.lower import lower
+from ..ethosu.primfunc import to_primfunc
+from .graphs import build_graph
+from .partition import offloaded
+
+
+@relax.expr_functor.mutator
+class _CallNpu(relax.PyExprMutator):  # type: ignore[misc]
+    """Calls of lowered functions become call_tir."""
+
+    def __init__(self, mod: Any, lowered: dict[str, tuple[Any, bytes]]) -> None:
+        super().__init__(mod)
+        self.lowered = lowered
+
+    def visit_call_(self, call: Any) -> Any:
+        if not isinstance(call.op, ir.GlobalVar) or call.op.name_hint not in self.lowered:
+            return super().visit_call_(call)
+        primfunc, constants = self.lowered[call.op.name_hint]
+        arguments = [self.visit_expr(a) for a in call.args]
+        if constants:
+            arguments.append(relax.const(np.frombuffer(constants, np.uint8)))
+        variable = self.builder_.add_func(primfunc, str(primfunc.attrs["global_symbol"]))
+        return relax.call_tir(variable, relax.Tuple(arguments), _outputs(call.ty))
+
+
+def _outputs(typed: Any) -> Any:
+    return list(typed.fields) if isinstance(typed, relax.TupleType) else typed
+
+
+def lower_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256") -> Any:
+    """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
+
+    Estimated cycles and MACs are attributes of the PrimFuncs (`npu.cycles`, `npu.macs`).
+    """
+    target = find_accelerator(accelerator)
+    lowered: dict[str, tuple[Any, bytes]] = {}
+    for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
+        name = f"ethosu_{number}"
+        result = lower(build_graph(function, name), target)
+        primfunc = to_primfunc(result.program).with_attr("npu.cycles", result.cycles).with_attr("npu.macs", result.macs)
+        lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
+    mutator = _CallNpu(mod, lowered)
+    main = mod.get_global_var("main")
+    mutator.builder_.update_func(main, mutator.visit_expr(mod["main"]))
+    result_mod = mutator.builder_.finalize()
+    functions = {gv: f for gv, f in result_mod.functions.items() if gv.name_hint not in lowered}
+    return tvm.IRModule(functions, result_mod.attrs)

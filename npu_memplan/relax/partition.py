@@ -1,0 +1,137 @@
+"""Partitioning: which operators of a Relax module the NPU runs, and why the others stay.
+
+Invariant: every operator of `main` that could carry work is either inside a composite of a function with
+`Codegen = "ethos-u"`, or listed with a reason in main's attribute `npu.host_operators`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, relax
+from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
+
+from ..ethosu.accelerator import accelerator as find_accelerator
+from .normalise import normalise
+from .parsers import parse
+from .patterns import PATTERNS, PREFIX
+from .reader import Reader, RejectedError
+
+HOST_OPERATORS = "npu.host_operators"
+_NO_PATTERN = "no NPU pattern matches it"
+# calls that only carry quantisation or shapes: never work of their own
+_CARRIERS = frozenset(
+    f"relax.{name}" for name in ("quantize", "dequantize", "astype", "clip", "reshape", "permute_dims", "nn.relu")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostOperator:
+    """An operator that stays on the host: its variable, its Relax operator, why."""
+
+    name: str
+    kind: str
+    reason: str
+
+
+_rejections: ContextVar[dict[str, tuple[str, str]] | None] = ContextVar("_rejections", default=None)
+
+
+def _check(kind: str) -> Callable[[Any], bool]:
+    def check(context: Any) -> bool:
+        bindings = dict(context.matched_bindings.items())
+        try:
+            parse(kind, Reader(bindings), context.matched_expr)
+        except RejectedError as reason:
+            kept = _rejections.get()
+            if kept is not None:
+                for variable in bindings:
+                    # the highest priority pattern speaks first: it is the most specific
+                    kept.setdefault(
+                        str(variable.name_hint if hasattr(variable, "name_hint") else variable.name),
+                        (kind, str(reason)),
+                    )
+            return False
+        return True
+
+    return check
+
+
+def _register() -> None:
+    entries: list[Any] = []
+    for kind, make in PATTERNS.items():
+        for number, pattern in enumerate(make()):
+            entries.append((f"{PREFIX}.{kind}.{number}", pattern, {}, _check(kind)))
+    register_patterns(entries)
+
+
+_register()
+
+
+def kind_of(composite: str) -> str:
+    """Kind of a composite's name: `ethos-u.conv2d.3` is a conv2d."""
+    return composite.split(".")[1]
+
+
+def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256") -> Any:
+    """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
+
+    `mod` is a quantised Relax module as TVM's TFLite, ONNX or PyTorch frontend makes it (QDQ form, before any
+    legalisation). Every rejection is kept: `host_operators(mod)` reads main's attribute. Raises
+    `AcceleratorError` for an unknown accelerator.
+    """
+    find_accelerator(accelerator)
+    mod = normalise(mod)
+    rejections: dict[str, tuple[str, str]] = {}
+    token = _rejections.set(rejections)
+    try:
+        fused = relax.transform.FuseOpsByPattern(get_patterns_with_prefix(PREFIX), bind_constants=True)(mod)
+    finally:
+        _rejections.reset(token)
+    merged = relax.transform.MergeCompositeFunctions()(fused)
+    main = merged["main"]
+    remaining = [[o.name, o.kind, o.reason] for o in _remaining(main, rejections)]
+    merged.update_func(
+        merged.get_global_var("main"),
+        main.with_attr(HOST_OPERATORS, remaining).with_attr("npu.accelerator", accelerator),
+    )
+    return merged
+
+
+def _remaining(main: Any, rejections: dict[str, tuple[str, str]]) -> list[HostOperator]:
+    found = []
+    for block in main.body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if not isinstance(call, ir.Call) or not isinstance(call.op, ir.Op) or call.op.name in _CARRIERS:
+                continue
+            name = str(binding.var.name_hint if hasattr(binding.var, "name_hint") else binding.var.name)
+            _, reason = rejections.get(name, ("", _NO_PATTERN))
+            found.append(HostOperator(name, call.op.name.removeprefix("relax."), reason))
+    return found
+
+
+def host_operators(mod: Any) -> tuple[HostOperator, ...]:
+    """What `partition_for_ethosu` left on the host, with the reasons, in program order."""
+    attributes = mod["main"].attrs
+    if attributes is None or HOST_OPERATORS not in attributes:
+        return ()
+    return tuple(HostOperator(*(str(part) for part in entry)) for entry in attributes[HOST_OPERATORS])
+
+
+def is_offloaded(function: Any) -> bool:
+    """Whether a function of the module is one for the NPU."""
+    return (
+        isinstance(function, relax.Function)
+        and function.attrs is not None
+        and "Codegen" in function.attrs
+        and str(function.attrs["Codegen"]) == PREFIX
+    )
+
+
+def offloaded(mod: Any) -> dict[Any, Any]:
+    """The functions for the NPU, by global variable."""
+    return {gv: f for gv, f in mod.functions.items() if is_offloaded(f)}

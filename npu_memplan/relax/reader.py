@@ -1,0 +1,172 @@
+"""Reads quantised expressions out of Relax: what is dequantised, with which numbers, from what.
+
+Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an
+input. The same reader serves a pattern's check (bindings of the match) and the lowering (bindings of
+the composite function), so what was checked is what is lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm import ir, relax
+
+from ..errors import NpuMemplanError
+from ..ethosu.lower.graph import Layer, Tensor
+
+
+class RejectedError(NpuMemplanError):
+    """An operator stays on the host; the message is the reason, for the report."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A layer whose tensors are called "0", "1", ... (inputs) and "out"."""
+
+    layer: Layer
+    tensors: Mapping[str, Tensor]
+    variables: tuple[Any, ...]  # the Relax variable of each input that is no constant, by position; else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A constant with its quantisation: `scales` has one entry or one for each channel of `axis`."""
+
+    values: NDArray[Any]
+    scales: NDArray[np.float32]
+    zero_points: NDArray[np.int64]
+
+
+class Reader:
+    """Follows bindings."""
+
+    def __init__(self, bindings: Mapping[Any, Any]) -> None:
+        self.bindings = bindings
+
+    def value(self, expression: Any) -> Any:
+        """The expression bound to a variable, as far as the bindings know."""
+        while isinstance(expression, relax.Var) and expression in self.bindings:
+            expression = self.bindings[expression]
+        return expression
+
+    def call(self, expression: Any, *names: str) -> Any:
+        """The call of one of the operators `names` (without `relax.`); None when it is something else."""
+        found = self.value(expression)
+        if isinstance(found, ir.Call) and isinstance(found.op, ir.Op) and found.op.name[6:] in names:
+            return found
+        return None
+
+    def need(self, expression: Any, *names: str) -> Any:
+        """As `call`; `RejectedError` when it is something else."""
+        found = self.call(expression, *names)
+        if found is None:
+            raise RejectedError(f"expected {' or '.join(names)} where the graph has {_kind(self.value(expression))}")
+        return found
+
+    def array(self, expression: Any) -> NDArray[Any] | None:
+        """Values of a constant, else None."""
+        found = self.value(expression)
+        return found.value.numpy() if isinstance(found, ir.GenericConst) else None
+
+    def scalar(self, expression: Any) -> float:
+        """A constant of one element."""
+        values = self.array(expression)
+        if values is None or values.size != 1:
+            raise RejectedError("the quantisation of an activation is not one constant scale and zero point")
+        return float(values.reshape(-1)[0])
+
+    def constant(self, expression: Any) -> Constant:
+        """A dequantised constant behind reshapes and transposes on either side of the dequantisation."""
+        call = self.call(expression, "reshape", "permute_dims", "expand_dims", "squeeze")
+        if call is not None:
+            inner = self.constant(call.args[0])
+            return replace(inner, values=_moved(call, inner.values))
+        call = self.need(expression, "dequantize")
+        values = self._plain(call.args[0])
+        scales, zeros = self.array(call.args[1]), self.array(call.args[2])
+        if values is None or scales is None or zeros is None:
+            raise RejectedError("weights or bias are not constants")
+        return Constant(values, scales.reshape(-1).astype(np.float32), zeros.reshape(-1).astype(np.int64))
+
+    def _plain(self, expression: Any) -> NDArray[Any] | None:
+        call = self.call(expression, "reshape", "permute_dims", "expand_dims", "squeeze")
+        if call is not None:
+            inner = self._plain(call.args[0])
+            return None if inner is None else _moved(call, inner)
+        return self.array(expression)
+
+    def activation(self, expression: Any, name: str) -> tuple[Tensor, Any]:
+        """A dequantised activation: its tensor, and its variable (None for a constant)."""
+        call = self.need(expression, "dequantize")
+        source = self.value(call.args[0])
+        values = self._plain(call.args[0]) if not isinstance(source, relax.Var) else None
+        scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
+        typed = call.args[0].ty
+        tensor = Tensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
+        if values is not None:
+            return tensor, None
+        return tensor, call.args[0]
+
+    def quantised(self, expression: Any) -> tuple[Tensor, Any, tuple[int, int]]:
+        """A quantised result behind an optional integer clip: tensor "out", the float below, the clamp."""
+        clip = self.call(expression, "clip")
+        low, high = -(1 << 31), (1 << 31) - 1
+        if clip is not None:
+            low, high = int(number(clip.args[1])), int(number(clip.args[2]))
+        call = self.need(clip.args[0] if clip is not None else expression, "quantize")
+        scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
+        tensor = Tensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))
+        least, most = tensor.limits
+        clamp = (max(low, least), min(high, most))
+        inner, clamp = self._float_clamp(call.args[0], tensor, clamp)
+        return tensor, inner, clamp
+
+    def _float_clamp(self, expression: Any, out: Tensor, clamp: tuple[int, int]) -> tuple[Any, tuple[int, int]]:
+        """Fold relu and clip of the real value into the clamp, as TFLite quantises activation ranges."""
+        while (call := self.call(expression, "nn.relu", "clip")) is not None:
+            name = call.op.name
+            low = 0.0 if "relu" in name else number(call.args[1])
+            high = np.inf if "relu" in name else number(call.args[2])
+            least = clamp[0] if low == -np.inf else max(clamp[0], quantise(low, out))
+            most = clamp[1] if high == np.inf else min(clamp[1], quantise(high, out))
+            clamp = (least, most)
+            expression = call.args[0]
+        return expression, clamp
+
+
+def quantise(real: float, tensor: Tensor) -> int:
+    """A real number in a tensor's units, rounded half away from zero in float32."""
+    ratio = float(np.float32(real) / np.float32(tensor.scale))
+    return tensor.zero_point + int(np.floor(abs(ratio) + 0.5) * np.sign(ratio))
+
+
+def number(expression: Any) -> float:
+    """A literal number of an operator's argument."""
+    value = getattr(expression, "value", expression)
+    return float(getattr(value, "value", value))
+
+
+def shape_of(typed: Any) -> tuple[int, ...]:
+    """Static shape of a tensor type; `RejectedError` for symbolic ones."""
+    try:
+        return tuple(int(extent) for extent in typed.shape)
+    except (TypeError, ValueError):
+        raise RejectedError("its shape is not known at compile time") from None
+
+
+def _moved(call: Any, values: NDArray[Any]) -> NDArray[Any]:
+    if call.op.name.endswith("permute_dims"):
+        axes = call.attrs.axes
+        moved: NDArray[Any] = values.transpose(None if axes is None else [int(a) for a in axes])
+        return moved
+    return values.reshape(shape_of(call.ty))
+
+
+def _kind(expression: Any) -> str:
+    if isinstance(expression, ir.Call):
+        return str(getattr(expression.op, "name", "a call"))
+    return type(expression).__name__
