@@ -171,7 +171,9 @@ class Model:
                 self.extra.setdefault(j, set()).add(i)
         # items whose zones are more than "do not share a byte while live"
         self.special = {self.item_of[name][0] for pair in self.allowed for name in pair}
-        self.special.update(item.index for item in items if len(item.parts) > 1)
+        self.special.update(
+            item.index for item in items if any(delta or buffer.size_bytes != item.size for buffer, delta in item.parts)
+        )
         self.plain = not self.special and not self.extra and all(item.simple for item in items)
         self._neighbours: list[list[int]] | None = None
         self._zones: dict[tuple[int, int], Zones] = {}

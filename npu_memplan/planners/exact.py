@@ -1,0 +1,227 @@
+"""Least height of one pool: an interleaved portfolio of complete searches between bound and best.
+
+Invariant: `low` is a proven bound, `best` the height of a placement in hand; every call
+of the kernel narrows one of them or spends its share of nodes. The order of calls is
+fixed by the seed, so only a time limit can make two runs differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from .model import Item, Model
+from .registry import Context
+from .sections import Sections, build, usable
+
+LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
+MEMO_BITS = 19
+# (section rule, weight of log duration, weight of log size): one of these settles most
+# instances within a few hundred nodes, and no two of them fail on the same ones
+OPENING = (
+    (0, 1.0, 1.0),
+    (1, 4.0, 1.0),
+    (2, 0.5, 0.3),
+    (0, 0.5, 2.0),
+    (3, 1.0, 0.0),
+    (1, 0.5, 0.3),
+    (3, 0.0, 1.0),
+    (2, 1.0, 0.3),
+    (0, 1.0, -0.5),
+    (1, 0.0, 1.0),
+    (3, 1.0, 2.0),
+    (4, 2.0, 0.0),
+)
+RULES = (3, 3, 3, 0, 0, 1, 2, 4)
+DURATION_WEIGHTS = (0.0, 0.5, 1.0, 2.0)
+SIZE_WEIGHTS = (-0.5, 0.0, 0.3, 1.0, 2.0)
+
+
+@dataclass(slots=True)
+class Search:
+    """The search in one pool. `offsets` are those of `best`, by position in `sections.items`."""
+
+    sections: Sections
+    low: int
+    best: int | None = None
+    offsets: list[int] = field(default_factory=list)
+    nodes: int = 0
+    arrays: Any = None
+    improved: Callable[[Search], None] | None = None
+    calls: int = 0
+
+    def prepare(self) -> None:
+        """Build the kernel's arrays (imports numpy and numba)."""
+        import numpy as np
+
+        sections = self.sections
+        count = len(sections.sizes)
+        cover_at = np.zeros(count + 1, np.int64)
+        np.cumsum([len(c) for c in sections.covers], out=cover_at[1:])
+        member_at = np.zeros(len(sections.members) + 1, np.int64)
+        np.cumsum([len(m) for m in sections.members], out=member_at[1:])
+        twin = np.full(count, -1, np.int64)
+        last: dict[tuple[object, ...], int] = {}
+        for k in range(count):
+            kind = (sections.sizes[k], sections.aligns[k], tuple(sections.covers[k]))
+            twin[k] = last.get(kind, -1)
+            last[kind] = k
+        size = np.array(sections.sizes, np.int64)
+        self.arrays = {
+            "graph": (
+                size,
+                np.array(sections.aligns, np.int64),
+                cover_at,
+                np.array([s for c in sections.covers for s in c], np.int64),
+                member_at,
+                np.array([k for m in sections.members for k in m], np.int64),
+                twin,
+            ),
+            "duration": np.log(np.array([len(c) for c in sections.covers], np.float64)),
+            "log_size": np.log(size.astype(np.float64)),
+            "weight": np.ones(len(sections.members)),
+            "memo": np.zeros((2, 1 << MEMO_BITS), np.uint64),
+            "offset": np.zeros(count, np.int64),
+            "spent": np.zeros(1, np.int64),
+        }
+
+    def fill(self, ceiling: int, nodes: int, config: tuple[int, float, float], noise: float, seed: int) -> int:
+        """One call of the kernel; takes over what it found or proved."""
+        import numpy as np
+
+        from .kernel import FOUND, INFEASIBLE, fill
+
+        if self.arrays is None:
+            self.prepare()
+        a = self.arrays
+        rule, duration, size = config
+        a["weight"][:] = 1.0
+        a["spent"][0] = 0
+        state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
+        score = duration * a["duration"] + size * a["log_size"]
+        result = int(
+            fill(
+                *a["graph"], ceiling, nodes, score, noise, rule, a["weight"], state, a["memo"], a["offset"], a["spent"]
+            )
+        )
+        self.nodes += int(a["spent"][0])
+        self.calls += 1
+        if result == FOUND:
+            offsets = [int(x) for x in a["offset"]]
+            height = max((at + size for at, size in zip(offsets, self.sections.sizes, strict=True)), default=0)
+            if self.best is None or height < self.best:
+                self.best, self.offsets = height, offsets
+                if self.improved is not None:
+                    self.improved(self)
+        elif result == INFEASIBLE:
+            grain = self.sections.grain
+            self.low = max(self.low, (ceiling // grain + 1) * grain)
+        return result
+
+
+def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:
+    """A search over `items`, or None where sections can not say everything about them."""
+    inside = [item for item in items if item.size]
+    if not usable(model, inside) or sum(item.size for item in inside) >= LARGEST_SUM:
+        return None
+    if any(item.modulus > LARGEST_SUM for item in inside):
+        return None
+    sections = build(model, inside)
+    grain = sections.grain
+    return Search(sections, -(-max(low, sections.bound) // grain) * grain)
+
+
+def run(search: Search, context: Context, ceiling: int | None = None, enough: int | None = None) -> None:
+    """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent.
+
+    `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
+    """
+    random = Random(context.seed)
+    grain = search.sections.grain
+    ease = search.low // 32  # how far above the bound the easier attempts aim
+    attempt = 0
+    while not context.exhausted():
+        if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
+            return
+        if ceiling is not None and search.low > ceiling:
+            return
+        top = ceiling if search.best is None else search.best - grain
+        if top is None:
+            top = max(search.low, sum(search.sections.sizes))
+        if enough is not None:
+            target = min(top, max(search.low, enough))
+        elif attempt % 3 == 1:
+            target = search.low
+        elif attempt % 6 == 5:
+            target = top
+        else:
+            target = min(top, search.low + ease // grain * grain)
+        if attempt < len(OPENING):
+            config, noise, share = OPENING[attempt], 0.0, 700
+        else:
+            config = (random.choice(RULES), random.choice(DURATION_WEIGHTS), random.choice(SIZE_WEIGHTS))
+            noise = random.choice((0.2, 0.5, 1.0, 2.0))
+            share = random.choice((500, 500, 1000, 2000))
+            # the longer it takes, the longer the runs, so that proofs come within reach
+            share = share * (1 << min(attempt // 150, 12)) if random.random() < 0.2 else share
+        if context.nodes is not None:
+            share = min(share, max(1, context.nodes))
+        before = search.nodes
+        found = search.fill(target, share, config, noise, random.getrandbits(32)) > 0
+        context.spend(max(1, search.nodes - before))
+        if found and search.best is not None:
+            ease = min(ease, (search.best - search.low) * 3 // 4)
+        elif target > search.low:
+            ease = min(max(ease + ease // 8, grain), max(grain, top - search.low))
+        attempt += 1
+
+
+def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int = 3000) -> list[int]:
+    """Positions of a set of items that cannot be together under `ceiling`, none of which can be left out.
+
+    Call it after the kernel proved `ceiling` infeasible. Where leaving an item out can not be
+    decided within `nodes`, the item stays, so the set is then infeasible but maybe not least.
+    """
+    kept = list(range(len(search.sections.sizes)))
+    chunk = max(1, len(kept) // 2)
+    while kept and not context.exhausted():
+        removed = False
+        start = 0
+        while start < len(kept):
+            trial = kept[:start] + kept[start + chunk :]
+            part = restrict(search.sections, trial)
+            infeasible = part.bound > ceiling
+            if not infeasible and trial:
+                probe = Search(part, 0)
+                infeasible = probe.fill(ceiling, nodes, OPENING[0], 0.0, 1) == 0
+                context.spend(probe.nodes)
+            if infeasible:
+                kept, removed = trial, True
+            else:
+                start += chunk
+        if chunk > 1:
+            chunk = max(1, chunk // 2)
+        elif not removed:
+            break
+    return kept
+
+
+def restrict(sections: Sections, keep: Sequence[int]) -> Sections:
+    """`sections` with only the items at positions `keep`."""
+    position = {k: p for p, k in enumerate(keep)}
+    members = [[position[k] for k in section if k in position] for section in sections.members]
+    members = [section for section in members if section]
+    covers: list[list[int]] = [[] for _ in keep]
+    for s, section in enumerate(members):
+        for k in section:
+            covers[k].append(s)
+    return Sections(
+        [sections.items[k] for k in keep],
+        [sections.sizes[k] for k in keep],
+        [sections.aligns[k] for k in keep],
+        members,
+        covers,
+        sections.grain,
+    )
