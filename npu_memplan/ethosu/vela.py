@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
 from .accelerator import Accelerator, accelerator
-from .network import NpuCall, VelaNetwork, read_network
+from .network import VelaNetwork, read_network
 
 
 class VelaError(NpuMemplanError):
@@ -73,6 +73,8 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         raise VelaError(f"unknown Vela core {options.core!r}; choose regor or legacy")
     if options.core == "legacy" and options.ignore_operators:
         raise VelaError("only Vela's compiled core (regor) can be told to leave operators on the CPU")
+    from ..target_data import load_memory_mode
+
     read_network(model, name)  # typed errors for what is no TFLite, before any compiler sees it
     messages: tuple[str, ...] = ()
     core = options.core
@@ -96,29 +98,26 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         accelerator=target,
         system_config=system_config,
         memory_mode=memory_mode,
-        arena_bytes=arena_bytes(compiled),
+        arena_bytes=arena_bytes(compiled, load_memory_mode(memory_mode).pools),
         npu_operations=summary.get("npu_operations", 0),
         cpu_operations=summary.get("cpu_operations", len(compiled.cpu_operators)),
         messages=messages,
     )
 
 
-def arena_bytes(network: VelaNetwork) -> dict[str, int]:
-    """Bytes of Vela's own placement per pool: {"sram"}, or {"dram", "sram"} when the NPU has its own SRAM.
+def arena_bytes(network: VelaNetwork, pools: Sequence[str]) -> dict[str, int]:
+    """Bytes of Vela's own placement for each pool of the memory mode, in the order of the NPU's regions.
 
-    The arena holds the scratch tensor and every tensor with an offset, so that networks with CPU
-    operators are counted as a run time would allocate them.
+    The arena (the first pool) holds the scratch tensor and every tensor with an offset, so that networks
+    with CPU operators are counted as a run time would allocate them.
     """
-    administrative = set()
-    for operator in network.operators:
-        if isinstance(operator, NpuCall):
-            administrative.add(operator.scratch_fast_tensor)
+    fast_tensors = {c.scratch_fast_tensor for c in network.npu_calls}
     arena = max((c.scratch_bytes for c in network.npu_calls), default=0)
     for tensor in network.tensors:
-        if tensor.arena_offset >= 0 and tensor.index not in administrative:
+        if tensor.arena_offset >= 0 and tensor.index not in fast_tensors:
             arena = max(arena, tensor.arena_offset + tensor.size_bytes)
     fast = max((c.scratch_fast_bytes for c in network.npu_calls), default=0)
-    return {"dram": arena, "sram": fast} if fast else {"sram": arena}
+    return dict(zip(pools, (arena, fast), strict=False))
 
 
 def _ini_path() -> Path:
