@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import mmap
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ HINT = "pip install 'npu_memplan[unicorn]'"
 _RETURN = 0x9FFFF000  # where a handler returns to: executable by the default memory map, and no board has memory there
 _SYSTEM, _SYSTEM_BYTES = 0xE0000000, 0x100000  # private peripherals
 _NVIC_ENABLE, _VTOR = 0xE100, 0xED08  # offsets in them
-_SLICE_US = 200_000
+_LOOK_S = 0.1  # between two looks at the clock
 _PAGE = 0x1000
 
 
@@ -98,6 +99,7 @@ class _Machine:
         self.ended = False
         self._system: dict[int, int] = {}
         self._stopped_in_store = False
+        self._given_up = False
         self._uc: Any = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
         self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M33)
         self._memories: dict[str, Bytes] = {}
@@ -120,7 +122,35 @@ class _Machine:
             self._uc.mem_map_ptr(base, memory.size_bytes, 7, data.ctypes.data)
 
     def run(self, device: EthosURegisters, watch: Stopwatch) -> None:
-        """Run from reset until the firmware's end mark; `RunTimeoutError` when it does not come."""
+        """Run from reset until the firmware's end mark; `RunTimeoutError` when it does not come.
+
+        The CPU runs in a thread of its own, because a stop from outside may make it repeat the store
+        it is in: only a run that is given up is ever stopped that way. This thread keeps the time.
+        """
+        failure: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                self._emulate(device)
+            except BaseException as error:  # handed to the caller's thread
+                failure.append(error)
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+        try:
+            while worker.is_alive():
+                worker.join(_LOOK_S)
+                if worker.is_alive():
+                    watch.check(device.jobs, bytes(self.uart))
+        finally:
+            while worker.is_alive():  # time is up, or Ctrl-C
+                self._given_up = True
+                self._uc.emu_stop()
+                worker.join(_LOOK_S)
+        if failure:
+            raise failure[0]
+
+    def _emulate(self, device: EthosURegisters) -> None:
         uc, regs = self._uc, self._regs
         for base in (self._board.npu_base, *self._board.npu_aliases):
             uc.mmio_map(base, self._board.npu_size_bytes, self._npu_read, device, self._npu_write, device)
@@ -128,9 +158,9 @@ class _Machine:
         stack, pc = (int.from_bytes(uc.mem_read(code.base + 4 * i, 4), "little") for i in range(2))
         uc.reg_write(regs.UC_ARM_REG_SP, stack)
         interrupted: list[dict[int, int]] = []
-        while not self.ended:
+        while not self.ended and not self._given_up:
             try:
-                uc.emu_start(pc | 1, _RETURN, timeout=_SLICE_US)
+                uc.emu_start(pc | 1, _RETURN)
             except self._error as error:
                 pc = uc.reg_read(regs.UC_ARM_REG_PC)
                 raise FirmwareError(f"the firmware's CPU stopped at {pc:#010x}: {error}") from None
@@ -144,7 +174,6 @@ class _Machine:
             if device.irq and not interrupted and self._enabled():
                 interrupted.append(self._enter(pc))
                 pc = self._vector()
-            watch.check(device.jobs, bytes(self.uart))
 
     def _enabled(self) -> bool:
         irq = self._board.npu_irq
