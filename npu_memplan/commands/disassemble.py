@@ -1,0 +1,74 @@
+"""`npu-memplan disassemble`: the command streams of a Vela-compiled network as text or JSON.
+
+Invariant: it prints what the stream says and changes nothing; exit codes: 0 right, 2 bad use or input.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..ethosu.describe import Line, describe
+from ..ethosu.network import NetworkError, NpuCall, read_network
+
+
+@click.command(help="Print the command streams of a Vela-compiled network (.tflite, or raw .npz).")
+@click.argument("network", type=click.Path(path_type=Path))
+@click.option("--call", "number", type=click.IntRange(min=0), help="Only this NPU call (0 is the first).")
+@click.option("--all-registers", is_flag=True, help="Every register an operation depends on, not only the changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(network: Path, number: int | None, all_registers: bool, as_json: bool) -> None:
+    """Disassemble NETWORK."""
+    calls = _calls(network)
+    if number is not None:
+        if number >= len(calls):
+            raise NetworkError(
+                f"{network.name} has {len(calls)} NPU calls (0 to {len(calls) - 1}); there is no {number}"
+            )
+        calls = calls[number : number + 1]
+    if as_json:
+        click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))
+        return
+    for call in calls:
+        words = len(call.words)
+        click.echo(
+            f"; NPU call at operator {call.index}: {call.accelerator.name}, {words} words, "
+            f"{call.read_only.nbytes} bytes of constants, scratch {call.scratch_bytes}, "
+            f"fast scratch {call.scratch_fast_bytes}"
+        )
+        for line in describe(call.words, call.accelerator, all_registers):
+            for text in _text(line):
+                click.echo(text)
+
+
+def _calls(path: Path) -> tuple[NpuCall, ...]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
+    calls = read_network(data, path.name).npu_calls
+    if not calls:
+        raise NetworkError(f"{path.name} has no NPU call: it was not compiled by Vela, or nothing runs on the NPU")
+    return calls
+
+
+def _text(line: Line) -> list[str]:
+    lines = [f"{line.offset_bytes:#08x}  {line.operation:<18} {line.summary}".rstrip()]
+    for name, value, meaning in line.registers:
+        shown = f"{value:#x}" if value > 9 else str(value)
+        lines.append(f"            {name:<18} {shown:<14} {meaning}".rstrip())
+    return lines
+
+
+def _document(call: NpuCall, everything: bool) -> dict[str, object]:
+    return {
+        "operator": call.index,
+        "accelerator": call.accelerator.name,
+        "words": len(call.words),
+        "constants_bytes": call.read_only.nbytes,
+        "scratch_bytes": call.scratch_bytes,
+        "scratch_fast_bytes": call.scratch_fast_bytes,
+        "commands": [line.to_dict() for line in describe(call.words, call.accelerator, everything)],
+    }
