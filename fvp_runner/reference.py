@@ -82,4 +82,4 @@ class Reference:
         interpreter = open_interpreter(self.model, self.name, preserve=True)
         self._invoke(interpreter, inputs)
         made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
-        return {index: np.array(interpreter.GetTensor(index, 0)) for index in made}
+        return {index: np.array(interpreter.GetTensor(index, 0)["tensor_data"]) for index in made}

@@ -495,6 +495,8 @@ def _pools_and_dense() -> Iterator[Case]:
                 name = f"{kind.lower()}_k{k[0]}x{k[1]}_s{s[0]}x{s[1]}_{padding}"
                 yield _case("pool", name, pool, kind=kind, kernel=k, stride=s, padding=padding)
         for dtype in ("uint8", "int16"):
+            if (kind, dtype) == ("AVERAGE", "uint8"):
+                continue  # averages round away from zero, so the int8 twin is not the same
             yield _case("pool", f"{kind.lower()}_{dtype}", pool, kind=kind, dtype=dtype)
         yield _case("pool", f"{kind.lower()}_relu", pool, kind=kind, activation=1)
         yield _case("pool", f"{kind.lower()}_c33", pool, kind=kind, shape=(8, 8, 33))

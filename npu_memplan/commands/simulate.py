@@ -1,0 +1,267 @@
+"""`npu-memplan simulate`: run a Vela-compiled network on the NPU model.
+
+Invariant: "bit-exact" is said only after every element of every output was compared. Exit codes: 0 right,
+1 wrong result, 2 bad use or input (or a stream that breaks a rule).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import NpuMemplanError
+
+if TYPE_CHECKING:
+    from fvp_runner.npu_model.layers import LayerReport
+    from fvp_runner.npu_model.network import NetworkRun
+    from fvp_runner.result import RunResult
+
+    from ..ethosu.network import Tensor, VelaNetwork
+
+
+class SimulateInputError(NpuMemplanError):
+    """The network, inputs or outputs asked for cannot be used."""
+
+
+@click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model.")
+@click.argument("network", type=click.Path(path_type=Path))
+@click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every input; "
+              "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
+@click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE.npy", help="Keep an output; repeat for every output.")  # fmt: skip
+@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+              help="The network before Vela: compare outputs and layers with its reference result.")  # fmt: skip
+@click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
+              help="Write one event per operation, for Perfetto or chrome://tracing.")  # fmt: skip
+@click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
+              help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
+@click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    network: Path,
+    inputs: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    reference: Path | None,
+    trace_file: Path | None,
+    fuzz_schedule: int,
+    no_checks: bool,
+    as_json: bool,
+) -> None:
+    """Run NETWORK once."""
+    # The model's matrix products are small: a second BLAS thread costs more than it brings.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from fvp_runner.npu_model.layers import LayerRecorder
+    from fvp_runner.npu_model.network import NetworkModel
+    from fvp_runner.npu_model.trace import trace
+
+    from ..ethosu.network import read_network
+
+    data = _read(network)
+    parsed = read_network(data, network.name)
+    if not parsed.npu_calls:
+        raise SimulateInputError(
+            f"{network} has no ethos-u operator: it was not compiled by Vela; run vela on it first and give the result"
+        )
+    names = [parsed.tensors[i].name for i in parsed.outputs]
+    if outputs and len(outputs) != len(names):
+        raise SimulateInputError(
+            f"{network.name} has {len(names)} outputs ({', '.join(names)}), --output was given {len(outputs)} times"
+        )
+    values = _inputs(parsed, inputs)
+    original = None if reference is None else _read(reference)
+    recorder = None if original is None or fuzz_schedule else LayerRecorder()
+    ran = NetworkModel(parsed, data, checks=not no_checks).run(values, recorder, fuzz_schedule)
+    result, layers = None, None
+    if original is not None:
+        assert reference is not None
+        result, layers = _compare(parsed, ran, original, reference.name, values, recorder)
+    for path, array in zip(outputs, ran.outputs, strict=False):
+        _save(path, array)
+    if trace_file is not None:
+        _write(trace_file, trace(parsed).encode())
+    if as_json:
+        click.echo(json.dumps(_document(parsed, ran, result, layers, fuzz_schedule, not no_checks)))
+    else:
+        _print(parsed, ran, result, layers, fuzz_schedule, not no_checks)
+    if result is not None and not result.bit_exact:
+        raise click.exceptions.Exit(1)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SimulateInputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _inputs(network: VelaNetwork, given: Sequence[str]) -> list[Any]:
+    import numpy as np
+
+    tensors = [network.tensors[i] for i in network.inputs]
+    given = list(given) or ["random:0"]
+    if len(given) == 1 and given[0].startswith("random:"):
+        generator = np.random.default_rng(_seed(given[0]))
+        return [_random(tensor, generator) for tensor in tensors]
+    if len(given) != len(tensors):
+        names = ", ".join(tensor.name for tensor in tensors)
+        raise SimulateInputError(
+            f"{network.name} has {len(tensors)} inputs ({names}), --input was given {len(given)} times"
+        )
+    return [
+        _random(tensor, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), tensor)
+        for text, tensor in zip(given, tensors, strict=True)
+    ]
+
+
+def _seed(text: str) -> int:
+    seed = text.removeprefix("random:") or "0"
+    if not seed.isdigit():
+        raise SimulateInputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
+    return int(seed)
+
+
+def _random(tensor: Tensor, generator: Any) -> Any:
+    import numpy as np
+
+    kind = np.dtype(tensor.dtype)
+    if kind.kind not in "iu":
+        return generator.standard_normal(tensor.shape).astype(kind)
+    bounds = np.iinfo(kind)
+    return generator.integers(bounds.min, bounds.max, tensor.shape, kind, endpoint=True)
+
+
+def _load(path: Path, tensor: Tensor) -> Any:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise SimulateInputError(f"--input {path} is no readable .npy file: {error}") from error
+    if not isinstance(array, np.ndarray) or array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
+        raise SimulateInputError(
+            f"--input {path} holds {found}, but {tensor.name} is {tensor.dtype}{list(tensor.shape)}"
+        )
+    return array
+
+
+def _compare(
+    network: VelaNetwork, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
+) -> tuple[RunResult, LayerReport | None]:
+    from fvp_runner.npu_model.layers import compare_layers
+    from fvp_runner.reference import Reference
+    from fvp_runner.result import compare
+
+    reference = Reference(original, name)
+    if reference.network.npu_calls:
+        raise SimulateInputError(f"--reference {name} is itself compiled by Vela; give the model that Vela was given")
+    expected = reference.run(values)
+    names = [network.tensors[i].name for i in network.outputs]
+    cycles = sum(stats.cycles for stats in ran.stats)
+    result = compare("npu_model", names, ran.outputs, expected, npu_cycles=cycles)
+    if recorder is None:
+        return result, None
+    layers = compare_layers(reference.network, reference.layers(values), recorder.written, not result.bit_exact)
+    return result, layers
+
+
+def _save(path: Path, array: Any) -> None:
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    _write(path, buffer.getvalue())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing: through a temporary sibling."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+            temporary = Path(file.name)
+            file.write(data)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise SimulateInputError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _document(
+    network: VelaNetwork,
+    ran: NetworkRun,
+    result: RunResult | None,
+    layers: LayerReport | None,
+    fuzzed: int,
+    checks: bool,
+) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "network": network.name,
+        "runner": "npu_model",
+        "accelerator": network.npu_calls[0].accelerator.name,
+        "npu_calls": len(network.npu_calls),
+        "npu_operations": sum(stats.operations for stats in ran.stats),
+        "npu_cycles": sum(stats.cycles for stats in ran.stats),
+        "npu_cycles_are_estimates": True,
+        "cpu_operators": [operator.name for operator in network.cpu_operators],
+        "checks": checks,
+        "fuzzed_schedules": fuzzed,
+        "messages": sorted({message for stats in ran.stats for message in stats.messages}),
+    }
+    if result is not None:
+        document |= {"bit_exact": result.bit_exact, "outputs": result.to_dict()["outputs"]}
+    if layers is not None:
+        document["layers"] = {"tensors": layers.tensors, "visible_and_equal": layers.equal}
+        first = layers.first
+        document["first_difference"] = first and {name: getattr(first, name) for name in type(first).__slots__}
+    return document
+
+
+def _print(
+    network: VelaNetwork,
+    ran: NetworkRun,
+    result: RunResult | None,
+    layers: LayerReport | None,
+    fuzzed: int,
+    checks: bool,
+) -> None:
+    operations = sum(stats.operations for stats in ran.stats)
+    cycles = sum(stats.cycles for stats in ran.stats)
+    click.echo(
+        f"{network.name} on the NPU model of {network.npu_calls[0].accelerator.name}: {len(network.npu_calls)} NPU "
+        f"call(s), {operations} operations, about {cycles} cycles (a rough estimate)"
+    )
+    for message in sorted({message for stats in ran.stats for message in stats.messages}):
+        click.echo(f"note: {message}")
+    if network.cpu_operators:
+        names = ", ".join(sorted({operator.name for operator in network.cpu_operators}))
+        click.echo(f"CPU operators, run by tflite-micro: {len(network.cpu_operators)} ({names})")
+    if checks:
+        click.echo("checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean")
+    if fuzzed:
+        click.echo(f"{fuzzed} other completion orders of kernels and DMA: the same result")
+    for index, array in zip(network.outputs, ran.outputs, strict=True):
+        head = " ".join(str(v) for v in array.reshape(-1)[:8])
+        dots = " ..." if array.size > 8 else ""
+        click.echo(f"output {network.tensors[index].name}: {array.dtype}{list(array.shape)} {head}{dots}")
+    if result is None:
+        return
+    for output in result.outputs:
+        verdict = "equal" if not output.mismatches else f"{output.mismatches} differ, by up to {output.max_abs_diff:g}"
+        click.echo(f"against the reference: {output.name}: {output.elements} elements, {verdict}")
+    if layers is not None:
+        click.echo(f"layers: {layers.equal} of {layers.tensors} reference tensors are visible and equal")
+        first = layers.first
+        if first is not None:
+            click.echo(
+                f"first layer that differs: {first.tensor} {list(first.shape)} (tensor {first.index}), written by "
+                f"{first.where}: {first.mismatches} of {first.elements} elements; at {list(first.coordinates)} "
+                f"{first.got} instead of {first.expected}"
+            )
+    click.echo("bit-exact" if result.bit_exact else "NOT bit-exact")
