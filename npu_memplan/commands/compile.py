@@ -1,0 +1,126 @@
+"""`npu-memplan compile`: a TFLite model to an artifact directory.
+
+Invariant: the output directory appears complete or not at all; exit codes: 0 right, 2 bad use
+or input (a plan that does not fit is bad input, and nothing is written).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..artifact import Artifact
+from ..options import CompileOptions
+from ..sizes import parse_named_size, parse_size
+
+
+@click.command(help="Compile a TFLite model: plan its memory, write streams, weights and C.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
+              help="Artifact directory to write.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
+@click.option("--accelerator", default="ethos-u55-256", show_default=True,
+              help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none.")  # fmt: skip
+@click.option("--system-config", help="System_Config of vela.ini; default: the accelerator's.")
+@click.option("--memory-mode", help="Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; "
+              "default: the accelerator's.")  # fmt: skip
+@click.option("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
+              help="Vela's meaning.")  # fmt: skip
+@click.option("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
+@click.option("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
+@click.option("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
+@click.option("--npu-compiler", type=click.Choice(["vela", "tvm"]), default="vela", show_default=True,
+              help="Who makes the NPU's operations: Vela's stream, lifted; or our own lowering.")  # fmt: skip
+@click.option("--planner", default="auto", show_default=True, help="auto, optimal, first-fit, greedy-by-size, "
+              "greedy-by-conflicts, hill-climb, linear, or a registered name.")  # fmt: skip
+@click.option("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
+@click.option("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
+@click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
+@click.option("--fit", metavar="SIZE|NAME=SIZE", help="Try what would make it fit, cheapest change first.")
+@click.option("--name", default="", help="Name of the model in C; default: from the file name.")
+@click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    model: Path,
+    output: Path,
+    force: bool,
+    accelerator: str,
+    system_config: str | None,
+    memory_mode: str | None,
+    optimise: str,
+    arena_cache_size: str | None,
+    pools: tuple[str, ...],
+    host_ops: str | None,
+    npu_compiler: str,
+    planner: str,
+    time_limit: float | None,
+    seed: int,
+    no_overlap: bool,
+    keep_inputs: bool,
+    fit: str | None,
+    name: str,
+    target: str,
+    as_json: bool,
+) -> None:
+    """Compile MODEL into the artifact directory."""
+    from ..pipeline import compile_model
+
+    options = CompileOptions(
+        accelerator=accelerator,
+        system_config=system_config,
+        memory_mode=memory_mode,
+        optimise=optimise,
+        arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
+        pools=dict(parse_named_size(text) for text in pools),
+        host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
+        npu_compiler=npu_compiler,
+        planner=planner,
+        time_limit_s=time_limit,
+        seed=seed,
+        overlaps=not no_overlap,
+        reuse_inputs=not keep_inputs,
+        name=name,
+    )
+    artifact = compile_model(model, options, output, force=force)
+    if as_json:
+        click.echo(json.dumps(summary(artifact)))
+        return
+    from rich.console import Console
+
+    from ..report.memory_txt import print_memory
+
+    console = Console(file=sys.stdout, highlight=False)
+    print_memory(artifact, console)
+    for pool, size in artifact.vela_arena_bytes.items():
+        ours = artifact.pool_bytes(pool)
+        console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes", markup=False)
+    console.print(f"written to {output}", markup=False, soft_wrap=True)
+
+
+def summary(artifact: Artifact) -> dict[str, Any]:
+    """What `--json` prints."""
+    return {
+        "name": artifact.name,
+        "status": artifact.plan.status.value,
+        "planner": artifact.plan.planner,
+        "pools": [
+            {
+                "name": pool.name,
+                "capacity_bytes": pool.size_bytes,
+                "used_bytes": usage.used_bytes,
+                "lower_bound_bytes": usage.lower_bound_bytes,
+            }
+            for pool, usage in zip(artifact.problem.pools, artifact.plan.usage, strict=True)
+        ],
+        "vela_arena_bytes": sum(artifact.vela_arena_bytes.values()),
+        "vela_pools": dict(artifact.vela_arena_bytes),
+        "constants_bytes": artifact.constants_bytes,
+        "npu_operations": artifact.npu_operations,
+        "host_operations": artifact.host_operations,
+        "notes": list(artifact.notes),
+    }

@@ -1,0 +1,67 @@
+"""The artifact of a compiled program: what the problem, the plan and the module say together.
+
+Invariant: nothing here is decided, only read: placements come from the plan, calls and points
+from the program that the problem was extracted from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .artifact import Call, Operator, TensorSlot
+from .extract import prepare
+from .extract.program import Internal, Invoke, Step, steps
+from .extract.relax_walk import walk
+from .frontend.attributes import Quantised
+from .frontend.attributes import operators_of as source_operators_of
+from .problem import Agent, Problem
+
+
+def calls_of(module: Any, problem: Problem) -> tuple[Call, ...]:
+    """The calls of main in program order, with the planned buffers that each reads and writes."""
+    program = walk(prepare(module), problem.name)
+    program.number_points()
+    planned = {buffer.name for buffer in problem.buffers}
+    return tuple(_call(call, planned) for call in program.calls)
+
+
+def _call(call: Invoke, planned: set[str]) -> Call:
+    ordered: list[Step] = list(steps(call.nodes))
+    points = [step.point for step in ordered]
+    outside = [a for step in ordered for a in step.accesses if not isinstance(a.storage, Internal)]
+    return Call(
+        function=call.function,
+        agent=call.agent,
+        reads=_names((a.storage.name for a in outside if not a.writes), planned),
+        writes=_names((a.storage.name for a in outside if a.writes), planned),
+        points=(min(points), max(points) + 1) if points else (0, 0),
+    )
+
+
+def _names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name in planned))
+
+
+def slots_of(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
+    """Slots of a planned main's `npu.placed_*` attribute, with names and quantisation of the model's `tensors`."""
+    return tuple(
+        TensorSlot(
+            name=tensor.name,
+            dtype=str(entry["dtype"]),
+            shape=tuple(int(n) for n in entry["shape"]),
+            pool=str(entry["pool"]),
+            offset_bytes=int(entry["offset_bytes"]),
+            size_bytes=int(entry["size_bytes"]),
+            scale=tensor.scale,
+            zero_point=tensor.zero_point,
+        )
+        for entry, tensor in zip(entries, tensors, strict=True)
+    )
+
+
+def operators_of(main: Any) -> tuple[Operator, ...]:
+    """The source model's operators, as `main` describes them."""
+    return tuple(
+        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason) for o in source_operators_of(main)
+    )

@@ -1,0 +1,48 @@
+"""A model file to one IRModule, by the producer that the user chose.
+
+Invariant: whoever made the module, the stages behind it see the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ethosu.vela import VelaOptions
+from ..options import NO_NPU, CompileOptions
+from .checks import read_file
+from .tflite import import_host_only, import_tflite
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model as a module, and what its NPU compiler would have used by itself."""
+
+    path: Path
+    data: bytes = field(repr=False)
+    module: Any  # tvm.IRModule
+    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked
+    notes: tuple[str, ...] = ()
+
+
+def load_model(path: Path, options: CompileOptions) -> Loaded:
+    """Read `path` and make its module; `options` are resolved. Raises the frontends' errors."""
+    data = read_file(path)
+    if options.accelerator == NO_NPU:
+        return Loaded(path, data, import_host_only(data, path.name).module, {})
+    if options.npu_compiler == "tvm":
+        from .tvm_npu import build_module
+
+        return Loaded(path, data, build_module(data, options.accelerator, options.host_ops, path.name).module, {})
+    asked = VelaOptions(
+        accelerator=options.accelerator,
+        system_config=options.system_config,
+        memory_mode=options.memory_mode,
+        optimise=options.optimise,
+        arena_cache_size=options.arena_cache_size_bytes,
+    )
+    imported = import_tflite(data, asked, options.host_ops, path.name)
+    vela = imported.vela
+    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, ())

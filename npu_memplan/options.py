@@ -1,0 +1,78 @@
+"""What a user asks of a compile, and the pools that follow from it.
+
+Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .errors import NpuMemplanError
+from .problem import Agent, Pool
+from .target_data import accelerator_system, load_memory_mode
+
+
+class OptionError(NpuMemplanError):
+    """Options of a compile contradict each other or name something unknown."""
+
+
+NO_NPU = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Options of `npu-memplan compile`; None is the default of the accelerator.
+
+    `pools` are capacities in bytes by pool name; a capacity is hard.
+    """
+
+    accelerator: str = "ethos-u55-256"  # or "none"
+    system_config: str | None = None
+    memory_mode: str | None = None
+    optimise: str = "Performance"
+    arena_cache_size_bytes: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
+    host_ops: tuple[str, ...] = ()
+    npu_compiler: str = "vela"
+    planner: str = "auto"
+    time_limit_s: float | None = None
+    seed: int = 0
+    overlaps: bool = True  # in-place and partial overlap where proven safe
+    reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
+    name: str = ""  # of the model in C; empty: from the file name
+
+    def resolved(self) -> CompileOptions:
+        """The same options with the accelerator's defaults filled in; checks their names."""
+        if self.accelerator == NO_NPU:
+            if self.host_ops:
+                raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
+            return replace(self, system_config="", memory_mode=self.memory_mode or "Shared_Sram")
+        system = accelerator_system(self.accelerator)
+        mode = load_memory_mode(self.memory_mode or system.memory_mode).name
+        return replace(self, system_config=self.system_config or system.system_config, memory_mode=mode)
+
+    def planned_pools(self) -> tuple[Pool, ...]:
+        """The pools to plan; `OptionError` when `pools` names one that the memory mode lacks."""
+        mode = load_memory_mode(self.memory_mode or "Shared_Sram")
+        unknown = [name for name in self.pools if name not in mode.pools]
+        if unknown:
+            raise OptionError(
+                f"--pool names {unknown[0]!r}, but memory mode {mode.name} has: {', '.join(mode.pools)}; "
+                "name one of these or choose another --memory-mode"
+            )
+        capacities: dict[str, int] = {**mode.capacity_bytes, **self.pools}
+        if self.arena_cache_size_bytes is not None and len(mode.pools) > 1:
+            capacities.setdefault("sram", self.arena_cache_size_bytes)
+        return tuple(
+            Pool(name, capacities.get(name), alignment=16, agents=frozenset((Agent.HOST, Agent.NPU)))
+            for name in mode.pools
+        )
+
+    def region_pools(self) -> dict[int, tuple[str, ...]]:
+        """Candidate pools of a buffer by the region its compiler chose; -1 for all others."""
+        names = load_memory_mode(self.memory_mode or "Shared_Sram").pools
+        if len(names) == 1:
+            return {}
+        slow, fast = names
+        return {-1: (slow,), 1: (slow,), 2: (fast, slow)}

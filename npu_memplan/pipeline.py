@@ -1,0 +1,120 @@
+"""From a model file to an artifact directory: the whole story, one stage a line.
+
+Invariant: every stage takes the result of the one before and nothing else; what the later
+stages need is in the module, the problem and the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import types
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import planners, verify
+from .artifact import Artifact, Target
+from .codegen.interface import Interface, identifier
+from .codegen.sources import Sources, print_sources
+from .describe import calls_of, operators_of, slots_of
+from .ethosu.primfunc import from_primfunc, is_npu_primfunc
+from .extract import extract
+from .frontend.attributes import quantised
+from .frontend.load import Loaded, load_model
+from .options import CompileOptions
+from .problem import Plan, Problem
+from .report.memory_txt import memory_text
+from .rewrite import rewrite
+from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+from .staging import staged_directory
+
+__all__ = ["CompileOptions", "Compiled", "compile_model", "plan_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Everything a compile makes, in memory."""
+
+    artifact: Artifact
+    module: Any  # the planned IRModule
+    sources: Sources
+
+
+def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
+    """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
+    with staged_directory(Path(output), force) as folder:
+        compiled = plan_model(Path(model), options)
+        return _write(compiled, folder)
+
+
+def plan_model(model: Path, options: CompileOptions) -> Compiled:
+    """Compile the file `model` in memory."""
+    options = options.resolved()
+    loaded = load_model(model, options)
+    problem = extract(
+        loaded.module, options.planned_pools(), overlaps=options.overlaps, reuse_inputs=options.reuse_inputs
+    )
+    plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
+    verify.check(problem, plan)
+    module = rewrite(loaded.module, problem, plan)
+    artifact = _describe(loaded, options, problem, plan, module)
+    sources = print_sources(module, Interface.of(artifact))
+    artifact = replace(artifact, constants_bytes=sources.constants_bytes, stream_bytes=sources.stream_bytes)
+    return Compiled(artifact, module, sources)
+
+
+def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any) -> Artifact:
+    main = module["main"]
+    npu = [f for f in loaded.module.functions.values() if is_npu_primfunc(f)]
+    return Artifact(
+        name=identifier(options.name or loaded.path.stem),
+        source=loaded.path.name,
+        source_sha256=hashlib.sha256(loaded.data).hexdigest(),
+        target=Target(
+            options.accelerator,
+            options.system_config or "",
+            options.memory_mode or "",
+            options.optimise,
+            options.arena_cache_size_bytes,
+            options.npu_compiler,
+            options.host_ops,
+        ),
+        problem=problem,
+        plan=plan,
+        regions=tuple(range(1, len(problem.pools) + 1)),
+        inputs=slots_of(main.attrs[PLACED_INPUTS], quantised(main, "input")),
+        outputs=slots_of(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
+        states=slots_of(main.attrs[PLACED_STATES], quantised(main, "state")),
+        calls=calls_of(loaded.module, problem),
+        operators=operators_of(main),
+        vela_arena_bytes=loaded.vela_arena_bytes,
+        npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
+        notes=loaded.notes,
+    )
+
+
+def _write(compiled: Compiled, folder: Path) -> Artifact:
+    """The files of the artifact, into an empty directory."""
+    sources = folder / "src"
+    sources.mkdir()
+    paths = compiled.sources.write(sources)
+    files = {f"source {path.name}": f"src/{path.name}" for path in paths}
+    files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
+    artifact = replace(compiled.artifact, files=files)
+    (folder / "planned.tvmscript").write_text(compiled.module.script(show_meta=True), encoding="utf-8")
+    (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
+    artifact.save(folder)
+    return artifact
+
+
+class _CallableModule(types.ModuleType):
+    """`npu_memplan.pipeline` is this module and, as users of Relax expect, also a function."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        from .transform import pipeline
+
+        return pipeline(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _CallableModule

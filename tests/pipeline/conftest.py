@@ -1,0 +1,46 @@
+"""The command line, called in process: the real entry point, its exit code and what it printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_memplan.cli import main
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a shell would see."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """`cli("compile", path, "-o", out)` -> Outcome."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr("sys.argv", ["npu-memplan", *map(str, arguments)])
+        capfd.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capfd.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
