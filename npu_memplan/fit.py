@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from .artifact import Artifact
 from .errors import NpuMemplanError
 from .options import NO_NPU, CompileOptions
 from .planners.errors import PlanningError
-from .sizes import format_size
+from .sizes import format_size, parse_named_size, parse_size
 
 T = TypeVar("T")
 
@@ -32,6 +34,7 @@ class Rung:
     changes: Mapping[str, object]  # of `CompileOptions`, by field name
     cost: str
     flags: Mapping[str, str | None] = field(default_factory=dict)  # option -> value; None: to be left out
+    same_buffers: bool = False  # only the placement changes: pointless once a bound is proven
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Attempt:
     fits: bool
     kept: bool
     message: str = ""
+    proven: bool = False  # no placement of these buffers needs less
 
     def to_text(self, budget_bytes: int) -> str:
         """One line for people."""
@@ -98,7 +102,9 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
     capacity = {**options.pools, pool: budget_bytes}
     rungs = [Rung("as asked", {"pools": capacity}, "nothing", {"--pool": f"{pool}={budget_bytes}"})]
     if options.planner != "optimal":
-        rungs.append(Rung("another planner", {"planner": "optimal"}, "compile time", {"--planner": "optimal"}))
+        rungs.append(
+            Rung("another planner", {"planner": "optimal"}, "compile time", {"--planner": "optimal"}, same_buffers=True)
+        )
     if not options.overlaps:
         rungs.append(Rung("in-place and overlap", {"overlaps": True}, "nothing at run time", {"--no-overlap": None}))
     if not options.reuse_inputs:
@@ -144,6 +150,30 @@ def fit_model(
     return fit(changed, measure, budget_bytes, ladder(options, pool, budget_bytes), progress)
 
 
+def compile_to_fit(
+    model: Path,
+    options: CompileOptions,
+    output: Path,
+    budget: str,
+    force: bool = False,
+    progress: Callable[[Attempt], None] | None = None,
+) -> tuple[Artifact, FitResult[Artifact]]:
+    """Climb the ladder for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the first artifact that fits.
+
+    Nothing is written when nothing fits (`FitError`).
+    """
+    from .pipeline import compile_model, plan_model
+
+    pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
+
+    def compile(changed: CompileOptions) -> Artifact:
+        return plan_model(model, changed).artifact
+
+    result = fit_model(compile, lambda a: a.pool_bytes(pool), options, pool, size, progress)
+    final = dataclasses.replace(options, **dict(result.changes))  # type: ignore[arg-type]
+    return compile_model(model, final, output, force=force), result
+
+
 def fit(
     compile: Callable[[Mapping[str, object]], T],
     measure: Callable[[T], int],
@@ -163,14 +193,14 @@ def fit(
     tried: list[dict[str, object]] = []
     for rung in rungs:
         changes = {**kept, **rung.changes}
-        if changes in tried:
+        if changes in tried or (rung.same_buffers and attempts and attempts[-1].proven):
             continue
         tried.append(changes)
-        compiled, required, message = _attempt(compile, measure, changes)
+        compiled, required, message, proven = _attempt(compile, measure, changes)
         fits = compiled is not None and required is not None and required <= budget_bytes
         bought = 0 if required is None or best is None else max(0, best - required)
         keep = required is not None and (best is None or required < best)
-        attempts.append(Attempt(rung, required, bought, fits, keep, message))
+        attempts.append(Attempt(rung, required, bought, fits, keep, message, proven))
         if progress is not None:
             progress(attempts[-1])
         if keep:
@@ -182,15 +212,15 @@ def fit(
 
 def _attempt(
     compile: Callable[[Mapping[str, object]], T], measure: Callable[[T], int], changes: Mapping[str, object]
-) -> tuple[tuple[T] | None, int | None, str]:
-    """(what was compiled, bytes it needs, why it failed)."""
+) -> tuple[tuple[T] | None, int | None, str, bool]:
+    """(what was compiled, bytes it needs, why it failed, whether those bytes are proven to be needed)."""
     try:
         compiled = compile(changes)
     except PlanningError as error:
-        return None, error.required_bytes, str(error)
+        return None, error.required_bytes, str(error), error.proven
     except NpuMemplanError as error:
-        return None, None, str(error)
-    return (compiled,), measure(compiled), ""
+        return None, None, str(error), False
+    return (compiled,), measure(compiled), "", False
 
 
 def _flags(attempts: list[Attempt]) -> str:

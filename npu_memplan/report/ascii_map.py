@@ -6,6 +6,8 @@ reads the same in a log file, a serial terminal and a commit message.
 
 from __future__ import annotations
 
+import math
+
 from ..problem import BufferKind, Problem
 from .memory import MemoryView, PoolView, kib
 
@@ -26,17 +28,18 @@ MARGIN = 14  # columns of the address scale
 
 def ascii_map(problem: Problem, view: MemoryView, pool: PoolView, width: int = 80, rows: int = 16) -> list[str]:
     """Lines of the map of one pool: `rows` address rows (highest first), then the time axis."""
-    columns = min(width - MARGIN - 1, max(view.end, 1))
-    repeat = max(1, (width - MARGIN - 1) // columns)  # short programs: several columns a point
+    room = width - MARGIN - 1
+    end = max(view.end, 1)
+    columns = end * (room // end) if room >= end else room  # every point equally wide, where that is possible
     cells = _cells(problem, view, pool, columns, rows)
     lines = []
     for row in range(rows - 1, -1, -1):
         top = pool.used_bytes * (row + 1) / rows
         scale = f"{kib(top):>{MARGIN - 2}} |" if (rows - 1 - row) % 4 == 0 else " " * (MARGIN - 2) + " |"
-        lines.append(scale + "".join(c * repeat for c in cells[row]))
-    lines.append(f"{'0':>{MARGIN - 2}} +" + "-" * (columns * repeat))
+        lines.append(scale + "".join(cells[row]))
+    lines.append(f"{'0':>{MARGIN - 2}} +" + "-" * columns)
     peak, _ = pool.curve.peak
-    at = min(columns - 1, peak * columns // max(view.end, 1)) * repeat
+    at = min(columns - 1, int((peak + 0.5) * columns / end))
     lines.append(" " * (MARGIN + at) + "^")
     caption = f"peak at point {peak} of {view.end}"
     lines.append(" " * max(MARGIN, min(MARGIN + at, width - len(caption))) + caption)
@@ -56,9 +59,9 @@ def _cells(problem: Problem, view: MemoryView, pool: PoolView, columns: int, row
     area: list[list[dict[BufferKind, float]]] = [[{} for _ in range(columns)] for _ in range(rows)]
     for r in pool.rectangles:
         kind = kinds[r.buffer]
-        for row in range(int(r.low / per_row), min(rows - 1, int((r.high - 1) / per_row)) + 1):
+        for row in range(int(r.low / per_row), min(rows, math.ceil(r.high / per_row))):
             tall = min(r.high, (row + 1) * per_row) - max(r.low, row * per_row)
-            for column in range(int(r.first / per_column), min(columns - 1, int((r.last - 1) / per_column)) + 1):
+            for column in range(int(r.first / per_column), min(columns, math.ceil(r.last / per_column))):
                 wide = min(r.last, (column + 1) * per_column) - max(r.first, column * per_column)
                 if wide > 0 and tall > 0:
                     cell = area[row][column]

@@ -1,0 +1,60 @@
+"""What `compile` says when a model does not fit its pool.
+
+Invariant: the message has required, available and excess in bytes and KiB, the peak point with its
+operation, up to five of the largest buffers there with kind and maker, and commands to try next.
+"""
+
+from __future__ import annotations
+
+from ..planners.errors import PlanningError
+from ..problem import Problem
+from .explain import align
+from .memory import both, kib
+
+SHOWN = 5
+
+
+def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningError:
+    """The same error in the words of `npu-memplan compile SOURCE`; its fields are kept."""
+    return PlanningError(
+        no_room_text(error, problem, source),
+        pool=error.pool,
+        required_bytes=error.required_bytes,
+        available_bytes=error.available_bytes,
+        point=error.point,
+        point_label=error.point_label,
+        largest=error.largest,
+        proven=error.proven,
+        subset=error.subset,
+    )
+
+
+def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
+    """The message, several lines without a newline at the end."""
+    certainty = "" if error.proven else " (the least that was found; a smaller plan is not excluded)"
+    lines = [
+        f"{problem.name} does not fit pool {error.pool}:",
+        f"  required   {both(error.required_bytes)}{certainty}",
+        f"  available  {both(error.available_bytes)}",
+        f"  excess     {both(error.excess_bytes)}",
+    ]
+    if error.point is not None:
+        where = f", {error.point_label}" if error.point_label else ""
+        lines.append(f"the peak is at point {error.point}{where}; the largest buffers there:")
+    elif error.largest:
+        lines.append("the largest of the buffers that cannot be together:")
+    buffers = {b.name: b for b in problem.buffers}
+    rows = []
+    for name, size in error.largest[:SHOWN]:
+        known = buffers.get(name)
+        kind = known.kind.value if known else ""
+        maker = f"made by {known.producer or 'the caller'}" if known else ""
+        rows.append((name, kind, f"{size:,} bytes", f"({kib(size)})", maker))
+    lines += align(rows, right={2, 3})
+    lines.append("what to try:")
+    lines.append(f"  npu-memplan compile {source} --fit {error.pool}={error.available_bytes} -o DIR")
+    lines.append("    tries what would make it fit, the cheapest change first")
+    if not error.proven:
+        lines.append("  --time-limit SECONDS or --planner optimal, for a longer search")
+    lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
+    return "\n".join(lines)
