@@ -156,11 +156,11 @@ def compile_to_fit(
     output: Path,
     budget: str,
     force: bool = False,
-    progress: Callable[[Attempt], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> tuple[Artifact, FitResult[Artifact]]:
     """Climb the ladder for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the first artifact that fits.
 
-    Nothing is written when nothing fits (`FitError`).
+    `say` gets one line for every attempt. Nothing is written when nothing fits (`FitError`).
     """
     from .pipeline import compile_model, plan_model
 
@@ -168,6 +168,10 @@ def compile_to_fit(
 
     def compile(changed: CompileOptions) -> Artifact:
         return plan_model(model, changed).artifact
+
+    def progress(attempt: Attempt) -> None:
+        if say is not None:
+            say(attempt.to_text(size))
 
     result = fit_model(compile, lambda a: a.pool_bytes(pool), options, pool, size, progress)
     final = dataclasses.replace(options, **dict(result.changes))  # type: ignore[arg-type]
@@ -217,7 +221,7 @@ def _attempt(
     try:
         compiled = compile(changes)
     except PlanningError as error:
-        return None, error.required_bytes, str(error), error.proven
+        return None, error.required_bytes, "", error.proven
     except NpuMemplanError as error:
         return None, None, str(error), False
     return (compiled,), measure(compiled), "", False

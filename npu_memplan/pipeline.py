@@ -25,11 +25,12 @@ from .frontend.load import Loaded, load_model
 from .options import CompileOptions
 from .problem import Plan, Problem
 from .report.memory_txt import memory_text
+from .report.no_room import no_room
 from .rewrite import rewrite
 from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 from .staging import staged_directory
 
-__all__ = ["CompileOptions", "Compiled", "compile_model", "plan_model"]
+__all__ = ["CompileOptions", "Compiled", "build", "compile_model", "plan_model", "pose", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,11 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
     problem = extract(
         loaded.module, options.planned_pools(), overlaps=options.overlaps, reuse_inputs=options.reuse_inputs
     )
-    plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
+    problem = replace(problem, name=identifier(options.name or model.stem))
+    try:
+        plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
+    except planners.PlanningError as error:
+        raise no_room(error, problem, str(model)) from None
     verify.check(problem, plan)
     module = rewrite(loaded.module, problem, plan)
     artifact = _describe(loaded, options, problem, plan, module)
@@ -94,8 +99,8 @@ def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: P
     )
 
 
-def _write(compiled: Compiled, folder: Path) -> Artifact:
-    """The files of the artifact, into an empty directory."""
+def write(compiled: Compiled, folder: Path) -> Artifact:
+    """Write the files of the artifact into an empty directory."""
     sources = folder / "src"
     sources.mkdir()
     paths = compiled.sources.write(sources)
