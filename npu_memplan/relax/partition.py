@@ -6,7 +6,7 @@ Invariant: every operator of `main` that could carry work is either inside a com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -76,19 +76,20 @@ def kind_of(composite: str) -> str:
     return composite.split(".")[1]
 
 
-def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256") -> Any:
+def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: Collection[str] = ()) -> Any:
     """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
 
     `mod` is a quantised Relax module as TVM's TFLite, ONNX or PyTorch frontend makes it (QDQ form, before any
-    legalisation). Every rejection is kept: `host_operators(mod)` reads main's attribute. Raises
-    `AcceleratorError` for an unknown accelerator.
+    legalisation). `exclude` are kinds of `patterns.PATTERNS` that stay on the host. Every rejection is kept:
+    `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
     """
     find_accelerator(accelerator)
     mod = normalise(mod)
     rejections: dict[str, tuple[str, str]] = {}
     token = _rejections.set(rejections)
     try:
-        fused = relax.transform.FuseOpsByPattern(get_patterns_with_prefix(PREFIX), bind_constants=True)(mod)
+        patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
+        fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:
         _rejections.reset(token)
     merged = relax.transform.MergeCompositeFunctions()(fused)

@@ -1,0 +1,145 @@
+"""Repairs of what TVM 0.27's TFLite frontend refuses or gets wrong, each small, named and reversible.
+
+Invariant: nothing of TVM stays changed: `repaired_frontend` patches the frontend's converter class for the
+length of a `with` block only, and the other repairs work on the model's bytes or on the imported module. Each
+repair says what TVM does today and how to see that it has become unnecessary.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tflite
+from tvm import ir, relax
+from tvm.relax.frontend.tflite import tflite_frontend
+
+# TVM 0.27 keeps an allow-list of operators that may be quantised. These only move elements, so their float
+# converters are right for stored values as they are. Unnecessary when `PAD` is in
+# OperatorConverter._SUPPORTED_QUANTIZED_OPS (the test `test_tvm_still_refuses_quantised_pad` then fails).
+MOVING_OPERATORS = frozenset(
+    (
+        *("PAD", "PADV2", "MIRROR_PAD", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "STRIDED_SLICE", "SLICE", "SPLIT"),
+        *("SPLIT_V", "PACK", "UNPACK", "GATHER", "RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"),
+        *("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "SHAPE", "TILE"),
+    )
+)
+
+
+def clear_stray_quantized_dimensions(model: bytes) -> tuple[bytes, int]:
+    """Set quantized_dimension to 0 on tensors that do not have that dimension; (model, how many).
+
+    Old converters wrote the weights' dimension (3) on one-dimensional biases. TVM 0.27 then dequantises along
+    an axis that does not exist. Unnecessary when TVM ignores the field of per-tensor quantisation, as
+    tflite-micro does.
+    """
+    data = bytearray(model)
+    root = tflite.Model.GetRootAsModel(data, 0)
+    changed = 0
+    for graph in (root.Subgraphs(i) for i in range(root.SubgraphsLength())):
+        for tensor in (graph.Tensors(i) for i in range(graph.TensorsLength())):
+            quantisation = tensor.Quantization()
+            if quantisation is None or quantisation.QuantizedDimension() < max(1, tensor.ShapeLength()):
+                continue
+            field = quantisation._tab.Offset(16)  # vtable slot of quantized_dimension
+            struct.pack_into("<i", data, quantisation._tab.Pos + field, 0)
+            changed += 1
+    return bytes(data), changed
+
+
+@contextlib.contextmanager
+def repaired_frontend() -> Iterator[None]:
+    """TVM's converter with the allow-list widened and fully connected inputs flattened."""
+    converter = tflite_frontend.OperatorConverter
+    kept = {name: converter.__dict__[name] for name in ("_SUPPORTED_QUANTIZED_OPS", "convert_fully_connected")}
+    converter._SUPPORTED_QUANTIZED_OPS = converter._SUPPORTED_QUANTIZED_OPS | MOVING_OPERATORS
+    converter.convert_fully_connected = _flattening(kept["convert_fully_connected"])
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(converter, name, value)
+
+
+def _flattening(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Fully connected with its input as [rows, K].
+
+    TFLite flattens the input whatever its rank; TVM 0.27 multiplies it as it is and fails on 3-D inputs.
+    Unnecessary when micro_speech_quantized imports without this repair.
+    """
+
+    def convert(self: Any, op: Any) -> Any:
+        data, weights = self.get_input_tensors(op)[:2]
+        shape = [int(d) for d in tflite_frontend.to_int_list(self.get_tensor_shape(data))]
+        columns = int(tflite_frontend.to_int_list(self.get_tensor_shape(weights))[1])
+        if len(shape) <= 2 and shape[-1] == columns:
+            return original(self, op)
+        name = tflite_frontend.get_tensor_name(self.subgraph, data.tensor_idx)
+        value = self.get_tensor_expr(data)
+        flat = self.bb.normalize(relax.op.reshape(value, (math.prod(shape) // columns, columns)))
+        self.exp_tab.set_expr(name, flat, force_override=True)
+        try:
+            result = original(self, op)
+        finally:
+            self.exp_tab.set_expr(name, value, force_override=True)
+        output = self.get_output_tensors(op)[0]
+        wanted = [int(d) for d in tflite_frontend.to_int_list(self.get_tensor_shape(output))]
+        result = self.bb.normalize(result)
+        return result if [int(d) for d in result.ty.shape] == wanted else relax.op.reshape(result, wanted)
+
+    return convert
+
+
+@relax.expr_functor.mutator
+class _RoundAverages(relax.PyExprMutator):  # type: ignore[misc]
+    """astype(int8) of an int32 average becomes a rounded one."""
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        pool = self._bound(call.args[0]) if _is(call, "astype") else None
+        if pool is None or not _is(pool, "nn.avg_pool2d"):
+            return call
+        source = self._bound(pool.args[0])
+        if source is None or not _is(source, "astype") or str(pool.args[0].ty.dtype) != "int32":
+            return call
+        real = self.builder_.emit(relax.op.astype(source.args[0], "float32"))
+        mean = self.builder_.emit(ir.Call(pool.op, [real], pool.attrs))
+        # half away from zero: TVM's round goes to even
+        sign = self.builder_.emit(relax.op.sign(mean))
+        half = self.builder_.emit(relax.op.add(relax.op.abs(mean), relax.const(0.5, "float32")))
+        rounded = self.builder_.emit(relax.op.multiply(sign, relax.op.floor(half)))
+        return relax.op.astype(rounded, call.ty.dtype)
+
+    def _bound(self, expression: Any) -> Any:
+        found = self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
+        return found if isinstance(found, ir.Call) else None
+
+
+def _is(call: Any, name: str) -> bool:
+    return isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name == f"relax.{name}"
+
+
+def round_integer_averages(mod: Any) -> Any:
+    """Average pools that stay on the host round as TFLite does.
+
+    TVM 0.27 imports a quantised AVERAGE_POOL_2D as an int32 pool, which truncates: up to half of the elements
+    are one too small in magnitude. Unnecessary when the frontend rounds. Run it after partitioning: the NPU's
+    pattern is the integer form.
+    """
+    mutator = _RoundAverages(mod)
+    for variable, function in mod.functions.items():
+        if isinstance(function, relax.Function) and not (function.attrs and "Codegen" in function.attrs):
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+    return mutator.builder_.get()
+
+
+def import_relax(model: bytes) -> Any:
+    """A TFLite flatbuffer through TVM's own frontend, repaired: an IRModule in QDQ form."""
+    from tvm.relax.frontend.tflite import from_tflite
+
+    repaired, _ = clear_stray_quantized_dimensions(model)
+    with repaired_frontend():
+        return from_tflite(tflite.Model.GetRootAsModel(repaired, 0))
