@@ -45,23 +45,31 @@ class Compiled:
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
     """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
     with staged_directory(Path(output), force) as folder:
-        compiled = plan_model(Path(model), options)
-        return _write(compiled, folder)
+        return write(plan_model(Path(model), options), folder)
 
 
 def plan_model(model: Path, options: CompileOptions) -> Compiled:
     """Compile the file `model` in memory."""
     options = options.resolved()
     loaded = load_model(model, options)
-    problem = extract(
-        loaded.module, options.planned_pools(), overlaps=options.overlaps, reuse_inputs=options.reuse_inputs
-    )
-    problem = replace(problem, name=identifier(options.name or model.stem))
+    problem = pose(loaded, options)
     try:
         plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
     except planners.PlanningError as error:
         raise no_room(error, problem, str(model)) from None
     verify.check(problem, plan)
+    return build(loaded, options, problem, plan)
+
+
+def pose(loaded: Loaded, options: CompileOptions) -> Problem:
+    """The planning problem of a loaded model."""
+    pools = options.planned_pools()
+    problem = extract(loaded.module, pools, overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
+    return replace(problem, name=identifier(options.name or loaded.path.stem))
+
+
+def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan) -> Compiled:
+    """Put `plan` into the module and print it; the plan is taken as it is, right or wrong."""
     module = rewrite(loaded.module, problem, plan)
     artifact = _describe(loaded, options, problem, plan, module)
     sources = print_sources(module, Interface.of(artifact))
