@@ -5,16 +5,37 @@ Invariant: importing this package registers every lowering; there is no other li
 
 from __future__ import annotations
 
-from . import convolution, fully_connected, softmax
+# Each module registers its operators when it is imported.
+from . import (
+    activation,
+    convolution,
+    elementwise,
+    fully_connected,
+    movement,
+    pooling,
+    reduction,
+    requantize,
+    softmax,
+    svdf,
+    transpose_conv,
+)
 from .operator import HostOperator, UnsupportedOperatorError, lower_operator, supported_names, unsupported_reason
 
 __all__ = [
     "HostOperator",
     "UnsupportedOperatorError",
+    "activation",
     "convolution",
+    "elementwise",
     "fully_connected",
     "lower_operator",
+    "movement",
+    "pooling",
+    "reduction",
+    "requantize",
     "softmax",
     "supported_names",
+    "svdf",
+    "transpose_conv",
     "unsupported_reason",
 ]

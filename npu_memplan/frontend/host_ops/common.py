@@ -63,12 +63,16 @@ def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int)
 
 def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:
     """Add the output's zero point and clamp to the fused activation's range."""
-    if activation not in (0, 1, 2, 3):
-        raise UnsupportedOperatorError(f"fused activation number {activation} is not supported")
-    low, high = activation_range(activation, output.scale, output.zero_point, output.dtype)
     if output.zero_point:
         scaled = scaled + const(output.zero_point)
-    return clamp(scaled, low, high)
+    return clamp_to_range(scaled, activation, output)
+
+
+def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
+    """Clamp a stored value to the fused activation's range."""
+    if activation not in (0, 1, 2, 3):
+        raise UnsupportedOperatorError(f"fused activation number {activation} is not supported")
+    return clamp(value, *activation_range(activation, output.scale, output.zero_point, output.dtype))
 
 
 def padding_before(same: bool, size: int, kernel: int, stride: int, dilation: int, out_size: int) -> int:

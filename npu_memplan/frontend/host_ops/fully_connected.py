@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 
 from .common import accumulator_type, channel_scales, clamp_to_activation, require_types
-from .fixed_point import f32, quantize_multiplier
-from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, const, load, row_indices
 
@@ -33,13 +31,7 @@ def fully_connected(work: Lowering) -> None:
         )
     bias = work.optional(2)
     kind = accumulator_type(data, bias)
-    if len(weights.scales) > 1:
-        scales = channel_scales(data, weights, output, units)
-    else:
-        # The product of the two scales is rounded to float32, unlike in convolutions.
-        product = float(f32(data.scale) * f32(weights.scale))
-        multiplier, shift = quantize_multiplier(product / output.scale)
-        scales = ChannelScales([multiplier] * units, [shift] * units)
+    scales = channel_scales(data, weights, output, units)
 
     function = work.function
     source = work.read(0, "input")

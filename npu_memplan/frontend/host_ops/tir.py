@@ -159,6 +159,11 @@ def load(buffer: Buffer, *indices: Expr) -> Expr:
     return value if str(buffer.dtype) in ("int32", "int64") else cast(value, "int32")
 
 
+def raw_load(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
+    """An element in its own type."""
+    return tirx.BufferLoad(buffer, list(indices) or [const(0)])
+
+
 def dtype_of(value: Expr) -> str:
     """Element type of an expression."""
     return str(value.ty.dtype) if hasattr(value.ty, "dtype") else str(value.ty)
@@ -211,6 +216,11 @@ def _same(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 def floor_div(a: Expr, b: int) -> Expr:
     """`a // b` for a positive constant b."""
     return a if b == 1 else tirx.floordiv(a, const(b))
+
+
+def truncated_div(a: Expr, b: Expr) -> Expr:
+    """C's integer division: towards zero."""
+    return tirx.truncdiv(a, b)
 
 
 def unflatten(index: Expr, shape: Sequence[int]) -> list[Expr]:

@@ -1,0 +1,215 @@
+"""One input, one output, element by element: RELU, RELU6, LEAKY_RELU, HARD_SWISH, ABS, LOGISTIC, TANH.
+
+Invariant: an int8 operator is a table of 256 results that are computed here, when compiling,
+by the reference's own arithmetic; int16 operators compute when running.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...ethosu.network import Tensor
+from .common import ACTIVATION_TYPES, require_same_type
+from .fixed_point import (
+    LIMITS,
+    IntArray,
+    activation_range,
+    f32,
+    input_radius,
+    logistic,
+    multiply_by_quantized,
+    quantize_multiplier,
+    round_half_away,
+    rounding_shift,
+    tanh,
+)
+from .fixed_tir import multiply_by_quantized as multiply_when_running
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .sigmoid16 import store_sigmoid16
+from .tir import clamp, const, load, select
+
+_ALL_INT8 = np.arange(-128, 128, dtype=np.int64)
+Reference = Callable[[Tensor, Tensor, IntArray], IntArray]
+
+
+def _store_table(work: Lowering, data: Tensor, output: Tensor, reference: Reference) -> None:
+    values = np.clip(reference(data, output, _ALL_INT8), -128, 127).astype(np.int8)
+    function = work.function
+    source = work.read(0, "input")
+    table = work.table("table", values)
+    target = work.write()
+    with function.grid(output.shape) as place:
+        function.store(target, load(table, load(source, *place) + const(128)), *place)
+
+
+def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
+    scale = quantize_multiplier(data.scale / output.scale)
+    low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
+    return np.clip(output.zero_point + multiply_by_quantized(values - data.zero_point, *scale), low, high)
+
+
+@lowering("RELU")
+def relu(work: Lowering) -> None:
+    """max(x, 0), rescaled to the output's scale."""
+    data, output = _pair(work)
+    if data.dtype == "int8":
+        return _store_table(work, data, output, _relu)
+    scale = quantize_multiplier(data.scale / output.scale)
+    low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        value = multiply_when_running(function, load(source, *place) - const(data.zero_point), *scale)
+        function.store(target, clamp(value + const(output.zero_point), low, high), *place)
+    return None
+
+
+@lowering("RELU6")
+def relu6(work: Lowering) -> None:
+    """min(max(x, 0), 6); the reference does not rescale, so both sides share one scale."""
+    data, output = _pair(work)
+    six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
+    low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        function.store(target, clamp(load(source, *place), low, high), *place)
+
+
+@lowering("LEAKY_RELU")
+def leaky_relu(work: Lowering) -> None:
+    """x for x >= 0, alpha x below."""
+    import tflite
+
+    alpha = float(work.options(tflite.LeakyReluOptions).Alpha())
+    data, output = _pair(work)
+    identity = quantize_multiplier(data.scale / output.scale)
+    multiplier, shift = quantize_multiplier(data.scale * alpha / output.scale)
+    sign = -1 if multiplier < 0 else 1
+
+    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+        x = values - data.zero_point
+        below = sign * multiply_by_quantized(x, abs(multiplier), shift)
+        return output.zero_point + np.where(x >= 0, multiply_by_quantized(x, *identity), below)
+
+    if data.dtype == "int8":
+        return _store_table(work, data, output, reference)
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    low, high = LIMITS[output.dtype]
+    with function.grid(output.shape) as place:
+        x = function.bind(load(source, *place) - const(data.zero_point), "x")
+        above = multiply_when_running(function, x, *identity)
+        below = multiply_when_running(function, x, abs(multiplier), shift) * sign
+        function.store(target, clamp(select(x >= 0, above, below) + const(output.zero_point), low, high), *place)
+    return None
+
+
+@lowering("ABS")
+def absolute(work: Lowering) -> None:
+    """|x|, rescaled only when the scales differ."""
+    data, output = _pair(work)
+    rescales = f32(data.scale) != f32(output.scale)
+    scale = quantize_multiplier(data.scale / output.scale)
+
+    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+        x = np.abs(values - data.zero_point)
+        return output.zero_point + (multiply_by_quantized(x, *scale) if rescales else x)
+
+    if data.dtype == "int8":
+        return _store_table(work, data, output, reference)
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    low, high = LIMITS[output.dtype]
+    with function.grid(output.shape) as place:
+        x = function.bind(load(source, *place) - const(data.zero_point), "x")
+        size = select(x < 0, const(0) - x, x)
+        value = multiply_when_running(function, size, *scale) if rescales else size
+        function.store(target, clamp(value + const(output.zero_point), low, high), *place)
+    return None
+
+
+@lowering("HARD_SWISH")
+def hard_swish(work: Lowering) -> None:
+    """x min(max(x + 3, 0), 6) / 6, in the reference's 16-bit arithmetic."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8",))
+    fine = f32(1.0 / 128.0) * f32(data.scale)
+    out_multiplier, out_shift = quantize_multiplier(float(fine / f32(output.scale)))
+    rel_multiplier, rel_shift = quantize_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
+    if out_shift > 0:
+        raise UnsupportedOperatorError(f"its output scale {output.scale} is too small for input scale {data.scale}")
+    out16, rel16 = _to_int16(out_multiplier), _to_int16(rel_multiplier)
+
+    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+        fine_value = (values - data.zero_point) << 7
+        before_shift = _high_mul16(fine_value, out16)
+        x = fine_value
+        if rel_shift > 0:
+            x = _saturate16(x << (rel_shift - 1))
+        x = _high_mul16(x, rel16)
+        if rel_shift > 0:
+            x = _saturate16(x << 1)
+        if rel_shift < 0:
+            x = rounding_shift(x, -rel_shift)
+        x = (x + (1 << 15)) >> 1
+        product = x * before_shift
+        # Rounds towards zero, unlike the products above.
+        scaled = np.sign(product) * (np.abs(product) >> 15)
+        return rounding_shift(scaled, -out_shift) + output.zero_point
+
+    _store_table(work, data, output, reference)
+
+
+@lowering("LOGISTIC", "TANH")
+def sigmoidal(work: Lowering) -> None:
+    """1 / (1 + exp(-x)), or tanh(x)."""
+    data, output = _pair(work)
+    is_tanh = work.operator.name == "TANH"
+    if data.dtype == "int16":
+        return store_sigmoid16(work, data, output, is_tanh)
+    if not is_tanh and output.zero_point != -128:
+        raise UnsupportedOperatorError(f"its output has zero point {output.zero_point}; the reference demands -128")
+    integer_bits = 4
+    fraction, shift = math.frexp(data.scale * (1 << (31 - integer_bits)))
+    multiplier = round_half_away(fraction * (1 << 31))
+    radius = input_radius(integer_bits, shift)
+
+    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+        x = values - data.zero_point
+        scaled = multiply_by_quantized(np.clip(x, -radius, radius), multiplier, shift)
+        inner = (
+            rounding_shift(tanh(scaled, integer_bits), 24)
+            if is_tanh
+            else rounding_shift(logistic(scaled, integer_bits), 23) - 128
+        )
+        result = np.clip(inner, -128, 127)
+        return np.where(x <= -radius, -128, np.where(x >= radius, 127, result))
+
+    _store_table(work, data, output, reference)
+    return None
+
+
+def _pair(work: Lowering) -> tuple[Tensor, Tensor]:
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ACTIVATION_TYPES)
+    return data, output
+
+
+def _to_int16(multiplier: int) -> int:
+    """A 32-bit multiplier rounded to 16 bits, saturating."""
+    return 32767 if multiplier >= (1 << 31) - (1 << 15) else (multiplier + (1 << 15)) >> 16
+
+
+def _saturate16(values: IntArray) -> IntArray:
+    return np.clip(values, -32768, 32767)
+
+
+def _high_mul16(a: IntArray, b: int) -> IntArray:
+    """Saturating rounding doubling high multiply of int16 values."""
+    product = a * b
+    nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
+    return _saturate16(np.sign(nudged) * (np.abs(nudged) >> 15))

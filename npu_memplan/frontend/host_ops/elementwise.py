@@ -1,0 +1,89 @@
+"""ADD, SUB, MUL, MINIMUM and MAXIMUM, with broadcasting.
+
+Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no
+bit is lost, before they meet; MUL multiplies first and rescales once.
+"""
+
+from __future__ import annotations
+
+from ...ethosu.network import Tensor
+from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
+from .fixed_point import quantize_multiplier
+from .fixed_tir import multiply_by_quantized
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import Expr, const, largest, load, smallest
+
+
+@lowering("ADD", "SUB")
+def add(work: Lowering) -> None:
+    """input 0 +- input 1."""
+    import tflite
+
+    subtract = work.operator.name == "SUB"
+    options = work.options(tflite.SubOptions if subtract else tflite.AddOptions)
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b, output), ACTIVATION_TYPES)
+    left_shift = 15 if output.dtype == "int16" else 20
+    twice = 2 * max(a.scale, b.scale)
+    factors = [a.scale / twice, b.scale / twice, twice / ((1 << left_shift) * output.scale)]
+    if not factors[2] < 1.0:
+        raise UnsupportedOperatorError(f"output scale {output.scale} is too small for its inputs' scales")
+    scales = [quantize_multiplier(f) for f in factors]
+
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    with function.grid(output.shape) as place:
+        operands = []
+        for tensor, buffer, scale in ((a, first, scales[0]), (b, second, scales[1])):
+            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
+            operands.append(multiply_by_quantized(function, value * const(1 << left_shift), *scale))
+        total = operands[0] - operands[1] if subtract else operands[0] + operands[1]
+        result = multiply_by_quantized(function, total, *scales[2])
+        function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+
+
+@lowering("MUL")
+def multiply(work: Lowering) -> None:
+    """input 0 x input 1."""
+    import tflite
+
+    options = work.options(tflite.MulOptions)
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b, output), ACTIVATION_TYPES)
+    scale = quantize_multiplier(a.scale * b.scale / output.scale)
+
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    with function.grid(output.shape) as place:
+        x = load(first, *broadcast(place, a, output)) - const(a.zero_point)
+        y = load(second, *broadcast(place, b, output)) - const(b.zero_point)
+        result = multiply_by_quantized(function, x * y, *scale)
+        function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+
+
+@lowering("MINIMUM", "MAXIMUM")
+def extremum(work: Lowering) -> None:
+    """The smaller or larger element; the reference compares the stored numbers as they are."""
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b, output), ("int8", "int16", "int32"), scaled=False)
+    choose = smallest if work.operator.name == "MINIMUM" else largest
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    with function.grid(output.shape) as place:
+        x, y = load(first, *broadcast(place, a, output)), load(second, *broadcast(place, b, output))
+        function.store(target, choose(x, y), *place)
+
+
+def broadcast(place: list[Expr], tensor: Tensor, output: Tensor) -> list[Expr]:
+    """Indices into `tensor` for an element of `output`; axes are aligned from the last."""
+    missing = len(output.shape) - len(tensor.shape)
+    if missing < 0:
+        raise UnsupportedOperatorError(f"input {tensor.name!r} has more dimensions than the output")
+    indices = []
+    for axis, extent in enumerate(tensor.shape):
+        if extent not in (1, output.shape[axis + missing]):
+            raise UnsupportedOperatorError(
+                f"shape {list(tensor.shape)} of {tensor.name!r} does not broadcast to {list(output.shape)}"
+            )
+        indices.append(const(0) if extent == 1 else place[axis + missing])
+    return indices

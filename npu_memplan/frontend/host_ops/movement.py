@@ -1,0 +1,252 @@
+"""Operators that only move elements: PAD, RESHAPE, CONCATENATION, SPLIT, SLICE, TRANSPOSE, PACK, ...
+
+Invariant: no arithmetic on elements, so every element type of TFLite is taken; where the
+operator could rescale (CONCATENATION), different scales are refused as the reference does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ethosu.network import Tensor
+from .common import flat_values
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import Buffer, Expr, const, raw_load, unflatten
+
+
+def _same_type(tensors: Sequence[Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.dtype != tensors[0].dtype:
+            raise UnsupportedOperatorError(
+                f"tensor {tensor.name!r} is {tensor.dtype}, but {tensors[0].name!r} is {tensors[0].dtype}"
+            )
+
+
+def _axis(axis: int, rank: int) -> int:
+    found = axis + rank if axis < 0 else axis
+    if not 0 <= found < max(rank, 1):
+        raise UnsupportedOperatorError(f"axis {axis} does not exist in {rank} dimensions")
+    return found
+
+
+@lowering("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+def reshape(work: Lowering) -> None:
+    """The same elements in the same order."""
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    count = math.prod(output.shape)
+    if math.prod(data.shape) != count:
+        raise UnsupportedOperatorError(f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.loop(count, "i") as i:
+        function.store(target, raw_load(source, unflatten(i, data.shape)), *unflatten(i, output.shape))
+
+
+@lowering("PAD", "PADV2")
+def pad(work: Lowering) -> None:
+    """The input in the middle of a larger output; the rest is the zero point or a given value."""
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    before = flat_values(work, 1)[::2]
+    value = output.zero_point if data.dtype == "int8" else 0
+    if work.optional(2) is not None:
+        value = flat_values(work, 2)[0]
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        function.store(target, const(value, output.dtype), *place)
+    with function.grid(data.shape) as place:
+        moved = [p + const(b) if b else p for p, b in zip(place, before, strict=True)]
+        function.store(target, raw_load(source, place), *moved)
+
+
+@lowering("CONCATENATION")
+def concatenation(work: Lowering) -> None:
+    """The inputs one after the other along an axis."""
+    import tflite
+
+    options = work.options(tflite.ConcatenationOptions)
+    if options.FusedActivationFunction() != 0:
+        raise UnsupportedOperatorError("it has a fused activation")
+    output = work.output()
+    axis = _axis(options.Axis(), len(output.shape))
+    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
+    _same_type([output, *parts])
+    for part in parts:
+        if part.dtype == "int8" and (part.scale != output.scale or part.zero_point != output.zero_point):
+            raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
+    function = work.function
+    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
+    target = work.write()
+    start = 0
+    for part, source in zip(parts, sources, strict=True):
+        with function.grid(part.shape) as place:
+            function.store(target, raw_load(source, place), *_moved(place, axis, start))
+        start += part.shape[axis]
+
+
+@lowering("SPLIT", "SPLIT_V")
+def split(work: Lowering) -> None:
+    """Parts of the input along an axis."""
+    position, axis_position = (1, 0) if work.operator.name == "SPLIT" else (0, 2)
+    data = work.tensor(position)
+    axis = _axis(flat_values(work, axis_position)[0], len(data.shape))
+    outputs = [work.output(i) for i in range(len(work.operator.outputs))]
+    _same_type([data, *outputs])
+    function = work.function
+    source = work.read(position, "input")
+    targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
+    start = 0
+    for part, target in zip(outputs, targets, strict=True):
+        with function.grid(part.shape) as place:
+            function.store(target, raw_load(source, _moved(place, axis, start)), *place)
+        start += part.shape[axis]
+
+
+@lowering("SLICE")
+def slice_(work: Lowering) -> None:
+    """A box of the input."""
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    begin = flat_values(work, 1)
+    _copy_box(work, begin, [1] * len(begin), output.shape, list(range(len(begin))))
+
+
+@lowering("STRIDED_SLICE")
+def strided_slice(work: Lowering) -> None:
+    """Every n-th element of a box; constant bounds."""
+    import tflite
+
+    options = work.options(tflite.StridedSliceOptions)
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    if options.EllipsisMask() or options.NewAxisMask():
+        raise UnsupportedOperatorError("it uses an ellipsis or a new axis")
+    begin, end, strides = (flat_values(work, i) for i in (1, 2, 3))
+    starts, extents, axes = [], [], []
+    for axis, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
+        size = data.shape[axis]
+        forward = stride > 0
+        low, high = (0, size) if forward else (-1, size - 1)
+        start = (0 if forward else size - 1) if options.BeginMask() >> axis & 1 else _clamped(first, size, low, high)
+        stop = (size if forward else -1) if options.EndMask() >> axis & 1 else _clamped(last, size, low, high)
+        starts.append(start)
+        if options.ShrinkAxisMask() >> axis & 1:
+            extents.append(1)
+        else:
+            axes.append(axis)
+            extents.append(max(0, -(-(stop - start) // stride)))
+    kept = tuple(extents[a] for a in axes)
+    if kept != output.shape:
+        raise UnsupportedOperatorError(f"its bounds give shape {list(kept)}, the output has {list(output.shape)}")
+    _copy_box(work, starts, strides, output.shape, axes)
+
+
+def _clamped(value: int, size: int, low: int, high: int) -> int:
+    return min(max(value + size if value < 0 else value, low), high)
+
+
+def _copy_box(work: Lowering, start: list[int], stride: list[int], shape: tuple[int, ...], axes: list[int]) -> None:
+    """output[place] = input[start + stride * place]; `axes[i]` is the input axis of output axis i."""
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(shape) as place:
+        indices: list[Expr] = [const(s) for s in start]
+        for p, axis in zip(place, axes, strict=True):
+            indices[axis] = p * const(stride[axis]) + const(start[axis])
+        function.store(target, raw_load(source, indices), *place)
+
+
+@lowering("TRANSPOSE")
+def transpose(work: Lowering) -> None:
+    """Axes in another order."""
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    order = [_axis(a, len(data.shape)) for a in flat_values(work, 1)]
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        indices: list[Expr] = [const(0)] * len(order)
+        for p, axis in zip(place, order, strict=True):
+            indices[axis] = p
+        function.store(target, raw_load(source, indices), *place)
+
+
+@lowering("PACK")
+def pack(work: Lowering) -> None:
+    """Inputs of one shape along a new axis."""
+    import tflite
+
+    output = work.output()
+    axis = _axis(work.options(tflite.PackOptions).Axis(), len(output.shape))
+    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
+    _same_type([output, *parts])
+    function = work.function
+    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
+    target = work.write()
+    for number, (part, source) in enumerate(zip(parts, sources, strict=True)):
+        with function.grid(part.shape) as place:
+            function.store(target, raw_load(source, place), *place[:axis], number, *place[axis:])
+
+
+@lowering("UNPACK")
+def unpack(work: Lowering) -> None:
+    """Slices of the input along an axis, which goes."""
+    import tflite
+
+    data = work.tensor(0)
+    axis = _axis(work.options(tflite.UnpackOptions).Axis(), len(data.shape))
+    outputs = [work.output(i) for i in range(len(work.operator.outputs))]
+    _same_type([data, *outputs])
+    function = work.function
+    source = work.read(0, "input")
+    targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
+    for number, (part, target) in enumerate(zip(outputs, targets, strict=True)):
+        with function.grid(part.shape) as place:
+            function.store(target, raw_load(source, [*place[:axis], const(number), *place[axis:]]), *place)
+
+
+@lowering("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(work: Lowering) -> None:
+    """Each output element is one input element; the positions are computed in float32, here."""
+    import tflite
+
+    options = work.options(tflite.ResizeNearestNeighborOptions)
+    data, output = work.tensor(0), work.output()
+    _same_type((data, output))
+    if len(data.shape) != 4:
+        raise UnsupportedOperatorError(f"its input has {len(data.shape)} dimensions, not four")
+    align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    rows = _nearest(data.shape[1], output.shape[1], align, centers)
+    columns = _nearest(data.shape[2], output.shape[2], align, centers)
+    function = work.function
+    source = work.read(0, "input")
+    row_table, column_table = work.table("rows", rows), work.table("columns", columns)
+    target = work.write()
+    with function.grid(output.shape, "nyxc") as (n, y, x, c):
+        value = raw_load(source, [n, _element(row_table, y), _element(column_table, x), c])
+        function.store(target, value, n, y, x, c)
+
+
+def _element(table: Buffer, index: Expr) -> Expr:
+    return raw_load(table, [index])
+
+
+def _nearest(size: int, out_size: int, align: bool, centers: bool) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    f = np.float32
+    corner = align and out_size > 1
+    scale = f(size - 1) / f(out_size - 1) if corner else f(size) / f(out_size)
+    positions = []
+    for i in range(out_size):
+        exact = (f(i) + f(0.5 if centers else 0.0)) * scale
+        place = math.floor(float(exact) + 0.5) if align else math.floor(float(exact))
+        positions.append(max(0, min(place, size - 1)))
+    return np.array(positions, np.int32)
+
+
+def _moved(place: list[Expr], axis: int, start: int) -> list[Expr]:
+    return [p + const(start) if i == axis and start else p for i, p in enumerate(place)]

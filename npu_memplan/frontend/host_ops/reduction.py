@@ -1,0 +1,104 @@
+"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN and ARG_MAX.
+
+Invariant: sums are exact int32; the division by the number of elements is part of the one
+multiplier that also rescales.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .common import ACTIVATION_TYPES, flat_values, require_same_type
+from .fixed_point import LIMITS, quantize_multiplier
+from .fixed_tir import multiply_by_quantized
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import Expr, clamp, const, largest, load, select, smallest
+
+
+def _axes(work: Lowering, rank: int) -> list[int]:
+    axes = sorted({a + rank if a < 0 else a for a in flat_values(work, 1)})
+    if any(not 0 <= a < rank for a in axes):
+        raise UnsupportedOperatorError(f"it reduces axes {axes} of {rank} dimensions")
+    return axes
+
+
+def _joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
+    outer, inner = iter(kept), iter(reduced)
+    return [next(inner) if axis in axes else next(outer) for axis in range(rank)]
+
+
+@lowering("MEAN", "SUM")
+def mean(work: Lowering) -> None:
+    """Sum or mean over some axes."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ACTIVATION_TYPES)
+    rank = len(data.shape)
+    axes = _axes(work, rank)
+    count = math.prod(data.shape[a] for a in axes)
+    multiplier, shift = quantize_multiplier(data.scale / output.scale)
+    if work.operator.name == "MEAN":
+        bits = min(count.bit_length() - 1, 32, 31 + shift)
+        multiplier, shift = (multiplier << bits) // count, shift - bits
+    low, high = LIMITS[output.dtype]
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    total = function.local("sum")
+    kept = [data.shape[a] for a in range(rank) if a not in axes]
+    with function.grid(kept) as place:
+        total.set(const(0))
+        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
+            total.add(load(source, *_joined(rank, axes, place, inner)))
+        centred = total.get() - const(data.zero_point * count)
+        value = multiply_by_quantized(function, centred, multiplier, shift) + const(output.zero_point)
+        function.store(target, clamp(value, low, high), *_output_place(output.shape, rank, axes, place))
+
+
+@lowering("REDUCE_MAX", "REDUCE_MIN")
+def reduce_extremum(work: Lowering) -> None:
+    """Largest or smallest element over some axes."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8",))
+    if data.scale != output.scale or data.zero_point != output.zero_point:
+        raise UnsupportedOperatorError("its output has another scale or zero point than its input")
+    rank = len(data.shape)
+    axes = _axes(work, rank)
+    is_max = work.operator.name == "REDUCE_MAX"
+    choose = largest if is_max else smallest
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    best = function.local("best")
+    with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
+        best.set(const(LIMITS["int8"][0 if is_max else 1]))
+        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
+            best.set(choose(best.get(), load(source, *_joined(rank, axes, place, inner))))
+        function.store(target, best.get(), *_output_place(output.shape, rank, axes, place))
+
+
+def _output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: list[Expr]) -> list[Expr]:
+    if len(shape) == rank:  # reduced axes are kept with extent 1
+        return _joined(rank, axes, place, [const(0)] * len(axes))
+    return place
+
+
+@lowering("ARG_MAX")
+def arg_max(work: Lowering) -> None:
+    """Index of the first largest element along the last axis."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data,), ("int8",), scaled=False)
+    if output.dtype != "int32":
+        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32")
+    axis = flat_values(work, 1)[0]
+    rank = len(data.shape)
+    if axis not in (-1, rank - 1):
+        raise UnsupportedOperatorError(f"axis {axis} is not the last of {rank}")
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    best, where = function.local("best"), function.local("where")
+    with function.grid(data.shape[:-1]) as place:
+        best.set(load(source, *place, 0))
+        where.set(const(0))
+        with function.loop(data.shape[-1], "k") as k:
+            value = function.bind(load(source, *place, k), "value")
+            where.set(select(value > best.get(), k, where.get()))
+            best.set(largest(best.get(), value))
+        function.store(target, where.get(), *place)
