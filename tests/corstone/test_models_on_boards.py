@@ -1,0 +1,91 @@
+"""Real models, compiled and planned, as firmware on the emulated board.
+
+Each must be bit-exact with TFLite Micro, and leave every pool exactly as the host runner leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fvp_runner.reference import Reference
+from fvp_runner.runner import RunOptions, create
+from npu_memplan.commands.run import load_inputs
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+
+pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODELS = {
+    "kws": "kws_ref_model",
+    "resnet": "pretrainedResnet_quant",
+    "vww": "vww_96_int8",
+    "ad01": "ad01_int8",
+    "str_ww": "str_ww_ref_model",
+    "person_detect": "person_detect",
+    "digits": "examples/digits/digits.tflite",
+    "keyword_scrambled": "keyword_scrambled_8bit",  # eight operators on the host
+}
+
+
+@pytest.fixture(scope="module")
+def model_file(shared_model: Callable[[str], Path]) -> Callable[[str], Path]:
+    return lambda name: REPOSITORY / MODELS[name] if "/" in MODELS[name] else shared_model(MODELS[name])
+
+
+def all_agree(model: Path, directory: Path, runners: tuple[str, ...]) -> dict[str, Any]:
+    """Run on the host and on `runners`; compare outputs with TFLite Micro and pools with the host's."""
+    options = RunOptions(timeout_s=120)
+    host = create("host", directory, options)
+    inputs = load_inputs(host.artifact, ["random:11"])  # type: ignore[attr-defined]
+    expected = Reference(model.read_bytes()).run(inputs)
+    on_host = host.run(inputs)
+    results: dict[str, Any] = {}
+    for name in runners:
+        result = create(name, directory, options).run(inputs)
+        for actual, wanted in zip(result.outputs, expected, strict=True):
+            np.testing.assert_array_equal(actual, wanted, err_msg=f"{name} against TFLite Micro")
+        assert result.pools_after is not None
+        assert on_host.pools_after is not None
+        for actual, wanted in zip(result.pools_after, on_host.pools_after, strict=True):
+            np.testing.assert_array_equal(actual, wanted, err_msg=f"pools of {name} against the host's")
+        results[name] = result
+    return results
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_exact_on_the_cortex_m55_and_on_the_cortex_m33(name: str, model_file: Any, tmp_path: Path) -> None:
+    artifact = compile_model(model_file(name), CompileOptions(), tmp_path / name)
+    results = all_agree(model_file(name), tmp_path / name, ("qemu", "unicorn"))
+    assert (artifact.host_operations > 0) == (name == "keyword_scrambled")
+    assert results["qemu"].npu_cycles == results["unicorn"].npu_cycles > 0
+
+
+@pytest.mark.parametrize("accelerator, mode, places", [
+    ("ethos-u65-512", "Dedicated_Sram", ["DDR", "ISRAM"]),
+    ("ethos-u55-32", "Sram_Only", ["ISRAM"]),
+])  # fmt: skip
+def test_every_memory_mode_lands_where_the_board_says(
+    accelerator: str, mode: str, places: list[str], model_file: Any, tmp_path: Path
+) -> None:
+    from fvp_runner.guest import pool_spans
+
+    options = CompileOptions(accelerator=accelerator, memory_mode=mode)
+    compile_model(model_file("kws"), options, tmp_path / "kws")
+    all_agree(model_file("kws"), tmp_path / "kws", ("qemu",))
+    firmware = create("qemu", tmp_path / "kws").firmware  # type: ignore[attr-defined]
+    for (address, size), place in zip(pool_spans(firmware), places, strict=True):
+        memory = firmware.board.memory(place)
+        assert memory.base <= address
+        assert address + size <= memory.base + memory.size_bytes
+
+
+def test_a_model_without_an_npu_runs_too(model_file: Any, tmp_path: Path) -> None:
+    compile_model(model_file("ad01"), CompileOptions(accelerator="none"), tmp_path / "ad01")
+    result = all_agree(model_file("ad01"), tmp_path / "ad01", ("qemu",))["qemu"]
+    assert result.npu_cycles is None
