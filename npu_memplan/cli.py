@@ -59,9 +59,9 @@ def cli() -> None:
 def main() -> None:
     """Entry point: run the command line, turning user errors into exit code 2."""
     try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Exit as exit_:
-        sys.exit(exit_.exit_code)
+        # Outside its standalone mode click returns the code of Context.exit and Exit.
+        code = cli.main(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
         sys.exit(130)

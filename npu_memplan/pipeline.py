@@ -56,7 +56,7 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
     try:
         plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
     except planners.PlanningError as error:
-        raise no_room(error, problem, str(model)) from None
+        raise no_room(error, replace(problem, name=_name(loaded, options)), str(model)) from None
     verify.check(problem, plan)
     return build(loaded, options, problem, plan)
 
@@ -64,8 +64,7 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:
     """The planning problem of a loaded model."""
     pools = options.planned_pools()
-    problem = extract(loaded.module, pools, overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
-    return replace(problem, name=identifier(options.name or loaded.path.stem))
+    return extract(loaded.module, pools, overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
 
 
 def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan) -> Compiled:
@@ -81,7 +80,7 @@ def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: P
     main = module["main"]
     npu = [f for f in loaded.module.functions.values() if is_npu_primfunc(f)]
     return Artifact(
-        name=identifier(options.name or loaded.path.stem),
+        name=_name(loaded, options),
         source=loaded.path.name,
         source_sha256=hashlib.sha256(loaded.data).hexdigest(),
         target=Target(
@@ -93,7 +92,7 @@ def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: P
             options.npu_compiler,
             options.host_ops,
         ),
-        problem=problem,
+        problem=replace(problem, name=_name(loaded, options)),  # the function it came from is called main
         plan=plan,
         regions=tuple(range(1, len(problem.pools) + 1)),
         inputs=slots_of(main.attrs[PLACED_INPUTS], quantised(main, "input")),
@@ -105,6 +104,10 @@ def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: P
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
         notes=loaded.notes,
     )
+
+
+def _name(loaded: Loaded, options: CompileOptions) -> str:
+    return identifier(options.name or loaded.path.stem)
 
 
 def write(compiled: Compiled, folder: Path) -> Artifact:

@@ -1,0 +1,182 @@
+"""The two commands of the README on the example model, and everything they promise to print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.problem import BufferKind
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
+MODEL = EXAMPLE / "digits.tflite"
+
+Cli = Callable[..., object]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, compiled once with the defaults."""
+    from npu_memplan.pipeline import CompileOptions, compile_model
+
+    out = tmp_path_factory.mktemp("digits") / "out"
+    compile_model(MODEL, CompileOptions(), out)
+    return out
+
+
+def test_compile_prints_the_plan_and_run_says_bit_exact(cli, tmp_path) -> None:
+    out = tmp_path / "digits"
+    made = cli("compile", MODEL, "--accelerator", "ethos-u55-256", "--memory-mode", "Shared_Sram", "-o", out)
+    assert made.code == 0
+    assert "Plan: optimal" in made.out
+    assert "Vela's own sram arena: 6,144 bytes; this plan: 6,144 bytes" in made.out
+    ran = cli("run", out, "--on", "host", "--input", "random:7", "--reference", MODEL)
+    assert ran.code == 0
+    assert "runner host" in ran.out
+    assert ran.out.rstrip().endswith("bit-exact")
+
+
+def test_the_artifact_holds_what_it_says(compiled: Path) -> None:
+    artifact = Artifact.load(compiled)
+    assert all((compiled / path).is_file() for path in artifact.files.values())
+    assert {p.name for p in (compiled / "src").iterdir()} == {
+        "digits.c",
+        "digits.h",
+        "digits_host.c",
+        "digits_npu.c",
+        "npu_memplan_runtime.h",
+    }
+    assert Artifact.from_json(artifact.to_json()) == artifact
+    assert artifact.to_json() == (compiled / "plan.json").read_text()
+    assert [o.kind for o in artifact.operators].count("CONV_2D") == 5
+    assert {b.kind for b in artifact.problem.buffers} >= {BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.NPU_INTERNAL}
+
+
+def test_the_planned_module_reads_back_from_its_text(compiled: Path) -> None:
+    import tvm
+
+    from npu_memplan.codegen.interface import Interface
+    from npu_memplan.codegen.sources import print_sources
+
+    module = tvm.script.from_source((compiled / "planned.tvmscript").read_text())
+    twice = tvm.script.from_source(module.script(show_meta=True))
+    tvm.ir.assert_structural_equal(twice, module)
+    again = print_sources(module, Interface.of(Artifact.load(compiled)))
+    assert {name: (compiled / "src" / name).read_text() for name in again.texts} == again.texts
+
+
+def test_the_same_input_gives_the_same_bytes(compiled: Path, tmp_path: Path, cli) -> None:
+    out = tmp_path / "again"
+    assert cli("compile", MODEL, "-o", out).code == 0
+    files = sorted(p.relative_to(out) for p in out.rglob("*") if p.is_file())
+    assert files == sorted(p.relative_to(compiled) for p in compiled.rglob("*") if p.is_file())
+    for path in files:
+        assert (out / path).read_bytes() == (compiled / path).read_bytes(), path
+
+
+def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
+    made = cli("compile", MODEL, "-o", tmp_path / "out", "--json")
+    assert made.code == 0
+    document = made.json
+    assert document["status"] == "optimal"
+    assert document["pools"] == [
+        {"name": "sram", "capacity_bytes": None, "used_bytes": 6144, "lower_bound_bytes": 6144}
+    ]
+    assert document["vela_arena_bytes"] == 6144
+    assert document["npu_operations"] == 39
+    assert document["host_operations"] == 0
+
+
+def test_json_of_run_has_the_promised_keys(cli, compiled: Path) -> None:
+    ran = cli("run", compiled, "--on", "host", "--input", "random:3", "--reference", MODEL, "--json")
+    assert ran.code == 0
+    document = ran.json
+    assert document["runner"] == "host"
+    assert document["bit_exact"] is True
+    assert document["outputs"][0] == {
+        **document["outputs"][0],
+        "name": "probabilities",
+        "elements": 10,
+        "mismatches": 0,
+        "max_abs_diff": 0,
+    }
+
+
+def test_a_wrong_result_is_exit_code_1(cli, compiled: Path, tmp_path: Path) -> None:
+    changed = bytearray(MODEL.read_bytes())
+    artifact = Artifact.load(compiled)
+    assert artifact.outputs[0].name == "probabilities"
+    from npu_memplan.ethosu.network import read_network
+
+    bias = next(t for t in read_network(bytes(changed)).tensors if t.name == "classes/bias")
+    assert bias.data is not None
+    at = bytes(changed).index(bias.data.tobytes())
+    changed[at : at + 4] = (20000).to_bytes(4, "little", signed=True)
+    other = tmp_path / "other.tflite"
+    other.write_bytes(changed)
+    ran = cli("run", compiled, "--on", "host", "--reference", other, "--json")
+    assert ran.code == 1
+    assert ran.json["bit_exact"] is False
+    assert ran.json["outputs"][0]["mismatches"] > 0
+
+
+def test_real_digits_are_recognised(cli, compiled: Path, tmp_path: Path) -> None:
+    samples = np.load(EXAMPLE / "samples.npz")
+    right = 0
+    for index in range(8):
+        np.save(tmp_path / "in.npy", samples["images"][index : index + 1])
+        ran = cli("run", compiled, "--on", "host", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
+        assert ran.code == 0
+        right += int(np.load(tmp_path / "out.npy").argmax()) == samples["labels"][index]
+    assert right == 8
+
+
+@pytest.mark.parametrize("planner", ["first-fit", "greedy-by-size", "greedy-by-conflicts", "hill-climb", "linear"])
+def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
+    out = tmp_path / planner
+    made = cli("compile", MODEL, "-o", out, "--planner", planner, "--json")
+    assert made.code == 0
+    assert made.json["planner"] == planner
+    if planner == "linear":
+        assert made.json["pools"][0]["used_bytes"] > 6144
+    assert cli("run", out, "--on", "host", "--reference", MODEL).code == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--memory-mode", "Sram_Only"),
+        ("--accelerator", "ethos-u65-512"),
+        ("--accelerator", "ethos-u65-256", "--pool", "sram=4KiB", "--arena-cache-size", "4KiB"),
+        ("--accelerator", "ethos-u55-32", "--optimise", "Size"),
+        ("--host-ops", "SOFTMAX"),
+        ("--host-ops", "FULLY_CONNECTED,SOFTMAX,ADD"),
+        ("--accelerator", "none"),
+        ("--no-overlap",),
+        ("--keep-inputs",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_option_runs_right(cli, tmp_path: Path, options: tuple[str, ...]) -> None:
+    out = tmp_path / "out"
+    made = cli("compile", MODEL, "-o", out, *options, "--json")
+    assert made.code == 0, made.err
+    ran = cli("run", out, "--on", "host", "--input", "random:5", "--reference", MODEL, "--json")
+    assert ran.code == 0, ran.err
+    assert ran.json["bit_exact"]
+    for pool in json.loads(made.out)["pools"]:
+        assert pool["capacity_bytes"] is None or pool["used_bytes"] <= pool["capacity_bytes"]
+
+
+def test_host_operators_share_the_arena_with_the_npu(cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert cli("compile", MODEL, "-o", out, "--host-ops", "FULLY_CONNECTED,SOFTMAX").code == 0
+    artifact = Artifact.load(out)
+    kinds = {b.kind for b in artifact.problem.buffers}
+    assert kinds >= {BufferKind.TENSOR, BufferKind.HOST_SCRATCH, BufferKind.NPU_INTERNAL}
+    assert len(artifact.problem.pools) == 1
+    assert artifact.host_operations == 2
