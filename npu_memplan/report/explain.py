@@ -133,7 +133,7 @@ def _advice(
     found: list[Advice] = []
     gap = view.used_bytes - view.lower_bound_bytes
     if gap:
-        found.append(Advice("a better placement of the same buffers: --planner exact, or a larger --time-limit", gap))
+        found.append(Advice("a better placement of the same buffers: --planner optimal, or a larger --time-limit", gap))
     if live:
         top = live[0]
         elsewhere = _peak_without(view, top.name)
@@ -164,7 +164,8 @@ def _advice(
         )
     weights = sum(b.size_bytes for b in live if b.kind in (BufferKind.WEIGHTS, BufferKind.CONSTANT))
     if weights:
-        found.append(Advice("weights that are copied to RAM ahead of use: --optimise Size", weights))
+        remedy = "" if artifact.target.optimise == "Size" else ": --optimise Size"
+        found.append(Advice(f"weights that are copied to RAM ahead of use{remedy}", weights))
     scratch = sum(b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH)
     if scratch:
         found.append(Advice("scratch of a host operator", scratch))
@@ -213,10 +214,9 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
         left = peak.capacity_bytes - peak.used_bytes
         capacity = f" of {both(peak.capacity_bytes)}, {left:,} free"
     agent = (f" ({peak.does})" if peak.does else "") + (f" on the {peak.agent}" if peak.agent else "")
-    lines = [
-        f"{name}: pool {peak.pool} is {both(peak.used_bytes)} high{capacity}.",
-        f"Its peak is at point {peak.point}, {peak.operation}{agent}: {both(peak.live_bytes)} are live.",
-    ]
+    lines = textwrap.wrap(f"{name}: pool {peak.pool} is {both(peak.used_bytes)} high{capacity}.", WIDTH)
+    sentence = f"Its peak is at point {peak.point}, {peak.operation}{agent}: {both(peak.live_bytes)} are live."
+    lines += textwrap.wrap(sentence, WIDTH, break_on_hyphens=False)
     if peak.used_bytes == peak.lower_bound_bytes:
         lines.append("No placement is smaller: the height equals the proven bound.")
     else:
@@ -258,8 +258,15 @@ def findings_text(findings: NpuFindings) -> str:
     if findings.paddings:
         total = sum(p.lost_bytes for p in findings.paddings)
         lines.append(f"Lost to 16-channel bricks: {both(total)} in {len(findings.paddings)} buffers.")
-        padded = [(p.buffer, f"{p.channels} channels stored as {p.stored_channels}", f"{p.lost_bytes:,}",
-                 f"of {p.size_bytes:,}") for p in findings.paddings[:LARGEST]]  # fmt: skip
+        padded = [
+            (
+                p.buffer,
+                f"{p.channels} channel{'s' * (p.channels > 1)} stored as {p.stored_channels}",
+                f"{p.lost_bytes:,}",
+                f"of {p.size_bytes:,}",
+            )
+            for p in findings.paddings[:LARGEST]
+        ]
         lines += align(padded, right={2})
         lines.append("")
     kinds: dict[str, list[int]] = {}

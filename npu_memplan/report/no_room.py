@@ -14,10 +14,10 @@ from .memory import both, kib
 SHOWN = 5
 
 
-def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningError:
-    """The same error in the words of `npu-memplan compile SOURCE`; its fields are kept."""
+def no_room(error: PlanningError, problem: Problem, name: str, source: str) -> PlanningError:
+    """The same error in the words of `npu-memplan compile SOURCE` for model `name`; its fields are kept."""
     return PlanningError(
-        no_room_text(error, problem, source),
+        no_room_text(error, problem, name, source),
         pool=error.pool,
         required_bytes=error.required_bytes,
         available_bytes=error.available_bytes,
@@ -29,11 +29,11 @@ def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningErro
     )
 
 
-def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
+def no_room_text(error: PlanningError, problem: Problem, name: str, source: str) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else " (the least that was found; a smaller plan is not excluded)"
     lines = [
-        f"{problem.name} does not fit pool {error.pool}:",
+        f"{name} does not fit pool {error.pool}:",
         f"  required   {both(error.required_bytes)}{certainty}",
         f"  available  {both(error.available_bytes)}",
         f"  excess     {both(error.excess_bytes)}",
@@ -45,11 +45,11 @@ def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
         lines.append("the largest of the buffers that cannot be together:")
     buffers = {b.name: b for b in problem.buffers}
     rows = []
-    for name, size in error.largest[:SHOWN]:
-        known = buffers.get(name)
+    for buffer, size in error.largest[:SHOWN]:
+        known = buffers.get(buffer)
         kind = known.kind.value if known else ""
         maker = f"made by {known.producer or 'the caller'}" if known else ""
-        rows.append((name, kind, f"{size:,} bytes", f"({kib(size)})", maker))
+        rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", maker))
     lines += align(rows, right={2, 3})
     lines.append("what to try:")
     lines.append(f"  npu-memplan compile {source} --fit {error.pool}={error.available_bytes} -o DIR")

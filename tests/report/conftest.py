@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -131,3 +131,23 @@ def browser() -> Iterator[Any]:
 def synthetic() -> Any:
     """`synthetic(n)`: the artifact of n buffers that benchmarks/report.py measures with."""
     return _load("npu_memplan_benchmark_report", Path(__file__).parents[2] / "benchmarks" / "report.py").synthetic
+
+
+@pytest.fixture(scope="session")
+def compiled(
+    shared_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., tuple[Artifact, Path]]:
+    """`compiled("vww_96_int8", optimise="Size")`: a real artifact and its directory, made once a session."""
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.pipeline import compile_model
+
+    made: dict[object, tuple[Artifact, Path]] = {}
+
+    def compile(name: str, **options: Any) -> tuple[Artifact, Path]:
+        key = (name, tuple(sorted((k, str(v)) for k, v in options.items())))
+        if key not in made:
+            folder = tmp_path_factory.mktemp("artifact") / name
+            made[key] = compile_model(shared_model(name), CompileOptions(**options), folder), folder
+        return made[key]
+
+    return compile

@@ -1,0 +1,172 @@
+"""Reports of real models, from the compiler to the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.cli import cli
+from npu_memplan.ethosu.isa import Op, Register
+from npu_memplan.fit import FitError, compile_to_fit
+from npu_memplan.options import CompileOptions
+from npu_memplan.planners import PlanningError
+from npu_memplan.problem import Agent
+from npu_memplan.report.bricks import npu_findings, npu_labels, operations
+from npu_memplan.report.explain import explain_peak
+from npu_memplan.report.memory import memory_view
+from npu_memplan.report.memory_txt import memory_text
+
+Compiled = Callable[..., tuple[Artifact, Path]]
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kws_ref_model", "vww_96_int8", "tf2_mobilenet_v2_1.0_224_ptq"])
+def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_path: Path) -> None:
+    _, folder = compiled(name)
+    result = CliRunner().invoke(cli, ["report", str(folder), "-o", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    page = tmp_path / "report.html"
+    assert page.stat().st_size < 2_000_000
+    browser.open(page)
+    assert browser.errors() == []
+    assert browser.requests() == [page.resolve().as_uri()]
+    # position, size and number of the drawn rectangles, against the file and nothing else
+    rows = json.loads((folder / "plan.json").read_text(encoding="utf-8"))["buffers"]
+    expected = sorted(
+        [r["name"], r["pool"], first, last, r["offset_bytes"], r["offset_bytes"] + r["size_bytes"]]
+        for r in rows for first, last in r["lifetimes"]
+    )  # fmt: skip
+    assert drawn(browser) == expected
+    # hover the largest, then zoom, search and toggle the pool
+    largest = max(rows, key=lambda r: r["size_bytes"])
+    r = next(r for r in browser.run("npuMemplan.rectangles()") if r["buffer"] == largest["name"])
+    x, y = browser.run(
+        "(() => { const b = document.querySelector('.plot canvas').getBoundingClientRect(); return [b.x, b.y]; })()"
+    )
+    browser.mouse("mouseMoved", x + r["x"] + r["width"] / 2, y + r["y"] + r["height"] / 2)
+    browser.frame()
+    tip = browser.run("document.getElementById('tip').innerText")
+    assert largest["name"] in tip
+    assert f"{largest['size_bytes']:,} bytes" in tip
+    browser.run("document.getElementById('zoom-in').click()")
+    assert drawn(browser) == expected
+    browser.run("document.getElementById('zoom-fit').click()")
+    browser.run("document.getElementById('find').focus()")
+    browser.call("Input.insertText", text=largest["name"])
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Enter", text="\r")
+    browser.frame()
+    assert browser.run("npuMemplan.state.picked.name") == largest["name"]
+    browser.run("document.querySelector('#pools button').click()")
+    assert browser.run("document.querySelector('.plot').hidden") is True
+    assert browser.errors() == []
+
+
+def drawn(browser: Any) -> list[list[Any]]:
+    """Rectangles computed back from their pixels: [buffer, pool, first, last, low, high]."""
+    axes = {a["pool"]: a for a in browser.run("npuMemplan.axes()")}
+    found = []
+    for r in browser.run("npuMemplan.rectangles()"):
+        a = axes[r["pool"]]
+        point = (a["view"][1] - a["view"][0]) / a["width"]
+        byte = (a["address"][1] - a["address"][0]) / a["height"]
+        first = a["view"][0] + (r["x"] - a["left"]) * point
+        high = a["address"][0] + (a["top"] + a["height"] - r["y"]) * byte
+        span = (first, first + r["width"] * point, high - r["height"] * byte, high)
+        found.append([r["buffer"], r["pool"], *(round(v) for v in span)])
+    return sorted(found)
+
+
+def test_streams_and_points_belong_together(compiled: Compiled) -> None:
+    artifact, folder = compiled("vww_96_int8")
+    found = list(operations(artifact, folder))
+    assert len(found) == artifact.npu_operations
+    points = [p for p, _ in found]
+    assert points == sorted(set(points))
+    npu = [c for c in artifact.calls if c.agent is Agent.NPU]
+    assert all(any(c.points[0] <= p < c.points[1] for c in npu) for p in points)
+    # every NPU operation writes a buffer that lives at its point: otherwise labels would be off by some
+    low = {p.buffer: p.offset_bytes for p in artifact.plan.placements}
+    for point, op in found:
+        if op.op is Op.DMA_START and op[Register.DMA0_DST_REGION] == 1:
+            target = op[Register.DMA0_DST]
+            assert any(
+                low[b.name] <= target < low[b.name] + b.size_bytes
+                and any(t.first <= point < t.last for t in b.lifetimes)
+                for b in artifact.problem.buffers
+            )
+    assert npu_labels(artifact, folder)[points[5]] == "convolution to 48x48x16"
+
+
+def test_brick_padding_is_what_the_channels_say(compiled: Compiled) -> None:
+    """vww's first two layers have 8 channels at 48x48: half of each 16-channel brick is lost."""
+    artifact, folder = compiled("vww_96_int8")
+    first, second = npu_findings(artifact, folder).paddings[:2]
+    assert (first.channels, first.stored_channels) == (second.channels, second.stored_channels) == (8, 16)
+    for padding in (first, second):
+        assert padding.size_bytes - padding.lost_bytes == 48 * 48 * 8
+    kinds = {c.what for c in npu_findings(artifact, folder).copies}
+    assert "weights brought to RAM by DMA" in kinds
+
+
+def test_explain_of_a_real_model_adds_up(compiled: Compiled) -> None:
+    artifact, folder = compiled("vww_96_int8")
+    peak = explain_peak(artifact, folder).pools[0]
+    usage = artifact.plan.usage[0]
+    assert peak.used_bytes == usage.used_bytes
+    assert peak.live_bytes == memory_view(artifact.problem, artifact.plan).pools[0].curve.peak[1]
+    assert peak.live_bytes <= sum(c.size_bytes for c in peak.contributors)
+    assert not peak.contributors[0].idle
+    assert (folder / "memory.txt").read_text(encoding="utf-8") == memory_text(artifact)
+
+
+def test_too_small_a_pool_is_told_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model = shared_model("vww_96_int8")
+    result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(tmp_path / "out"), "--pool", "sram=64KiB"])
+    error = result.exception
+    assert isinstance(error, PlanningError)
+    assert error.available_bytes == 65536
+    assert error.excess_bytes == error.required_bytes - 65536 > 0
+    lines = str(error).splitlines()
+    assert lines[0] == "vww_96_int8 does not fit pool sram:"
+    assert lines[1].startswith(f"  required   {error.required_bytes:,} bytes (")
+    assert lines[2] == "  available  65,536 bytes (64.00 KiB)"
+    assert lines[3].startswith(f"  excess     {error.excess_bytes:,} bytes (")
+    assert lines[4].startswith(f"the peak is at point {error.point}, 0:")
+    assert 2 <= len(error.largest) <= 5
+    for name, size in error.largest:
+        assert any(line.split()[0] == name and f"{size:,} bytes" in line for line in lines[5:10])
+    assert "--fit sram=65536 -o DIR" in str(error)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
+
+
+@pytest.mark.slow
+def test_fit_finds_a_plan_that_runs_bit_exactly(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    from fvp_runner.reference import Reference
+    from fvp_runner.runner import RunOptions, create
+
+    model, said = shared_model("vww_96_int8"), []
+    artifact, result = compile_to_fit(model, CompileOptions(), tmp_path / "fit", "64KiB", say=said.append)
+    assert artifact.pool_bytes("sram") <= 65536
+    assert [a.fits for a in result.attempts] == [False] * (len(result.attempts) - 1) + [True]
+    assert said[-1].startswith("Vela aims at this arena: needs ")
+    assert "; it bought " in said[-1]
+    ran = create("host", tmp_path / "fit", RunOptions(checks=True))
+    data = np.random.default_rng(1).integers(-128, 128, (1, 96, 96, 3)).astype(np.int8)
+    (output,) = ran.run([data]).outputs
+    np.testing.assert_array_equal(output, Reference(model.read_bytes()).run([data])[0])
+
+
+@pytest.mark.slow
+def test_fit_gives_up_in_words(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"nothing that was tried fits 8\.00 KiB \(8192 bytes\):") as error:
+        compile_to_fit(shared_model("vww_96_int8"), CompileOptions(), tmp_path / "fit", "sram=8KiB")
+    assert "the least is " in str(error.value)
+    assert list(tmp_path.iterdir()) == []
