@@ -30,11 +30,11 @@ MOVING_OPERATORS = frozenset(
 
 
 def clear_stray_quantized_dimensions(model: bytes) -> tuple[bytes, int]:
-    """Set quantized_dimension to 0 on tensors that do not have that dimension; (model, how many).
+    """Set quantized_dimension to 0 where it means nothing: one scale, or no such dimension; (model, how many).
 
-    Old converters wrote the weights' dimension (3) on one-dimensional biases. TVM 0.27 then dequantises along
-    an axis that does not exist. Unnecessary when TVM ignores the field of per-tensor quantisation, as
-    tflite-micro does.
+    Old converters wrote the weights' dimension (3) on one-dimensional biases and on weights with one scale.
+    TVM 0.27 then dequantises along an axis that does not exist, or refuses the weights. Unnecessary when TVM
+    ignores the field of per-tensor quantisation, as tflite-micro does.
     """
     data = bytearray(model)
     root = tflite.Model.GetRootAsModel(data, 0)
@@ -42,7 +42,9 @@ def clear_stray_quantized_dimensions(model: bytes) -> tuple[bytes, int]:
     for graph in (root.Subgraphs(i) for i in range(root.SubgraphsLength())):
         for tensor in (graph.Tensors(i) for i in range(graph.TensorsLength())):
             quantisation = tensor.Quantization()
-            if quantisation is None or quantisation.QuantizedDimension() < max(1, tensor.ShapeLength()):
+            if quantisation is None or quantisation.QuantizedDimension() == 0:
+                continue
+            if quantisation.ScaleLength() > 1 and quantisation.QuantizedDimension() < tensor.ShapeLength():
                 continue
             field = quantisation._tab.Offset(16)  # vtable slot of quantized_dimension
             struct.pack_into("<i", data, quantisation._tab.Pos + field, 0)

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import relax
 
 from ..ethosu.lower.emit import LoweringError
-from ..ethosu.lower.graph import Concat, Graph, Layer, Pad, Pool, PoolKind, Reshape, Slice, Tensor, Transpose
+from ..ethosu.lower.graph import Concat, Graph, Layer, Pad, Pool, PoolKind, Reshape, Resize, Slice, Tensor, Transpose
 from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
@@ -97,7 +97,7 @@ def _keeps_scale(layer: Layer) -> bool:
     """Layers that move stored values as they are."""
     if isinstance(layer, Pool):
         return layer.kind is not PoolKind.MEAN
-    return isinstance(layer, Reshape | Slice | Pad | Transpose | Concat)
+    return isinstance(layer, Reshape | Resize | Slice | Pad | Transpose | Concat)
 
 
 def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, Tensor]:

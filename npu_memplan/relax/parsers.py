@@ -23,6 +23,7 @@ from ..ethosu.lower.graph import (
     Padding,
     Requantize,
     Reshape,
+    Resize,
     Slice,
     Softmax,
     Transpose,
@@ -142,15 +143,44 @@ def _fields(reader: Reader, expression: Any) -> list[Any]:
     return list(found.fields)
 
 
-def _move(reader: Reader, root: Any, name: str) -> tuple[Any, Any, Any]:
-    call = reader.need(root, name)
+def _resize(call: Any, tensor: Any, out: Any) -> Resize:
+    """Attributes of a resize by two; every way of counting positions that keeps to one of two sources fits."""
+    if str(call.attrs.layout) != "NHWC":
+        raise RejectedError(f"its layout is {call.attrs.layout}; only NHWC fits the NPU")
+    way = str(call.attrs.coordinate_transformation_mode)
+    bilinear = str(call.attrs.method) == "linear"
+    if way == "align_corners" or (bilinear and way != "asymmetric"):
+        raise RejectedError(f"it maps positions the {way} way, which mixes other pixels than the NPU does")
+    if any(o != 2 * i for o, i in zip(out.shape[1:3], tensor.shape[1:3], strict=True)):
+        raise RejectedError(f"it resizes {tensor.shape[1:3]} to {out.shape[1:3]}; only twice the size fits the NPU")
+    return Resize("resize", ("0",), "out", bilinear)
+
+
+def _resize_nearest(reader: Reader, root: Any) -> Match:
+    call, tensor, out = _move(reader, root, "image.resize2d")
+    if str(call.attrs.method) != "nearest_neighbor":
+        raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
+    return Match(_resize(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
+
+
+def _resize_bilinear(reader: Reader, root: Any) -> Match:
+    out, real, _ = reader.quantised(root)
+    call = reader.need(real, "image.resize2d")
+    tensor, variable = reader.activation(call.args[0], "0")
+    if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+        raise RejectedError("its input and output have different scales")
+    return Match(_resize(call, tensor, out), {"0": tensor, "out": out}, (variable,))
+
+
+def _move(reader: Reader, root: Any, *names: str) -> tuple[Any, Any, Any]:
+    call = reader.need(root, *names)
     if not isinstance(call.args[0], relax.Var):
         raise RejectedError("it moves a constant")
     return call, plain(call.args[0], "0"), plain(call, "out")
 
 
 def _reshape(reader: Reader, root: Any) -> Match:
-    call, tensor, out = _move(reader, root, "reshape")
+    call, tensor, out = _move(reader, root, "reshape", "expand_dims", "squeeze")
     return Match(Reshape("reshape", ("0",), "out"), {"0": tensor, "out": out}, (call.args[0],))
 
 
@@ -204,6 +234,8 @@ _PARSERS: dict[str, Callable[[Reader, Any], Match]] = {
     "slice": _slice,
     "pad": _pad,
     "requantize": _requantize,
+    "resize_nearest": _resize_nearest,
+    "resize_bilinear": _resize_bilinear,
     "concat": _concat,
     "sigmoid": _table("sigmoid", lambda a, b, _: tables.sigmoid(a, b)),
     "tanh": _table("tanh", lambda a, b, _: tables.tanh(a, b)),

@@ -124,17 +124,28 @@ def _alone(name: str, arguments: int = 1) -> Callable[[], Iterator[Pattern]]:
     return make
 
 
+def _reshapes() -> Iterator[Pattern]:
+    yield is_op("relax.reshape")(wildcard(), wildcard())
+    yield is_op("relax.expand_dims")(wildcard())
+    yield is_op("relax.squeeze")(wildcard())
+
+
+def _resize_bilinear() -> Iterator[Pattern]:
+    yield from _finished(is_op("relax.image.resize2d")(_dequantized(wildcard()), wildcard()))
+
+
 def _requantize() -> Iterator[Pattern]:
     yield from _finished(_dequantized(wildcard()))
 
 
 # kind of layer -> its patterns, lowest priority first
 PATTERNS: dict[str, Callable[[], Iterator[Pattern]]] = {
-    "reshape": _alone("reshape", 2),
+    "reshape": _reshapes,
     "transpose": _alone("permute_dims"),
     "slice": _alone("strided_slice", 5),
     "pad": _alone("nn.pad"),
     "resize_nearest": _alone("image.resize2d", 2),
+    "resize_bilinear": _resize_bilinear,
     "requantize": _requantize,
     "concat": _concat,
     "sigmoid": _unary("sigmoid"),

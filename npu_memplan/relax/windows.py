@@ -253,14 +253,14 @@ def _pool(call: Any, out: Tensor, kind: PoolKind, clamp: tuple[int, int]) -> Poo
     _need_nhwc(str(call.attrs.layout))
     if any(int(d) != 1 for d in call.attrs.dilation):
         raise RejectedError("its window is dilated")
-    info = (-(1 << 15), (1 << 15) - 1)
+    least, most = out.limits
     layer: Layer = Pool(
         kind.value,
         ("0",),
         "out",
         kind,
         _pair(call.attrs.pool_size),
-        (max(clamp[0], info[0]), min(clamp[1], info[1])),
+        (max(clamp[0], least), min(clamp[1], most)),
         _stride(call.attrs.strides, out),
         _padding(call.attrs.padding),
     )

@@ -159,11 +159,9 @@ class Softmax(Layer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resize(Layer):
-    """Nearest or bilinear resize by two in both directions."""
+    """Resize to twice the height and width: nearest, or bilinear with positions counted from the corner."""
 
     bilinear: bool = False
-    half_pixel: bool = False
-    align_corners: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,6 +29,7 @@ from .graph import (
     PoolKind,
     Requantize,
     Reshape,
+    Resize,
     Slice,
     Softmax,
     Tensor,
@@ -133,6 +134,17 @@ class Emitter:
             source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
             scale = mean_scale(source.scale, result.scale, count)
             self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(layer.clamp, scale))
+
+    def _resize(self, layer: Resize) -> None:
+        """Pool over the input with every element doubled; windows of 2x2 mix neighbours, and only at odd positions."""
+        ifm, ofm = self._operand(layer.inputs[0], raw=True), self._operand(layer.output, raw=True)
+        limits = self._tensor(layer.output).limits
+        if layer.bilinear:
+            # behind the last row and column there is nothing: the NPU averages what is there
+            window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
+            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
+        else:
+            self.builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
 
     # ------------------------------------------------------------------ elementwise
 

@@ -1,0 +1,77 @@
+"""A lowered program on the NPU model without any planner: buffers one after another, a wait after each operation.
+
+Invariant: nothing here shares code with planning, rewriting or scheduling, so a wrong result is the lowering's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.ethosu.encode import encode
+from npu_memplan.ethosu.isa import Op, Register
+from npu_memplan.ethosu.lower.graph import Graph
+from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.program import BufferRole
+from npu_memplan.ethosu.stream import Command, Marker, Wait
+
+
+def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Outputs of the program; `inputs` by buffer name. Reading a byte that nobody wrote raises."""
+    program = lowered.program
+    places: dict[str, tuple[int, int]] = {}
+    size = 0
+    for buffer in program.buffers:
+        if buffer.role is BufferRole.CONSTANTS:
+            places[buffer.name] = (0, 0)
+        elif buffer.role is BufferRole.LUT:
+            places[buffer.name] = (buffer.original_region, buffer.original_offset)
+        else:
+            places[buffer.name] = (1, size)
+            size += -(-buffer.size_bytes // 16) * 16 + 16
+    commands: list[Command] = []
+    for index in range(len(program.operations)):
+        operation = program.place(index, places.__getitem__)
+        if operation.op is not Op.DMA_START:
+            operation = operation.with_registers({Register.BLOCKDEP: 0})
+        commands += [operation, Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
+    commands.append(Marker(Op.STOP, 0xFFFF))
+    arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
+    for name, values in inputs.items():
+        start = places[name][1]
+        arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
+        defined[start : start + values.nbytes] = True
+    constants = np.frombuffer(lowered.constants, np.uint8).copy() if lowered.constants else None
+    known = None if constants is None else np.ones(len(constants), bool)
+    NpuModel(program.accelerator).run(encode(commands), [constants, arena], [known, defined])
+    results = []
+    for buffer in program.buffers:
+        if buffer.role is BufferRole.OUTPUT:
+            start = places[buffer.name][1]
+            raw = arena[start : start + buffer.size_bytes].copy()
+            results.append(raw.view(buffer.dtype).reshape(buffer.shape))
+    return results
+
+
+def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    """Every value of the type is equally likely."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: rng.integers(0, 256, graph.tensors[name].shape).astype(np.uint8).view(graph.tensors[name].dtype)
+        for name in graph.inputs
+    }
+
+
+def only_graph(partitioned: Any) -> Graph:
+    """The graph of a module that is one function for the NPU."""
+    from npu_memplan.relax.graphs import build_graph
+    from npu_memplan.relax.partition import offloaded
+
+    (function,) = offloaded(partitioned).values()
+    return build_graph(function, "npu")
+
+
+__all__ = ["lower", "only_graph", "random_inputs", "run_program"]
