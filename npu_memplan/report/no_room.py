@@ -14,10 +14,10 @@ from .memory import both, kib
 SHOWN = 5
 
 
-def no_room(error: PlanningError, problem: Problem, name: str, source: str) -> PlanningError:
-    """The same error in the words of `npu-memplan compile SOURCE` for model `name`; its fields are kept."""
+def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningError:
+    """The same error in the words of `npu-memplan compile SOURCE` for the model called `problem.name`; its fields are kept."""
     return PlanningError(
-        no_room_text(error, problem, name, source),
+        no_room_text(error, problem, source),
         pool=error.pool,
         required_bytes=error.required_bytes,
         available_bytes=error.available_bytes,
@@ -29,11 +29,11 @@ def no_room(error: PlanningError, problem: Problem, name: str, source: str) -> P
     )
 
 
-def no_room_text(error: PlanningError, problem: Problem, name: str, source: str) -> str:
+def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else " (the least that was found; a smaller plan is not excluded)"
     lines = [
-        f"{name} does not fit pool {error.pool}:",
+        f"{problem.name} does not fit pool {error.pool}:",
         f"  required   {both(error.required_bytes)}{certainty}",
         f"  available  {both(error.available_bytes)}",
         f"  excess     {both(error.excess_bytes)}",
