@@ -6,6 +6,7 @@ from .errors import (
     IllegalValueError,
     MalformedStreamError,
     MissingWaitError,
+    ModelFaultError,
     NpuModelError,
     OutOfRegionError,
     ScheduleError,
@@ -15,7 +16,8 @@ from .errors import (
     WeightStreamLongError,
     WeightStreamShortError,
 )
-from .model import NpuModel, RunStats
+from .model import NpuModel, Observer, RunStats
+from .network import NetworkModel, NetworkRun
 
 __all__ = [
     "AccumulatorOverflowError",
@@ -23,8 +25,12 @@ __all__ = [
     "IllegalValueError",
     "MalformedStreamError",
     "MissingWaitError",
+    "ModelFaultError",
+    "NetworkModel",
+    "NetworkRun",
     "NpuModel",
     "NpuModelError",
+    "Observer",
     "OutOfRegionError",
     "RunStats",
     "ScheduleError",

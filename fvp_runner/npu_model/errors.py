@@ -59,3 +59,7 @@ class BlockDependencyError(NpuModelError):
 
 class ScheduleError(NpuModelError):
     """Two legal completion orders give different results."""
+
+
+class ModelFaultError(NpuModelError):
+    """The model itself failed on a stream: a fault of the model, not of the stream."""

@@ -18,7 +18,7 @@ from npu_memplan.ethosu.accelerator import Accelerator
 
 from . import blockdep, cycles, definedness, hazards
 from .dma import Dma
-from .errors import MalformedStreamError, NpuModelError, ScheduleError
+from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
 from .layout import Bytes
 from .memory import Memory, Shadow
 from .program import Bound, Program, Step, bind
@@ -35,6 +35,15 @@ class RunStats:
     cycles: int  # a rough estimate, see `cycles`
     operations: int  # kernels and transfers
     messages: tuple[str, ...] = ()  # features that no reference confirms
+
+
+_FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    program: Program
+    cycles: int
 
 
 @dataclass(slots=True, eq=False)
@@ -55,25 +64,34 @@ class NpuModel:
     def __init__(self, accelerator: Accelerator, checks: bool = True) -> None:
         self.accelerator = accelerator
         self.checks = checks
-        self._programs: OrderedDict[bytes, Program] = OrderedDict()
+        self._programs: OrderedDict[bytes, _Prepared] = OrderedDict()
         self._bindings: OrderedDict[Any, _Binding] = OrderedDict()
-        self._estimates: dict[int, int] = {}
+        self._latest: tuple[Sequence[int], _Prepared] | None = None
 
     def prepare(self, words: Sequence[int]) -> Program:
         """Decode and check a stream (without its container); remembered by content."""
+        return self._prepare(words).program
+
+    def _prepare(self, words: Sequence[int]) -> _Prepared:
+        if self._latest is not None and self._latest[0] is words and isinstance(words, tuple):
+            return self._latest[1]
         try:
             key = np.asarray(words, np.uint32).tobytes()
         except (OverflowError, ValueError, TypeError) as error:
             raise MalformedStreamError(f"the stream is no sequence of 32-bit words: {error}") from None
-        program = self._programs.get(key)
-        if program is None:
-            program = Program.decode(words, self.accelerator)
-            if self.checks:
-                hazards.check(program)
-                blockdep.check(program)
-            self._estimates[id(program)] = cycles.timeline(program).total
-            _remember(self._programs, key, program)
-        return program
+        prepared = self._programs.get(key)
+        if prepared is None:
+            try:
+                program = Program.decode(words, self.accelerator)
+                if self.checks:
+                    hazards.check(program)
+                    blockdep.check(program)
+                prepared = _Prepared(program, cycles.timeline(program).total)
+            except _FAULTS as error:
+                raise _fault(error) from error
+            _remember(self._programs, key, prepared)
+        self._latest = (words, prepared)
+        return prepared
 
     def run(
         self,
@@ -90,10 +108,11 @@ class NpuModel:
         uninitialised reads and marks what it writes. `observer` is called after each operation.
         Raises subclasses of `NpuModelError`.
         """
-        program = self.prepare(words)
+        prepared = self._prepare(words)
+        program = prepared.program
         binding = self._bind(program, regions, defined)
-        self._execute(program, binding, program.steps, self.checks, observer)
-        return RunStats(self._estimates.get(id(program), 0), len(program.steps), program.messages)
+        self._execute(binding, program.steps, self.checks, observer)
+        return RunStats(prepared.cycles, len(program.steps), program.messages)
 
     def fuzz_schedule(
         self,
@@ -116,7 +135,7 @@ class NpuModel:
             for schedule in Schedule.adversarial(count):
                 for region, content in zip(writable, before, strict=True):
                     region[:] = content
-                self._execute(program, binding, schedule.order(program), False, None)
+                self._execute(binding, schedule.order(program), False, None)
                 for region, content in zip(writable, after, strict=True):
                     if not np.array_equal(region, content):
                         at = int(np.argmax(region != content))
@@ -139,27 +158,38 @@ class NpuModel:
         if binding is None:
             _check_regions(regions, defined)
             memory = Memory(self.accelerator, regions, defined)
-            bound = {step.registers.index: bind(step, memory, self.checks) for step in program.steps}
+            try:
+                bound = {step.registers.index: bind(step, memory, self.checks) for step in program.steps}
+            except _FAULTS as error:
+                raise _fault(error) from error
             binding = _Binding(memory, bound, (program, *regions, *(defined or ())))
             _remember(self._bindings, key, binding)
         return binding
 
-    def _execute(
-        self, program: Program, binding: _Binding, order: Iterable[Step], checks: bool, observer: Observer | None
-    ) -> None:
+    def _execute(self, binding: _Binding, order: Iterable[Step], checks: bool, observer: Observer | None) -> None:
         memory, bound = binding.memory, binding.bound
         memory.reset()
         for step in order:
             operation = bound[step.registers.index]
-            if checks:
-                definedness.check(memory, step, operation)
-            operation.run()
+            try:
+                if checks:
+                    definedness.check(memory, step, operation)
+                operation.run()
+            except _FAULTS as error:
+                raise _fault(error) from error
             if isinstance(operation, Dma):
                 operation.mark_defined()
             else:
                 operation.output.map.mark_defined()
             if observer is not None:
                 observer(step, operation)
+
+
+def _fault(error: BaseException) -> ModelFaultError:
+    """No stream may surface an error of numpy or Python: what slips through is a fault of the model."""
+    return ModelFaultError(
+        f"the NPU model failed on this stream ({type(error).__name__}: {error}); please report it with the stream"
+    )
 
 
 def _identity(array: NDArray[Any] | None) -> Any:
