@@ -48,5 +48,6 @@ def _to_loops(module: Any) -> Any:
         s_tir.transform.CompactBufferAllocation(),
         s_tir.transform.LowerMatchBuffer(),
         s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.StmtSimplify(),  # also folds what TVMScript would fold when it reads the text back
     ]
     return ir.transform.Sequential(passes)(module)

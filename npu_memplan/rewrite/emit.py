@@ -42,7 +42,6 @@ class Emitter:
         self.pools = pools
         self.slots = slots
         self.taken = taken
-        self.kept: set[str] = set()  # Relax functions that are still called
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
         self.functions: dict[Any, Any] = {}
@@ -162,8 +161,6 @@ class Emitter:
         for var, value in statement.arguments.items():
             self.values[var] = self.value(value)
         expr = self.substitute(statement.expr)
-        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.GlobalVar):
-            self.kept.add(expr.op.name_hint)
         result = self.builder.emit(expr, statement.var.name)
         for var, old in before.items():
             if old is None:

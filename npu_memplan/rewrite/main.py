@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tvm_ffi
 from tvm import ir, relax
 
 from ..extract.lower import prepare
@@ -53,8 +54,8 @@ def rewrite_program(
     """`rewrite` with the placements as `slots`: their offsets and the pools' bytes may be symbolic."""
     boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
-    called = {call.function for call in program.calls}
-    taken = {gv.name_hint for gv in module.functions} - called
+    replaced = {call.function for call in program.calls} - _used_elsewhere(module, program.name)
+    taken = {gv.name_hint for gv in module.functions} - replaced
     function = program.function
     emitter = Emitter(program, pools, slots, taken)
     builder = emitter.builder
@@ -78,11 +79,33 @@ def rewrite_program(
             main = main.with_attr(key, tensors)
     planned.update_func(planned.get_global_var(program.name), main)
     for gv, other in module.functions.items():
-        if gv.name_hint in emitter.kept or (gv.name_hint != program.name and gv.name_hint not in called):
-            planned.update_func(ir.GlobalVar(gv.name_hint), other)
+        if gv.name_hint != program.name and gv.name_hint not in replaced:
+            planned.update_func(gv, other)
+    _relink(planned, program.name)
     if module.attrs is not None:
         planned = planned.with_attrs(dict(module.attrs.items()))
     return planned
+
+
+def _relink(module: Any, name: str) -> None:
+    """Points every reference to function `name` in the other functions at its planned form."""
+    current = module.get_global_var(name)
+
+    def link(gv: Any) -> Any:
+        return current if gv.name_hint == name else gv
+
+    for gv, function in module.functions.items():
+        if isinstance(function, relax.Function) and not gv.same_as(current):
+            module.update_func(gv, tvm_ffi.structural_map(function, (ir.GlobalVar, link)))
+
+
+def _used_elsewhere(module: Any, name: str) -> set[str]:
+    """Names of functions that other functions than `name` refer to."""
+    found: set[str] = set()
+    for gv, function in module.functions.items():
+        if gv.name_hint != name:
+            tvm_ffi.structural_walk(function.body, (ir.GlobalVar, lambda v: found.add(v.name_hint)))
+    return found
 
 
 def _plain(size: Any) -> Any:

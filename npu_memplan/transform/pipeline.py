@@ -17,6 +17,8 @@ def pipeline() -> Any:
     passes = relax.transform
     return tvm.ir.transform.Sequential(
         [
+            relax.backend.DispatchSampling(),
+            relax.backend.DispatchSortScan(),
             passes.LegalizeOps(skip_ops=["relax.reshape"]),
             passes.ToNonDataflow(),
             passes.RemovePurityChecking(),

@@ -79,7 +79,7 @@ def flat_copy(x: T.Buffer((4, 6), "int8"), o: T.Buffer((24,), "int8")):
 
 @T.prim_func(s_tir=True)
 def twice(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):
-    for k in range(2):
+    for _k in range(2):
         for i in range(16):
             o[i] = x[i]
 
