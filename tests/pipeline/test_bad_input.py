@@ -1,0 +1,195 @@
+"""Bad input gets one clear message, exit code 2, and leaves nothing behind. The texts are part of the interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import pytest
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+def edited(change: Callable[[Any, Any], None]) -> bytes:
+    """The example model after `change(model, schema)` on its object form."""
+    schema = pytest.importorskip("tflite_micro.tensorflow.lite.micro.python.schema_py_generated")
+    model = schema.ModelT.InitFromPackedBuf(MODEL.read_bytes(), 0)
+    change(model, schema)
+    builder = flatbuffers.Builder(1 << 16)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
+
+
+def to_float(model: Any, schema: Any) -> None:
+    for tensor in model.subgraphs[0].tensors:
+        if tensor.type == schema.TensorType.INT8:
+            tensor.type = schema.TensorType.FLOAT32
+            tensor.quantization = None
+
+
+def to_unknown_operator(model: Any, schema: Any) -> None:
+    code = next(c for c in model.operatorCodes if c.builtinCode == schema.BuiltinOperator.SOFTMAX)
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode = "MagicSort"
+    softmax = next(o for o in model.subgraphs[0].operators if o.opcodeIndex == model.operatorCodes.index(code))
+    softmax.builtinOptionsType, softmax.builtinOptions = 0, None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"hello, I am no model",
+            "model.tflite is not a TFLite file: bytes 4 to 8 must be TFL3, but are b'o, I' (20 bytes in all); "
+            "give a .tflite flatbuffer",
+        ),
+        (
+            b"",
+            "model.tflite is not a TFLite file: bytes 4 to 8 must be TFL3, but are b'' (0 bytes in all); "
+            "give a .tflite flatbuffer",
+        ),
+    ],
+    ids=["text", "empty"],
+)
+def test_what_is_no_model(cli, tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    outcome = cli("compile", path, "-o", tmp_path / "out")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == f"npu-memplan: {message}\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
+
+
+@pytest.mark.parametrize("length", [9, 100, 5000, 20000, 33000])
+def test_truncated_files(cli, tmp_path: Path, length: int) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(MODEL.read_bytes()[:length])
+    outcome = cli("compile", path, "-o", tmp_path / "out")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "is a damaged or truncated TFLite file" in outcome.err
+    assert f"({length} bytes)" in outcome.err
+    assert "Traceback" not in outcome.err
+    assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
+
+
+def test_a_float_model(cli, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(edited(to_float))
+    outcome = cli("compile", path, "-o", tmp_path / "out")
+    assert outcome.code == 2
+    assert "float32" in outcome.err
+    assert "image" in outcome.err
+    assert "quantise" in outcome.err
+    assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
+
+
+def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(edited(to_unknown_operator))
+    outcome = cli("compile", path, "-o", tmp_path / "out")
+    assert outcome.code == 2
+    assert "MagicSort" in outcome.err
+    assert "logits" in outcome.err
+    assert "probabilities" in outcome.err
+    assert [p.name for p in tmp_path.iterdir()] == ["model.tflite"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ("--accelerator", "ethos-u99"),
+            "no default system for accelerator 'ethos-u99'; known: ethos-u55-32, ethos-u55-64, ethos-u55-128, "
+            "ethos-u55-256, ethos-u65-256, ethos-u65-512",
+        ),
+        (
+            ("--memory-mode", "Bar"),
+            "unknown memory mode 'Bar'; known: Sram_Only, Shared_Sram, Dedicated_Sram, Dedicated_Sram_256KB, "
+            "Dedicated_Sram_384KB, Dedicated_Sram_512KB",
+        ),
+        (
+            ("--pool", "dram=1MiB"),
+            "--pool names 'dram', but memory mode Shared_Sram has: sram; name one of these or choose another "
+            "--memory-mode",
+        ),
+        (
+            ("--pool", "sram=lots"),
+            "cannot read the size 'lots'; write bytes or a unit, e.g. 98304, 96KiB or 1.5MiB",
+        ),
+        (
+            ("--host-ops", "SOFTMIN"),
+            "--host-ops names 'SOFTMIN', but digits.tflite has no such operator; it has: ADD, AVERAGE_POOL_2D, "
+            "CONV_2D, DEPTHWISE_CONV_2D, FULLY_CONNECTED, RESHAPE, SOFTMAX",
+        ),
+        (
+            ("--accelerator", "none", "--host-ops", "SOFTMAX"),
+            "--host-ops names operators to keep off the NPU, but --accelerator none has no NPU",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_options_that_mean_nothing(cli, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    outcome = cli("compile", MODEL, "-o", tmp_path / "out", *options)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == f"npu-memplan: {message}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pool_that_is_too_small(cli, tmp_path: Path) -> None:
+    outcome = cli("compile", MODEL, "-o", tmp_path / "out", "--pool", "sram=4KiB")
+    assert (outcome.code, outcome.out) == (2, "")
+    lines = outcome.err.splitlines()
+    assert lines[0] == "npu-memplan: digits does not fit pool sram:"
+    assert [line.split()[:2] for line in lines[1:4]] == [
+        ["required", "6,144"],
+        ["available", "4,096"],
+        ["excess", "2,048"],
+    ]
+    assert "npu.feature_map0" in outcome.err
+    assert "--fit sram=4096" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("precious")
+    outcome = cli("compile", MODEL, "-o", out)
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"npu-memplan: {out} exists and is not empty; give --force to replace it, or another directory with -o\n"
+    )
+    assert (out / "mine.txt").read_text() == "precious"
+    assert cli("compile", MODEL, "-o", out, "--force").code == 0
+    assert not (out / "mine.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--input", "missing.npy"),
+        ("--input", "random:x"),
+        ("--input", "random:1", "--input", "random:2"),
+        ("--reference", "missing.tflite"),
+        ("--output", "a.npy", "--output", "b.npy"),
+    ],
+    ids=" ".join,
+)
+def test_run_refuses_what_does_not_fit_the_model(cli, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    out = tmp_path / "out"
+    assert cli("compile", MODEL, "-o", out).code == 0
+    outcome = cli("run", out, "--on", "host", *arguments)
+    assert outcome.code == 2, outcome
+    assert outcome.err.startswith("npu-memplan: ")
+    assert "Traceback" not in outcome.err
+
+
+def test_run_wants_an_artifact(cli, tmp_path: Path) -> None:
+    outcome = cli("run", tmp_path, "--on", "host")
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"npu-memplan: {tmp_path} is no compiled model: cannot read {tmp_path}/plan.json (No such file or directory); "
+        f"make one with: npu-memplan compile MODEL.tflite -o {tmp_path}\n"
+    )
