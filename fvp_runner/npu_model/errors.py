@@ -57,6 +57,10 @@ class BlockDependencyError(NpuModelError):
     """BLOCKDEP lets a kernel read output blocks that the kernel before it may not have written."""
 
 
+class SelfOverwriteError(NpuModelError):
+    """An operation writes over input that it is still reading."""
+
+
 class ScheduleError(NpuModelError):
     """Two legal completion orders give different results."""
 

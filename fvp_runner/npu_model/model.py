@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
 
-from . import blockdep, cycles, definedness, hazards
+from . import blockdep, cycles, definedness, hazards, inplace
 from .dma import Dma
 from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
 from .layout import Bytes
@@ -24,7 +24,7 @@ from .memory import Memory, Shadow
 from .program import Bound, Program, Step, bind
 from .schedule import Schedule
 
-_REMEMBERED = 16  # streams, and bindings of streams to memory
+_REMEMBERED = 64  # streams, each with its latest binding to memory
 Observer = Callable[[Step, Bound], None]
 
 
@@ -48,9 +48,10 @@ class _Prepared:
 
 @dataclass(slots=True, eq=False)
 class _Binding:
+    key: Any
     memory: Memory
     bound: dict[int, Bound]  # by index of the step
-    regions: tuple[Any, ...]  # keeps the caller's arrays alive while their addresses are a key
+    owners: tuple[Any, ...]  # keeps program and arrays alive while their addresses are a key
 
 
 class NpuModel:
@@ -65,7 +66,7 @@ class NpuModel:
         self.accelerator = accelerator
         self.checks = checks
         self._programs: OrderedDict[bytes, _Prepared] = OrderedDict()
-        self._bindings: OrderedDict[Any, _Binding] = OrderedDict()
+        self._bindings: OrderedDict[int, _Binding] = OrderedDict()  # the latest of each program, by its id
         self._latest: tuple[Sequence[int], _Prepared] | None = None
 
     def prepare(self, words: Sequence[int]) -> Program:
@@ -84,6 +85,7 @@ class NpuModel:
             try:
                 program = Program.decode(words, self.accelerator)
                 if self.checks:
+                    inplace.check(program)
                     hazards.check(program)
                     blockdep.check(program)
                 prepared = _Prepared(program, cycles.timeline(program).total)
@@ -153,17 +155,17 @@ class NpuModel:
     def _bind(
         self, program: Program, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
     ) -> _Binding:
-        key = (id(program), tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
-        binding = self._bindings.get(key)
-        if binding is None:
+        key = (tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
+        binding = self._bindings.get(id(program))
+        if binding is None or binding.key != key:
             _check_regions(regions, defined)
             memory = Memory(self.accelerator, regions, defined)
             try:
                 bound = {step.registers.index: bind(step, memory, self.checks) for step in program.steps}
             except _FAULTS as error:
                 raise _fault(error) from error
-            binding = _Binding(memory, bound, (program, *regions, *(defined or ())))
-            _remember(self._bindings, key, binding)
+            binding = _Binding(key, memory, bound, (program, *regions, *(defined or ())))
+            _remember(self._bindings, id(program), binding)
         return binding
 
     def _execute(self, binding: _Binding, order: Iterable[Step], checks: bool, observer: Observer | None) -> None:
@@ -198,6 +200,7 @@ def _identity(array: NDArray[Any] | None) -> Any:
 
 def _remember(store: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     store[key] = value
+    store.move_to_end(key)
     while len(store) > _REMEMBERED:
         store.popitem(last=False)
 

@@ -7,14 +7,14 @@ and legal while it was made, and no operation is larger than the limits below.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from npu_memplan.ethosu.accelerator import Accelerator
 from npu_memplan.ethosu.decode import StreamError, decode
 from npu_memplan.ethosu.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.stream import Command, Operation
 
-from .convolution import Convolution, ConvolutionSpec
+from .convolution import Constants, Convolution, ConvolutionSpec
 from .dma import Dma, DmaSpec
 from .elementwise import Elementwise, ElementwiseSpec
 from .errors import MalformedStreamError
@@ -37,6 +37,7 @@ class Step:
 
     registers: Registers
     spec: Spec
+    memo: list[Constants] = field(default_factory=list, compare=False, repr=False)  # decoded weights, at most one
 
     @property
     def is_dma(self) -> bool:
@@ -104,7 +105,7 @@ def bind(step: Step, memory: Memory, checks: bool) -> Bound:
     """The operation on real memory."""
     registers, spec = step.registers, step.spec
     if isinstance(spec, ConvolutionSpec):
-        return Convolution(spec, memory, registers, checks)
+        return Convolution(spec, memory, registers, checks, step.memo)
     if isinstance(spec, PoolingSpec):
         return Pooling(spec, memory, registers)
     if isinstance(spec, ElementwiseSpec):
