@@ -128,25 +128,25 @@ class _Machine:
         it is in: only a run that is given up is ever stopped that way. This thread keeps the time.
         """
         failure: list[BaseException] = []
+        done = threading.Event()  # a join that is interrupted may take a running thread for ended
 
         def work() -> None:
             try:
                 self._emulate(device)
             except BaseException as error:  # handed to the caller's thread
                 failure.append(error)
+            finally:
+                done.set()
 
-        worker = threading.Thread(target=work, daemon=True)
-        worker.start()
+        threading.Thread(target=work, daemon=True).start()
         try:
-            while worker.is_alive():
-                worker.join(_LOOK_S)
-                if worker.is_alive():
-                    watch.check(device.jobs, bytes(self.uart))
+            while not done.wait(_LOOK_S):
+                watch.check(device.jobs, bytes(self.uart))
         finally:
-            while worker.is_alive():  # time is up, or Ctrl-C
+            while not done.is_set():  # time is up, or Ctrl-C
                 self._given_up = True
                 self._uc.emu_stop()
-                worker.join(_LOOK_S)
+                done.wait(_LOOK_S)
         if failure:
             raise failure[0]
 

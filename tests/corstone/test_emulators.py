@@ -17,6 +17,7 @@ import pytest
 from handmade import plain_artifact, vela_artifact, write
 
 from fvp_runner.build import build
+from fvp_runner.guest import pool_spans
 from fvp_runner.qemu import QemuRunner
 from fvp_runner.registers import Sabotage
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
@@ -25,6 +26,7 @@ from npu_memplan.artifact import TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.target_data import targets_folder
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 RUNNERS = ("qemu", "unicorn")
@@ -281,3 +283,36 @@ def test_long_runs_tell_their_progress(tmp_path: Path) -> None:
 def test_qemu_without_a_model_of_the_board_says_so(tmp_path: Path) -> None:
     with pytest.raises(FirmwareError.__bases__[0], match=r"QEMU has no model of board corstone-310"):
         create("qemu", toy(tmp_path / "toy", HANG), RunOptions(board="corstone-310"))
+
+
+def test_ctrl_c_ends_unicorn_too(tmp_path: Path) -> None:
+    directory = toy(tmp_path / "toy", HANG)
+    command = [sys.executable, "-m", "npu_memplan.cli", "run", str(directory), "--on", "unicorn", "--timeout", "120"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as ours:
+        assert ours.stderr is not None
+        for line in ours.stderr:
+            if line.startswith("toy on unicorn: "):
+                ours.send_signal(signal.SIGINT)
+                break
+        assert ours.stderr.read().splitlines()[-1] == "interrupted"
+    assert ours.returncode == 130
+
+
+@pytest.mark.parametrize("runner", RUNNERS)
+def test_a_users_board_file_decides_where_the_pool_lies(
+    runner: str, kws_by_hand: tuple[Path, Any], expected: tuple[Any, Any], tmp_path: Path
+) -> None:
+    directory, artifact = kws_by_hand
+    text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text()
+    text = text.replace('name = "corstone-300-u55"', 'name = "mine"')
+    text = text.replace(
+        'pools = { sram = ["ISRAM"] }\nconstants = ["DDR"]', 'pools = { sram = ["DDR"] }\nconstants = ["SRAM"]'
+    )
+    (tmp_path / "mine.toml").write_text(text)
+    machine = start(runner, directory, board=tmp_path / "mine.toml")
+    result = machine.run(random_inputs(artifact))
+    assert pool_spans(machine.firmware)[0][0] >= 0x60000000
+    assert machine.firmware.layout.constants.name == "SRAM"
+    assert "board=mine" in result.transcript
+    np.testing.assert_array_equal(result.outputs[0], expected[0][0])
+    np.testing.assert_array_equal(result.pools_after[0], expected[1][0])
