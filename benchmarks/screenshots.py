@@ -33,7 +33,7 @@ def browser() -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Browser(1240, 800)
+    return module.Browser(1240, 950)
 
 
 def terminal_page(artifact: Artifact) -> str:

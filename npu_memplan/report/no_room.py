@@ -15,7 +15,7 @@ SHOWN = 5
 
 
 def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningError:
-    """The same error in the words of `npu-memplan compile SOURCE` for the model called `problem.name`; its fields are kept."""
+    """The same error, told for `npu-memplan compile SOURCE` and the model called `problem.name`."""
     return PlanningError(
         no_room_text(error, problem, source),
         pool=error.pool,
