@@ -9,6 +9,7 @@ string literals: a C compiler reads them about eight times faster than lists of 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -96,4 +97,4 @@ def c_float(value: float, suffix: str) -> str:
         return "NAN"
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "(-INFINITY)"
-    return value.hex() + suffix
+    return re.sub(r"\.?0*p", "p", value.hex(), count=1) + suffix

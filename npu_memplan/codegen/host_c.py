@@ -42,7 +42,9 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
     target = tvm.target.Target("c")
     module = tvm.IRModule({ir.GlobalVar(name): _opaque(f) for name, f in functions.items()})
     module = _passes(target)(module)
-    module = tvm.IRModule({gv: _plain_abi(_stack_scalars(f), gv.name_hint) for gv, f in module.functions.items()})
+    module = tvm.IRModule(
+        {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
+    )
     module = tirx.transform.LowerIntrin()(module)
     module = tvm.IRModule({gv: _named_floats(f) for gv, f in module.functions.items()})
     source = str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
@@ -95,26 +97,24 @@ def _passes(target: Any) -> Any:
     )
 
 
-def _stack_scalars(function: Any) -> Any:
+def _stack_scalars(function: Any, name: str) -> Any:
     """Allocations of scope "local" (accumulators) become C arrays on the stack.
 
     They are not planned: a compiler keeps them in registers. TVM's C printer knows only the
     scope "global", in which an allocation that planning has left over is such an array.
     """
+    allocations: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (tirx.AllocBuffer, allocations.append), order="pre")
     table: dict[Any, Any] = {}
-
-    def declare(allocation: Any) -> Any:
+    for allocation in allocations:
         buffer = allocation.buffer
         if str(buffer.scope()) != "local":
             raise CodegenError(
-                f"the allocation {buffer.name} of {function.attrs['global_symbol']} has scope {buffer.scope()} "
-                "and is not placed in a pool; plan the module first"
+                f"the allocation {buffer.name} of {name} has scope {buffer.scope()} and is not placed in a pool; "
+                "plan the module first"
             )
         table[buffer] = tirx.decl_buffer(buffer.shape, str(buffer.dtype), name=buffer.name, layout=None)
-        return allocation
-
-    body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, declare), order="pre")
-    body = tvm_ffi.structural_map(body, (ir.Var, lambda variable: table.get(variable, variable)))
+    body = tvm_ffi.structural_map(function.body, (ir.Var, lambda variable: table.get(variable, variable)))
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
@@ -170,9 +170,19 @@ def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Seq
     source = _DEFINITION.sub(definition, source)
     source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)
     source = _FLOAT64.sub(lambda m: c_float(struct.unpack("<d", bytes.fromhex(m[1])[::-1])[0], ""), source)
+    source = "".join(_plain_scalars(part) for part in re.split(r"(?m)^(?=static )", source))
     externs = []
     for name, signatures in declared.items():
         # One function called with pointers of different types: C99 lets us leave its parameters open.
         result = next(iter(signatures)).split(f" {name}(")[0]
         externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
     return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])
+
+
+def _plain_scalars(function: str) -> str:
+    """One-element arrays on the stack as the scalars they are."""
+    for kind, name in re.findall(r"(?m)^ +(\w+) (\w+)_ptr\[1\];$", function):
+        plain = name if not re.search(rf"\b{name}\b", function) else f"{name}_ptr"
+        function = function.replace(f"{kind} {name}_ptr[1];", f"{kind} {plain};")
+        function = re.sub(rf"\b{name}_ptr\[0\]", plain, function)
+    return function

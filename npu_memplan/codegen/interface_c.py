@@ -1,0 +1,208 @@
+"""The C interface of TVM's ahead-of-time executor: `tvmgen_<module>.h` and the code behind it.
+
+Invariant: names, structs and macros are those of TVM v0.14-v0.18's `--executor-aot-interface-api=c`: an
+application written against them compiles unchanged. Every symbol carries the module's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .errors import CodegenError
+
+
+@dataclass(frozen=True, slots=True)
+class IoTensor:
+    """An input or output. `pool` is the index of its pool; `offset_bytes` its place in it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+    pool: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePool:
+    """A pool of the workspace: supplied by the caller, or (`internal`) an array of the generated code."""
+
+    name: str
+    size_bytes: int
+    alignment: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInterface:
+    """All that the interface depends on."""
+
+    module: str
+    inputs: tuple[IoTensor, ...]
+    outputs: tuple[IoTensor, ...]
+    pools: tuple[WorkspacePool, ...]  # the first entries of the pools array, in order
+    devices: tuple[str, ...]  # "ethos_u", when an NPU is used
+    workspace_io: bool  # inputs and outputs lie in the workspace
+    workspace_bytes: int
+
+    @property
+    def prefix(self) -> str:
+        """`tvmgen_<module>`."""
+        return f"tvmgen_{sanitise(self.module)}"
+
+    @property
+    def public_pools(self) -> tuple[WorkspacePool, ...]:
+        """The pools that the caller supplies."""
+        return tuple(p for p in self.pools if not p.internal)
+
+
+def sanitise(name: str) -> str:
+    """`name` with everything that C does not allow in an identifier as `_`."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def check_names(interface: ModuleInterface) -> None:
+    """Refuse names that become equal in C; `CodegenError` names them."""
+    for what, names in (
+        ("inputs", [t.name for t in interface.inputs]),
+        ("outputs", [t.name for t in interface.outputs]),
+        ("workspace pools", [p.name for p in interface.pools]),
+    ):
+        cleaned = [sanitise(n) for n in names]
+        clash = next((n for i, n in enumerate(names) if cleaned.index(cleaned[i]) != i), None)
+        if clash is not None:
+            raise CodegenError(f"two {what} of {interface.module} are called {sanitise(clash)!r} in C; rename one")
+
+
+def _macro(interface: ModuleInterface, name: str, suffix: str) -> str:
+    return f"{interface.prefix}_{sanitise(name)}_{suffix}".upper()
+
+
+def _struct(interface: ModuleInterface, kind: str, members: Sequence[str], what: str) -> list[str]:
+    return [
+        f"/*! \\brief {what} */",
+        f"struct {interface.prefix}_{kind} {{",
+        *(f"  void* {sanitise(member)};" for member in members),
+        "};",
+        "",
+    ]
+
+
+def parameters(interface: ModuleInterface) -> list[tuple[str, str]]:
+    """(struct kind, argument name) of the run function, in order."""
+    found = [] if interface.workspace_io else [("inputs", "inputs"), ("outputs", "outputs")]
+    if interface.public_pools:
+        found.append(("workspace_pools", "workspace_pools"))
+    if interface.devices:
+        found.append(("devices", "devices"))
+    return found
+
+
+def _signature(interface: ModuleInterface) -> str:
+    listed = [f"struct {interface.prefix}_{kind}* {name}" for kind, name in parameters(interface)]
+    return f"int32_t {interface.prefix}_run({', '.join(listed) or 'void'})"
+
+
+def print_header(interface: ModuleInterface) -> str:
+    """Text of `tvmgen_<module>.h`."""
+    check_names(interface)
+    guard = f"{interface.prefix}_H_".upper()
+    lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", "#ifdef __cplusplus", 'extern "C" {']
+    lines += ["#endif", ""]
+    for what, tensors in (("Input", interface.inputs), ("Output", interface.outputs)):
+        for tensor in tensors:
+            macro = _macro(interface, tensor.name, "SIZE")
+            lines += [f"/*! \\brief {what} tensor {tensor.name} size (in bytes) */"]
+            lines += [f"#define {macro} {tensor.size_bytes}"]
+    lines += _struct(interface, "inputs", [t.name for t in interface.inputs], "Input tensor pointers")
+    lines += _struct(interface, "outputs", [t.name for t in interface.outputs], "Output tensor pointers")
+    if interface.devices:
+        lines += _struct(interface, "devices", interface.devices, "Device context pointers")
+    if interface.public_pools:
+        names = [p.name for p in interface.public_pools]
+        lines += _struct(interface, "workspace_pools", names, "Workspace pool pointers")
+    if interface.workspace_io:
+        for kind in ("inputs", "outputs"):
+            lines += [
+                f"/*! \\brief Maps I/O {kind} to the location inside the workspace pools */",
+                f"struct {interface.prefix}_{kind} {interface.prefix}_map_{kind}({_map_parameter(interface)});",
+                "",
+            ]
+    lines += ["/*! \\brief Entrypoint of the module */", f"{_signature(interface)};", ""]
+    lines += ["/*! \\brief Workspace size (in bytes), all pools */"]
+    lines += [f"#define {interface.prefix.upper()}_WORKSPACE_SIZE {interface.workspace_bytes}"]
+    for pool in interface.public_pools:
+        macro = _macro(interface, pool.name, "WORKSPACE_POOL_SIZE")
+        lines += [f"/*! \\brief {pool.name} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
+    return "\n".join(lines)
+
+
+def _map_parameter(interface: ModuleInterface) -> str:
+    return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.public_pools else "void"
+
+
+def _pool_expressions(interface: ModuleInterface) -> list[str]:
+    """C expressions of the workspace pools' base addresses."""
+    return [
+        _array(interface, pool) if pool.internal else f"(uint8_t*)workspace_pools->{sanitise(pool.name)}"
+        for pool in interface.pools
+    ]
+
+
+def _array(interface: ModuleInterface, pool: WorkspacePool) -> str:
+    return f"{interface.prefix}_{sanitise(pool.name)}"
+
+
+def print_entry(interface: ModuleInterface) -> str:
+    """Text of `<module>_lib0.c`: internal pools, I/O maps and the run function."""
+    lines = [f'#include "{interface.prefix}.h"', "", "#include <stddef.h>", "#include <stdint.h>", ""]
+    lines += [f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u);", ""]
+    for pool in interface.pools:
+        if pool.internal:
+            lines += [
+                f'__attribute__((section(".bss.noinit.tvm"), aligned({max(pool.alignment, 16)})))',
+                f"static uint8_t {_array(interface, pool)}[{max(pool.size_bytes, 1)}];",
+                "",
+            ]
+    bases = _pool_expressions(interface)
+    if interface.workspace_io:
+        for kind, tensors in (("inputs", interface.inputs), ("outputs", interface.outputs)):
+            struct = f"struct {interface.prefix}_{kind}"
+            lines += [f"{struct} {interface.prefix}_map_{kind}({_map_parameter(interface)}) {{", f"  {struct} mapped;"]
+            for tensor in tensors:
+                lines += [f"  mapped.{sanitise(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
+            lines += ["  return mapped;", "}", ""]
+    else:
+        bases = bases + [f"(uint8_t*)inputs->{sanitise(t.name)}" for t in interface.inputs]
+        bases += [f"(uint8_t*)outputs->{sanitise(t.name)}" for t in interface.outputs]
+    device = "devices->ethos_u" if interface.devices else "NULL"
+    lines += [f"{_signature(interface)} {{"]
+    lines += [f"  uint8_t* const pools[{max(len(bases), 1)}] = {{{', '.join(bases) or 'NULL'}}};"]
+    lines += [f"  return {interface.prefix}___tvm_main__(pools, {device});", "}", ""]
+    return "\n".join(lines)
+
+
+def print_main(interface: ModuleInterface, steps: Sequence[tuple[str, bool]]) -> str:
+    """Text of `<module>_lib1.c`: main's calls in order. `steps` are (C function, runs on the NPU)."""
+    lines = ["#include <stddef.h>", "#include <stdint.h>", ""]
+    if interface.devices:
+        lines += ['#include "tvm_ethosu_runtime.h"', ""]
+    for symbol, npu in dict.fromkeys(steps):
+        lines += [f"int32_t {symbol}(uint8_t* const pools[]{', void* ethos_u' if npu else ''});"]
+    lines += ["", f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u) {{"]
+    if not interface.devices:
+        lines += ["  (void)ethos_u;"]
+    for symbol, npu in steps:
+        if npu:
+            lines += ["  if (TVMDeviceEthosUActivate(ethos_u) != 0) return -1;"]
+            lines += ["  if (TVMDeviceEthosUOpen(ethos_u) != 0) return -1;"]
+            lines += [f"  if ({symbol}(pools, ethos_u) != 0) return -1;"]
+            lines += ["  if (TVMDeviceEthosUClose(ethos_u) != 0) return -1;"]
+            lines += ["  if (TVMDeviceEthosUDeactivate(ethos_u) != 0) return -1;"]
+        else:
+            lines += [f"  if ({symbol}(pools) != 0) return -1;"]
+    lines += ["  return 0;", "}", ""]
+    return "\n".join(lines)

@@ -1,0 +1,162 @@
+"""Model Library Format, version 7: the tree, `metadata.json`, the tar.
+
+Invariant: a tree is a mapping of paths to bytes, made before anything is written; the same module, options and
+date give the same tar, byte for byte. All numbers of the metadata are those of the generated C.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .entry import RUNTIME_HEADER
+from .interface import Interface, PoolSpec
+from .interface_c import ModuleInterface, print_entry, print_header, print_main
+from .mlf_npu import print_npu
+from .mlf_runtime import runtime_files
+from .program import read_program
+from .sources import print_sources
+
+VERSION = 7
+_CPU = 1  # kDLCPU
+_EMPTY_PARAMETERS = bytes.fromhex("b7f71f7a5b3f4bf7") + bytes(24)  # a parameter blob of TVM with no parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A module in Model Library Format, in memory."""
+
+    files: Mapping[str, bytes]  # path in the tree -> content
+    constants_bytes: int
+    payload_bytes: int
+
+    def write_tar(self, path: Path) -> None:
+        """Write the tar; no half-written file is ever left under `path`."""
+        temporary = path.with_name(f".{path.name}.part")
+        try:
+            with tarfile.open(temporary, "w") as tar:
+                for name, content in sorted(self.files.items()):
+                    entry = tarfile.TarInfo(f"./{name}")
+                    entry.size = len(content)
+                    entry.mode = 0o644
+                    tar.addfile(entry, io.BytesIO(content))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def write_tree(self, directory: Path) -> None:
+        """Write the files below an existing `directory`."""
+        for name, content in self.files.items():
+            target = directory / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+
+
+def build_library(
+    module: Any, interface: ModuleInterface, pools: Sequence[PoolSpec], source: str, targets: Sequence[str], date: datetime
+) -> Library:
+    """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
+    name = interface.module
+    program = read_program(module)
+    printed = print_sources(module, Interface(interface.prefix, tuple(pools)))
+    symbols = _symbols(interface, program.calls)
+    npu_text, constants_bytes, payload_bytes = print_npu(program, symbols, [p.size_bytes for p in pools])
+    steps = [(s, c.is_npu) for s, c in zip(symbols, program.calls, strict=True)]
+    texts = {
+        f"codegen/host/include/{interface.prefix}.h": print_header(interface),
+        f"codegen/host/src/{name}_lib0.c": print_entry(interface),
+        f"codegen/host/src/{name}_lib1.c": print_main(interface, steps),
+        f"src/{name}.relax": source,
+    }
+    number = 2
+    if any(npu for _, npu in steps):
+        texts[f"codegen/host/src/{name}_lib{number}.c"] = npu_text
+        number += 1
+    host_constants = printed.constants_bytes - constants_bytes
+    if not all(npu for _, npu in steps):
+        text = printed.texts[f"{interface.prefix}_host.c"]
+        text = text.replace(f'#include "{interface.prefix}.h"\n#include "{RUNTIME_HEADER}"\n', _host_prelude())
+        texts[f"codegen/host/src/{name}_lib{number}.c"] = text
+    constants_bytes += max(host_constants, 0)
+    metadata = _metadata(interface, steps, constants_bytes + payload_bytes, targets, date)
+    texts["metadata.json"] = json.dumps(metadata, indent=2, sort_keys=True)
+    texts |= runtime_files()
+    files = {path: text.encode() for path, text in texts.items()}
+    files[f"parameters/{name}.params"] = _EMPTY_PARAMETERS
+    return Library(files, constants_bytes, payload_bytes)
+
+
+def _symbols(interface: ModuleInterface, calls: Sequence[Any]) -> list[str]:
+    """C functions of the calls, by the rule of `sources`: equal calls share one."""
+    from .interface import identifier
+
+    taken: dict[str, Any] = {}
+    symbols = []
+    for call in calls:
+        base = f"{interface.prefix}_{identifier(call.function)}"
+        symbol, number = base, 1
+        while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
+            symbol, number = f"{base}_{number}", number + 1
+        symbols.append(symbol)
+    return symbols
+
+
+def _host_prelude() -> str:
+    return (
+        "#ifndef TVMGEN_CONSTANT_SECTION\n"
+        '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
+        "#endif\n"
+        "#undef NPU_MEMPLAN_CONSTANT\n"
+        "#define NPU_MEMPLAN_CONSTANT const __attribute__((section(TVMGEN_CONSTANT_SECTION), aligned(16)))\n"
+    )
+
+
+def _metadata(
+    interface: ModuleInterface,
+    steps: Sequence[tuple[str, bool]],
+    constants_bytes: int,
+    targets: Sequence[str],
+    date: datetime,
+) -> dict[str, Any]:
+    def tensors(listed: Sequence[Any]) -> dict[str, Any]:
+        return {t.name: {"dtype": t.dtype, "size": t.size_bytes} for t in listed}
+
+    io_bytes = sum(t.size_bytes for t in (*interface.inputs, *interface.outputs))
+    main = {
+        "device": _CPU,
+        "workspace_size_bytes": interface.workspace_bytes,
+        "constants_size_bytes": constants_bytes,
+        "io_size_bytes": 0 if interface.workspace_io else io_bytes,
+        "inputs": tensors(interface.inputs),
+        "outputs": tensors(interface.outputs),
+    }
+    functions = [
+        {"function_name": symbol, "workspace": [{"device": _CPU, "workspace_size_bytes": 0}]}
+        for symbol, _ in dict.fromkeys(steps)
+    ]
+    dependency = {
+        "short_name": "tvm_standalone_crt",
+        "url": "./runtime",
+        "url_type": "mlf_path",
+        "version_spec": "0.14.0",
+    }
+    return {
+        "version": VERSION,
+        "modules": {
+            interface.module: {
+                "model_name": interface.module,
+                "export_datetime": date.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ"),
+                "target": list(targets),
+                "executors": ["aot"],
+                "style": "full-model",
+                "external_dependencies": [dependency],
+                "memory": {"functions": {"main": [main], "operator_functions": functions}},
+            }
+        },
+    }

@@ -1,0 +1,85 @@
+"""NPU functions for `TVMEthosULaunch`: driver payloads, weights and base addresses as the legacy code passed them.
+
+Invariant: base address 0 is the weights, the others are the regions of the planned PrimFunc; always at least six
+are passed, unused ones as 0. The stream is wrapped as Arm's driver wants it (COP1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..ethosu.accelerator import accelerator
+from ..ethosu.container import Payload, build_payload
+from ..ethosu.primfunc import encode_primfunc
+from .c_array import c_array
+from .errors import CodegenError
+from .program import ConstantArgument, FunctionCall, PoolArgument, Program
+
+_BASES = 6
+_SECTION = (
+    "#ifndef TVMGEN_CONSTANT_SECTION\n"
+    '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
+    "#endif\n"
+    "#undef NPU_MEMPLAN_CONSTANT\n"
+    "#define NPU_MEMPLAN_CONSTANT const __attribute__((section(TVMGEN_CONSTANT_SECTION), aligned(16)))\n"
+)
+
+
+def print_npu(program: Program, symbols: Sequence[str], pool_bytes: Sequence[int]) -> tuple[str, int, int]:
+    """Text of the NPU's C file, bytes of constants, bytes of payloads. `symbols[i]` names call i."""
+    parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", _SECTION]
+    weights: dict[str, str] = {}  # digest -> C array
+    constants = payloads = 0
+    printed: set[str] = set()
+    for symbol, call in zip(symbols, program.calls, strict=True):
+        if not call.is_npu or symbol in printed:
+            continue
+        printed.add(symbol)
+        values = _weights(symbol, call, program)
+        array = "NULL"
+        if values is not None:
+            digest = hashlib.sha256(values.tobytes()).hexdigest()
+            if digest not in weights:
+                weights[digest] = f"{symbol}_weights"
+                parts.append("static " + c_array(weights[digest], values))
+                constants += values.nbytes
+            array = weights[digest]
+        target = accelerator(str(call.primfunc.attrs["npu.accelerator"]))
+        payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
+        parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
+        payloads += payload.nbytes
+        parts.append(_launch(symbol, call, array, values.nbytes if values is not None else 0, payload.nbytes, pool_bytes))
+    return "\n".join(parts), constants, payloads
+
+
+def _weights(symbol: str, call: FunctionCall, program: Program) -> np.ndarray | None:
+    found = [a.index for a in call.arguments if isinstance(a, ConstantArgument)]
+    if len(found) > 1:
+        raise CodegenError(f"{symbol}: an NPU function has one constant at most, this one has {len(found)}")
+    return np.ascontiguousarray(program.constants[found[0]]).view(np.uint8).reshape(-1) if found else None
+
+
+def _launch(
+    symbol: str, call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]
+) -> str:
+    regions = [int(r) for r in call.primfunc.attrs["npu.regions"]]
+    pools = [a.index for a in call.arguments if isinstance(a, PoolArgument)]
+    count = max([_BASES, *(r + 1 for r in regions)])
+    lines = [f"int32_t {symbol}(uint8_t* const pools[], void* ethos_u) {{"]
+    lines += [f"  uint64_t base_addrs[{count}] = {{0}};", f"  size_t base_addrs_size[{count}] = {{0}};"]
+    lines += [f"  base_addrs[0] = (uintptr_t){array};", f"  base_addrs_size[0] = {weights_bytes};"]
+    for region, pool in zip(regions, pools, strict=True):
+        lines += [f"  base_addrs[{region}] = (uintptr_t)pools[{pool}];"]
+        lines += [f"  base_addrs_size[{region}] = {pool_bytes[pool]};"]
+    if not pools:
+        lines += ["  (void)pools;"]
+    lines += [
+        f"  return TVMEthosULaunch(ethos_u, (void*)(uintptr_t){symbol}_cms_data_data, {payload_bytes}, base_addrs,",
+        f"                         base_addrs_size, {count});",
+        "}",
+        "",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""The host runner: one memory, poisoned, checked, and honest about what goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fvp_runner import host, runner
+from fvp_runner.npu_model import NpuModelError
+from fvp_runner.reference import Reference
+from npu_memplan.artifact import Artifact
+from npu_memplan.commands.run import load_inputs
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import build, compile_model, write
+from npu_memplan.problem import Placement, used_bytes
+from npu_memplan.verify import verify
+
+
+def _inputs(folder, seed=3):
+    return load_inputs(Artifact.load(folder), [f"random:{seed}"])
+
+
+@pytest.mark.parametrize("host_ops", [(), ("SOFTMAX",), ("FULLY_CONNECTED", "SOFTMAX")])
+def test_bit_exact(digits, example, host_ops):
+    folder = digits(*host_ops)
+    runs = host.HostRunner(folder)
+    reference = Reference(example.read_bytes())
+    for seed in range(3):
+        inputs = _inputs(folder, seed)
+        ran = runs.run(inputs)
+        for got, want in zip(ran.outputs, reference.run(inputs), strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert ran.npu_cycles
+    assert ran.version
+
+
+def test_host_scratch_is_planned(digits):
+    problem = Artifact.load(digits("SOFTMAX")).problem
+    scratch = [b for b in problem.buffers if b.kind.value == "host_scratch"]
+    assert [b.size_bytes for b in scratch] == [40]
+
+
+def test_pools_are_poisoned_and_come_back(digits):
+    folder = digits("SOFTMAX")
+    ran = host.HostRunner(folder, runner.RunOptions(pools_after=True)).run(_inputs(folder))
+    artifact = Artifact.load(folder)
+    assert ran.pools_after is not None
+    assert [len(p) for p in ran.pools_after] == [artifact.pool_bytes(p.name) for p in artifact.problem.pools]
+    (slot,) = artifact.outputs
+    end = slot.offset_bytes + slot.size_bytes
+    np.testing.assert_array_equal(
+        ran.pools_after[0][slot.offset_bytes : end].view(slot.dtype).reshape(slot.shape), ran.outputs[0]
+    )
+    assert host.HostRunner(folder, runner.RunOptions(pools_after=False)).run(_inputs(folder)).pools_after is None
+
+
+def test_outputs_do_not_depend_on_the_poison(digits, monkeypatch):
+    folder = digits()
+    first = host.HostRunner(folder).run(_inputs(folder))
+    monkeypatch.setattr(host, "POISON", 0x3C)
+    second = host.HostRunner(folder).run(_inputs(folder))
+    np.testing.assert_array_equal(first.outputs[0], second.outputs[0])
+
+
+def test_two_models_in_one_process(digits):
+    one, two = host.HostRunner(digits()), host.HostRunner(digits("SOFTMAX"))
+    inputs = _inputs(digits())
+    np.testing.assert_array_equal(one.run(inputs).outputs[0], two.run(inputs).outputs[0])
+    np.testing.assert_array_equal(one.run(inputs).outputs[0], two.run(inputs).outputs[0])
+
+
+def _broken_copies(folder):
+    """Placements in which one buffer was moved onto another that is live at the same time."""
+    artifact = Artifact.load(folder)
+    placed = {p.buffer: p for p in artifact.plan.placements}
+    buffers = [b for b in artifact.problem.buffers if b.size_bytes >= 64]
+    tolerated = {(o.first, o.second) for o in artifact.problem.overlaps}
+    for moved in buffers:
+        for victim in buffers:
+            pair = {(moved.name, victim.name), (victim.name, moved.name)}
+            if moved is victim or pair & tolerated or not moved.meets(victim):
+                continue
+            target = placed[victim.name]
+            if target.offset_bytes + moved.size_bytes > artifact.pool_bytes(target.pool):
+                continue
+            changed = {**placed, moved.name: Placement(moved.name, target.pool, target.offset_bytes)}
+            placements = tuple(changed[b.name] for b in artifact.problem.buffers)
+            heights = used_bytes(artifact.problem, placements)
+            usage = tuple(replace(u, used_bytes=heights[u.pool]) for u in artifact.plan.usage)
+            yield replace(artifact.plan, placements=placements, usage=usage)
+
+
+def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
+    """Two live buffers at one offset: wrong outputs, or the NPU model complains."""
+    loaded, options, problem, folder = staged("SOFTMAX")
+    reference = Reference(example.read_bytes())
+    inputs = _inputs(folder)
+    want = reference.run(inputs)
+    seen = []
+    for number, broken in enumerate(_broken_copies(folder)):
+        if number % 3:
+            continue
+        assert verify(problem, broken), "the plan was meant to be wrong"
+        target = tmp_path / f"broken{number}"
+        target.mkdir()
+        write(build(loaded, options, problem, broken), target)
+        try:
+            got = host.HostRunner(target).run(inputs).outputs
+            seen.append("wrong" if any((g != w).any() for g, w in zip(got, want, strict=True)) else "unnoticed")
+        except (NpuModelError, runner.RunnerError):
+            seen.append("refused")
+    assert len(seen) >= 3
+    assert "unnoticed" not in seen, seen
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: [], "has 1 inputs, 0 were given"),
+        (lambda a: [a[0].astype(np.int16)], "is int8.*but int16.*was given"),
+        (lambda a: [a[0][:, :-1]], "is int8.*was given"),
+    ],
+)
+def test_wrong_inputs(digits, change, message):
+    with pytest.raises(runner.RunnerError, match=message):
+        host.HostRunner(digits()).run(change(_inputs(digits())))
+
+
+def test_time_limit(digits):
+    with pytest.raises(runner.RunTimeoutError, match="longer than 1e-09 s"):
+        host.HostRunner(digits(), runner.RunOptions(timeout_s=1e-9)).run(_inputs(digits()))
+
+
+def test_no_compiler(digits, monkeypatch):
+    monkeypatch.setattr("fvp_runner.host_build.shutil.which", lambda name: None)
+    monkeypatch.setattr("fvp_runner.host_build.importlib.util.find_spec", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    assert "no C compiler found; set CC" in (host.missing(runner.RunOptions()) or "")
+    with pytest.raises(runner.RunnerMissingError, match="no C compiler found"):
+        host.HostRunner(digits())
+
+
+def test_sources_that_do_not_compile(digits, tmp_path):
+    folder = tmp_path / "bad"
+    shutil.copytree(digits(), folder)
+    (folder / "src" / "digits.c").write_text("int digits_run(void) { return missing; }\n")
+    with pytest.raises(runner.RunnerError, match=r"could not compile the C of [^\n]*\n(.|\n)*missing"):
+        host.HostRunner(folder)
+    (folder / "src" / "digits_npu.c").unlink()
+    with pytest.raises(runner.RunnerError, match=r"lacks digits_npu\.c in .*; compile the model again"):
+        host.HostRunner(folder)
+
+
+def test_reads_of_what_nobody_wrote_are_found(digits, tmp_path):
+    folder = tmp_path / "skipped"
+    shutil.copytree(digits("SOFTMAX"), folder)
+    source = folder / "src" / "digits.c"
+    text = source.read_text()
+    first = text.index("  status = ")
+    source.write_text(text[:first] + text[text.index("  status = ", first + 5) :])  # the first step is left out
+    with pytest.raises((runner.RunnerError, NpuModelError)):
+        host.HostRunner(folder).run(_inputs(folder))
+
+
+def test_states_start_at_their_zero_point_and_are_kept(shared_model, tmp_path):
+    model = shared_model("keyword_scrambled_8bit")
+    folder = tmp_path / "keyword"
+    compile_model(model, CompileOptions(accelerator="ethos-u55-128"), folder)
+    runs = host.HostRunner(folder)
+    inputs = [_inputs(folder, seed) for seed in range(4)]
+    from tflite_micro.python.tflite_micro import runtime
+
+    interpreter = runtime.Interpreter.from_bytes(model.read_bytes(), arena_size=1 << 20)
+    runs.reset()
+    for values in inputs:
+        interpreter.set_input(values[0], 0)
+        interpreter.invoke()
+        np.testing.assert_array_equal(runs.infer(values).outputs[0], np.array(interpreter.get_output(0)))
+    np.testing.assert_array_equal(runs.run(inputs[0]).outputs[0], runs.run(inputs[0]).outputs[0])

@@ -1,0 +1,226 @@
+"""The C of planned modules: what it says, that it compiles without a warning, that it computes the same."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from planned_toy import SCALE, interface, planned_module, scaled
+from tvm import relax, tirx
+from tvm.script import tirx as T
+
+from npu_memplan.codegen.c_array import c_array
+from npu_memplan.codegen.entry import RUNTIME_TEXT
+from npu_memplan.codegen.errors import CodegenError
+from npu_memplan.codegen.host_c import print_functions
+from npu_memplan.codegen.interface import Interface, PoolSpec, identifier
+from npu_memplan.codegen.sources import print_sources, write_sources
+from npu_memplan.ethosu.decode import decode
+from npu_memplan.ethosu.isa import Op, Register
+from npu_memplan.ethosu.stream import Operation
+
+LAUNCH = """
+#include "npu_memplan_runtime.h"
+#include <string.h>
+uint32_t seen[8];
+uint8_t first[16];
+int32_t npu_memplan_npu_launch(const uint32_t *s, uint32_t n, const void *const b[], const uint32_t z[], int32_t c) {
+  seen[0]++; seen[1] = n; seen[2] = (uint32_t)c; seen[3] = z[0]; seen[4] = z[1]; seen[5] = z[2]; seen[6] = s[0];
+  memcpy(first, b[0], sizeof first);
+  memcpy((uint8_t *)b[1] + 112, (const uint8_t *)b[0] + 16, 32);
+  return seen[0] > 3 ? 42 : 0;
+}
+"""
+
+
+def test_golden(golden):
+    sources = print_sources(planned_module(), interface())
+    assert sorted(sources.texts) == ["npu_memplan_runtime.h", "toy.c", "toy.h", "toy_host.c", "toy_npu.c"]
+    for name, text in sources.texts.items():
+        golden(f"codegen_{name}", text)
+    assert sources.constants_bytes == 64 + 32
+
+
+def test_same_module_same_bytes():
+    assert print_sources(planned_module(), interface()).texts == print_sources(planned_module(), interface()).texts
+
+
+def test_the_printed_stream_is_the_encoded_one(tmp_path):
+    text = print_sources(planned_module(), interface()).texts["toy_npu.c"]
+    body = text[text.index("toy_copy_stream[") :]
+    body = body[body.index("{") + 1 : body.index("}")]
+    commands = decode([int(word, 16) for word in body.replace("\n", " ").split(",")])
+    (operation,) = [c for c in commands if isinstance(c, Operation)]
+    assert operation.op is Op.DMA_START
+    assert (operation[Register.DMA0_SRC], operation[Register.DMA0_DST]) == (16, 112)
+    assert (operation[Register.DMA0_SRC_REGION], operation[Register.DMA0_DST_REGION]) == (0, 1)
+
+
+def _run(library, name, data):
+    pools = [np.full(160 + 16, 0xA5, np.uint8), np.full(32 + 16, 0xA5, np.uint8)]
+    views = [p[-p.ctypes.data % 16 :] for p in pools]
+    views[0][16:24] = data.view(np.uint8)
+    pointers = (ctypes.c_void_p * 2)(*(v.ctypes.data for v in views))
+    return library[f"{name}_run"](pointers), views[0]
+
+
+def test_it_computes_bit_exactly_and_two_models_link_together(tmp_path, shared_object):
+    files = [tmp_path / "launch.c"]
+    files[0].write_text(LAUNCH)
+    for name in ("toy", "other"):
+        write_sources(planned_module(), interface(name), tmp_path)
+        files += [tmp_path / f"{name}{part}.c" for part in ("", "_host", "_npu")]
+    library = ctypes.CDLL(str(shared_object(files, f"-I{tmp_path}")))
+    data = np.array([1, 2, 3, -4, 100, -128, 127, 77], np.int8)
+    table = np.array([1, -2, 3, -4, 5, -6, 7, -(1 << 20)], np.int32)
+    for name in ("toy", "other"):
+        status, sram = _run(library, name, data)
+        assert status == 0
+        np.testing.assert_array_equal(
+            sram[64:96].view(np.float32), (table * data).astype(np.float32) * np.float32(SCALE)
+        )
+        np.testing.assert_array_equal(sram[112:144], np.arange(16, 48, dtype=np.uint8))
+        assert (sram[:16] == 0xA5).all()
+        assert (sram[144:160] == 0xA5).all()
+    seen = (ctypes.c_uint32 * 8).in_dll(library, "seen")
+    assert list(seen)[:1] + list(seen)[2:6] == [2, 3, 64, 160, 32]
+    assert bytes((ctypes.c_uint8 * 16).in_dll(library, "first")) == bytes(range(16))
+
+
+def test_a_failed_launch_ends_the_run_with_its_status(tmp_path, shared_object):
+    (tmp_path / "launch.c").write_text(LAUNCH)
+    write_sources(planned_module(calls=5), interface(), tmp_path)
+    files = [tmp_path / n for n in ("launch.c", "toy.c", "toy_host.c", "toy_npu.c")]
+    library = ctypes.CDLL(str(shared_object(files, f"-I{tmp_path}")))
+    status, _ = _run(library, "toy", np.zeros(8, np.int8))
+    assert status == 42
+    assert (ctypes.c_uint32 * 8).in_dll(library, "seen")[0] == 4
+
+
+def test_equal_calls_share_one_function(tmp_path):
+    texts = print_sources(planned_module(calls=3), interface()).texts
+    assert texts["toy.c"].count("toy_copy(pools)") == 3
+    assert texts["toy_npu.c"].count("int32_t toy_copy(") == 1
+
+
+def test_it_compiles_for_arm_without_a_warning(tmp_path):
+    if shutil.which("arm-none-eabi-gcc") is None:
+        pytest.skip("needs arm-none-eabi-gcc (apt install gcc-arm-none-eabi)")
+    write_sources(planned_module(), interface(), tmp_path)
+    for name in ("toy.c", "toy_host.c", "toy_npu.c"):
+        flags = "-std=c11 -mcpu=cortex-m55 -O2 -Wall -Wextra -Werror -Wmissing-prototypes -Wshadow -c"
+        subprocess.run(
+            ["arm-none-eabi-gcc", *flags.split(), f"-I{tmp_path}", str(tmp_path / name), "-o", str(tmp_path / "o")],
+            check=True,
+        )
+    sections = subprocess.run(["arm-none-eabi-objdump", "-h", str(tmp_path / "o")], capture_output=True, text=True)
+    assert ".rodata.npu_memplan" in sections.stdout
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 600])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+)
+def test_arrays_keep_every_bit(dtype, size, tmp_path_factory, shared_object):
+    generator = np.random.default_rng(size)
+    values = np.frombuffer(generator.bytes(size * np.dtype(dtype).itemsize), dtype).copy()
+    if size > 6 and dtype.startswith("float"):
+        values[:6] = [np.nan, np.inf, -np.inf, 0.0, -0.0, np.finfo(dtype).smallest_subnormal]
+        values[np.isnan(values)] = np.nan  # C's NAN, not a payload
+    elif size > 2 and not dtype.startswith("float"):
+        values[:2] = [np.iinfo(dtype).min, np.iinfo(dtype).max]
+    folder = tmp_path_factory.mktemp("array")
+    (folder / "npu_memplan_runtime.h").write_text(RUNTIME_TEXT)
+    source = folder / "a.c"
+    source.write_text(f'#include <math.h>\n#include "npu_memplan_runtime.h"\nextern {c_array("a", values)}')
+    source.write_text(source.read_text().replace("extern NPU_MEMPLAN_CONSTANT", "NPU_MEMPLAN_CONSTANT"))
+    library = ctypes.CDLL(str(shared_object([source], f"-I{folder}")))
+    found = bytes((ctypes.c_uint8 * values.nbytes).in_dll(library, "a")) if size else b""
+    assert found == values.tobytes()
+
+
+def test_an_array_of_unknown_type():
+    with pytest.raises(CodegenError, match="no C type for elements of type complex64"):
+        c_array("a", np.zeros(2, np.complex64))
+
+
+def test_unused_pools_are_not_passed():
+    texts = print_sources(planned_module(), interface()).texts
+    assert "toy_scaled_body(pools[0], toy_host_constant_0)" in texts["toy_host.c"]
+    assert "const int32_t* table" in texts["toy_host.c"]
+
+
+def test_extern_functions_with_several_signatures_keep_one_declaration():
+    @T.prim_func(s_tir=True)
+    def calls(pool: T.Buffer((64,), "uint8")):
+        a = T.decl_buffer((4,), "int8", data=T.address_of(pool[0]))
+        b = T.decl_buffer((4,), "int32", data=T.address_of(pool[16]))
+        T.evaluate(T.call_extern("int32", "one", a.data, b.data))
+        T.evaluate(T.call_extern("int32", "two", a.data))
+        T.evaluate(T.call_extern("int32", "two", b.data))
+        T.evaluate(T.call_extern("int32", "memcpy", a.data, b.data, 4))
+
+    text = print_functions({"f": calls}, {"f": [False]})
+    assert "int32_t one(int8_t*, int32_t*);" in text
+    assert "int32_t two();" in text
+    assert "memcpy(" in text.split("{", 1)[1]
+    assert "memcpy(" not in text.split("{", 1)[0]
+
+
+def test_an_allocation_that_was_not_planned_is_refused():
+    @T.prim_func(s_tir=True)
+    def unplanned(pool: T.Buffer((64,), "uint8")):
+        a = T.alloc_buffer((4,), "int8")
+        for i in range(4):
+            a[i] = T.Cast("int8", pool[i])
+        for i in range(4):
+            pool[i] = T.Cast("uint8", a[i])
+
+    with pytest.raises(CodegenError, match="the allocation a of f has scope global and is not placed in a pool"):
+        print_functions({"f": unplanned}, {"f": [False]})
+
+
+def test_a_module_that_is_not_planned_is_refused():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4), "int8"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    with pytest.raises(CodegenError, match=r"main's parameter x is int8\[1, 4\], not a pool"):
+        print_sources(builder.finalize(), interface())
+
+
+def test_an_operator_left_in_main_is_refused():
+    builder = relax.BlockBuilder()
+    pool = relax.Var("sram", relax.TensorType((160,), "uint8"))
+    with builder.function("main", [pool], pure=False):
+        builder.emit(relax.op.add(pool, pool))
+        builder.emit_func_output(relax.Tuple([]))
+    with pytest.raises(CodegenError, match="is not a call of a PrimFunc; plan the module first"):
+        print_sources(builder.finalize(), interface())
+
+
+def test_pools_of_another_plan_are_refused():
+    other = Interface("toy", (PoolSpec("sram", 128), PoolSpec("dram", 32, region=2)))
+    with pytest.raises(CodegenError, match=r"main takes pools of \[160, 32\] bytes, the plan has \[128, 32\]"):
+        print_sources(planned_module(), other)
+
+
+def test_a_tensor_in_an_unknown_pool_is_refused():
+    with pytest.raises(CodegenError, match="lies in pool 'flash', but the plan has: sram, dram"):
+        interface().pool_index("flash")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("kws", "kws"), ("3d-net.v2", "_3d_net_v2"), ("", "_"), ("größe", "gr__e")]
+)
+def test_identifier(name, expected):
+    assert identifier(name) == expected
+
+
+def test_scalars_that_stay_in_registers_are_not_planned():
+    text = print_functions({"f": scaled}, {"f": [False, False, True]})
+    assert "total" in text
+    assert isinstance(scaled, tirx.PrimFunc)
