@@ -1,0 +1,117 @@
+"""A plan that is broken on purpose: verify must fail, and with verification off the run must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner import host
+from fvp_runner.npu_model import NpuModelError
+from fvp_runner.reference import Reference
+from fvp_runner.runner import RunOptions
+from npu_memplan import planners
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.frontend.load import Loaded, load_model
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import build, pose, write
+from npu_memplan.problem import Buffer, Plan, Problem
+from npu_memplan.verify import VerificationError, check, verify
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX")).resolved()
+
+
+@pytest.fixture(scope="module")
+def stages() -> tuple[Loaded, Problem, Plan]:
+    loaded = load_model(MODEL, OPTIONS)
+    problem = pose(loaded, OPTIONS)
+    return loaded, problem, planners.plan(problem)
+
+
+def on_top(problem: Problem, plan: Plan, first: Buffer, second: Buffer) -> Plan:
+    """`plan` with `second` moved onto `first`."""
+    at = plan.placement(first.name)
+    moved = tuple(replace(p, offset_bytes=at.offset_bytes) if p.buffer == second.name else p for p in plan.placements)
+    heights = max(p.offset_bytes + problem.buffer(p.buffer).size_bytes for p in moved)
+    return replace(plan, placements=moved, usage=tuple(replace(u, used_bytes=heights) for u in plan.usage))
+
+
+def clashing_pairs(problem: Problem) -> list[tuple[Buffer, Buffer]]:
+    """Pairs that are live together and must not start at one offset."""
+    fine = {frozenset((o.first, o.second)) for o in problem.overlaps if o.permits(0)}
+    return [
+        (a, b)
+        for i, a in enumerate(problem.buffers)
+        for b in problem.buffers[i + 1 :]
+        if a.meets(b) and frozenset((a.name, b.name)) not in fine
+    ]
+
+
+def notices(loaded: Loaded, problem: Problem, plan: Plan, folder: Path) -> bool:
+    """Whether a run of `plan` gives other outputs than the reference, or its checks complain."""
+    folder.mkdir()
+    write(build(loaded, OPTIONS, problem, plan), folder)
+    runner = host.create(folder, RunOptions())
+    reference = Reference(MODEL.read_bytes())
+    samples = np.load(MODEL.parent / "samples.npz")["images"]
+    for image in samples[:3, None]:
+        try:
+            outputs = runner.run([image]).outputs
+        except NpuModelError:
+            return True
+        if any(not np.array_equal(a, b) for a, b in zip(outputs, reference.run([image]), strict=True)):
+            return True
+    return False
+
+
+def test_the_right_plan_passes(stages, tmp_path: Path) -> None:
+    loaded, problem, plan = stages
+    assert verify(problem, plan) == ()
+    assert not notices(loaded, problem, plan, tmp_path / "right")
+
+
+def test_verify_names_both_buffers_of_every_broken_pair(stages) -> None:
+    _, problem, plan = stages
+    pairs = clashing_pairs(problem)
+    assert len(pairs) > 10
+    for first, second in pairs:
+        with pytest.raises(VerificationError) as error:
+            check(problem, on_top(problem, plan, first, second))
+        assert first.name in str(error.value)
+        assert second.name in str(error.value)
+
+
+def pair_of(kinds: tuple[str, str]) -> Callable[[list[tuple[Buffer, Buffer]]], tuple[Buffer, Buffer]]:
+    def choose(pairs: list[tuple[Buffer, Buffer]]) -> tuple[Buffer, Buffer]:
+        found = [p for p in pairs if {p[0].kind.value, p[1].kind.value} == set(kinds)]
+        assert found, f"the example has no live pair of kinds {kinds}"
+        return max(found, key=lambda p: p[0].size_bytes + p[1].size_bytes)
+
+    return choose
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ("npu_internal", "npu_internal"),
+        ("npu_internal", "input"),
+        ("npu_internal", "weights"),
+        ("npu_internal", "tensor"),
+        ("tensor", "tensor"),
+        ("tensor", "host_scratch"),
+    ],
+    ids="-".join,
+)
+def test_with_verification_off_the_run_notices(stages, tmp_path: Path, kinds: tuple[str, str]) -> None:
+    loaded, problem, plan = stages
+    first, second = pair_of(kinds)(clashing_pairs(problem))
+    broken = on_top(problem, plan, first, second)
+    assert notices(loaded, problem, broken, tmp_path / "broken"), f"{first.name} and {second.name} share bytes unseen"
+
+
+def test_errors_of_the_checks_are_errors_users_can_meet() -> None:
+    assert issubclass(NpuModelError, NpuMemplanError)
