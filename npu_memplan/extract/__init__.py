@@ -37,5 +37,4 @@ def extract(
     """
     options = Options(io_in_pools, overlaps, reuse_inputs, alignment)
     program = walk(prepare(module), function)
-    candidates = [c for call in program.calls for c in call.overlaps]
-    return build(program, pools, options, candidates)
+    return build(program, pools, options)[0]

@@ -43,8 +43,10 @@ class Options:
     alignment: int = 16
 
 
-def build(program: Program, pools: Sequence[Pool], options: Options, candidates: Sequence[Candidate]) -> Problem:
-    """The problem of `program` on `pools`; `candidates` are the overlaps to offer."""
+def build(
+    program: Program, pools: Sequence[Pool], options: Options
+) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
+    """The problem of `program` on `pools`, and the lifetimes of all its storages."""
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
@@ -60,8 +62,9 @@ def build(program: Program, pools: Sequence[Pool], options: Options, candidates:
         planned[storage] = _buffer(storage, life, options, traffic, end, [p.name for p in pools])
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
+    candidates = [c for call in program.calls for c in call.overlaps]
     overlaps = _overlaps(candidates, ordered, planned, lives, program) if options.overlaps else ()
-    return Problem(
+    problem = Problem(
         buffers=tuple(planned[s] for s in storages),
         pools=tuple(pools),
         aliases=tuple(_alias_groups(groups, planned)),
@@ -69,6 +72,7 @@ def build(program: Program, pools: Sequence[Pool], options: Options, candidates:
         points=tuple(s.label for s in ordered) or ("return",),
         name=program.name,
     )
+    return problem, lives
 
 
 def _declared(program: Program) -> list[Storage]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import tirx
+import tvm_ffi
+from tvm import ir, tirx
 
 from ..problem import Agent, BufferKind
 from .lower import is_npu
 from .names import Names
 from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
-from .sizes import size_bytes
+from .sizes import size_bytes, static_extent
 from .tir_walk import Outline, instantiate, outline
 
 NPU_ALIGNMENT = 16
@@ -59,12 +60,16 @@ class CallWalker:
             self.outlines[call.primfunc] = outline(call.primfunc)
         plan = self.outlines[call.primfunc]
         internals: list[Internal] = []
+        symbols = symbol_values(call)
         for statement in plan.allocations:
             buffer = statement.buffer
-            size = size_bytes(buffer.shape, str(buffer.dtype), self.bounds)
-            internals.append(
-                Internal(self.internal_name(call, buffer.name), size, 1, BufferKind.HOST_SCRATCH, Agent.HOST, statement)
-            )
+            shape = tuple(buffer.shape)
+            if symbols:
+                shape = tuple(tvm_ffi.structural_map(e, (ir.Var, lambda v: symbols.get(v, v))) for e in shape)
+            size = size_bytes(shape, str(buffer.dtype), self.bounds)
+            name = self.internal_name(call, buffer.name)
+            internal = Internal(name, size, 1, BufferKind.HOST_SCRATCH, Agent.HOST, statement, shape=shape)
+            internals.append(internal)
         call.internals = tuple(internals)
         storages: list[Tensor | Internal | None] = [a.tensor if isinstance(a, View) else None for a in call.arguments]
         storages += [None] * (plan.parameters - len(storages))
@@ -132,6 +137,20 @@ class CallWalker:
         )
 
 
+def symbol_values(call: Invoke) -> dict[Any, Any]:
+    """Shape symbols of a PrimFunc -> their values in the caller, for one call."""
+    values: dict[Any, Any] = {}
+    for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
+        if isinstance(argument, Plain):
+            values[parameter] = argument.expr
+            continue
+        shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
+        for extent, actual in zip(parameter.shape, shape, strict=False):
+            if isinstance(extent, ir.Var):
+                values.setdefault(extent, actual)
+    return values
+
+
 def _allocations(function: Any) -> list[Any]:
     body = function.body
     statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
@@ -140,6 +159,11 @@ def _allocations(function: Any) -> list[Any]:
 
 def copy_function(shape: Sequence[Any], dtype: str) -> Any:
     """A PrimFunc (source, target) that copies a tensor of `shape` and `dtype`."""
+    # An extent that is an expression gets a symbol of its own: a parameter can define no more.
+    shape = [
+        e if static_extent(e) is not None or isinstance(e, ir.Var) else tirx.Var(f"n{k}", "int64")
+        for k, e in enumerate(shape)
+    ]
     source = tirx.decl_buffer(shape, dtype, name="source", layout=None)
     target = tirx.decl_buffer(shape, dtype, name="target", layout=None)
     loops = [tirx.Var(f"i{k}", getattr(extent, "dtype", "int64")) for k, extent in enumerate(shape)]

@@ -51,6 +51,8 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int 
     `inputs` are the names by which the statement knows one input; `output` must be written and the
     inputs only be read, with plain loads and stores. None when nothing can be proven.
     """
+    if _pointwise(statement, inputs, output):
+        return 0
     try:
         found = _collect(statement)
     except _NoOrder:
@@ -65,6 +67,33 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int 
     )
     proofs = [_linear(reads, writes, loops, strict=strict), _stepwise(reads, writes, loops, strict=strict)]
     return max((p for p in proofs if p is not None), default=None)
+
+
+def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
+    """Whether each element, in order, is made from the input's element at the same address alone.
+
+    Holds for symbolic shapes as well: the loop variables themselves are the indices of both.
+    """
+    loops: list[Any] = []
+    while isinstance(statement, tirx.For):
+        if statement.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) or statement.step is not None:
+            return False
+        loops.append(statement.loop_var)
+        statement = statement.body
+    if not isinstance(statement, tirx.BufferStore) or not statement.buffer.same_as(output):
+        return False
+    variables = [i for i in statement.indices if static_extent(i) is None]
+    if len(variables) != len(loops) or not all(i.same_as(v) for i, v in zip(variables, loops, strict=True)):
+        return False
+    found: list[Any] = []
+    tvm_ffi.structural_walk(statement.value, (ir.TensorLoad, lambda n: found.append(n)))
+    loads = [n for n in found if any(n.source.same_as(b) for b in inputs)]
+    return bool(loads) and all(
+        tvm_ffi.structural_equal(n.indices, statement.indices)
+        and tvm_ffi.structural_equal(n.source.shape, output.shape)
+        and element_bytes(str(n.source.dtype)) == element_bytes(str(output.dtype))
+        for n in loads
+    )
 
 
 # -- accesses ----------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Internal:
     allocation: Any
     role: str = ""
     original: tuple[int, int] | None = None  # (region, offset) in the stream it was lifted from
+    shape: tuple[Any, ...] = ()  # in the symbols of the calling Relax function
 
 
 @dataclass(frozen=True, slots=True)

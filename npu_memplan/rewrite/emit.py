@@ -58,8 +58,8 @@ class Emitter:
             storage = self.builder.emit(relax.op.memory.alloc_storage(shape, 0, "global", "uint8"))
             pool = relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", 0)
             self.pool_vars.append(self.builder.emit(pool, name))
-            if poison is not None and extent is not None:
-                fill = _fill_function(max(1, extent), poison)
+            if poison is not None:
+                fill = _fill_function(max(1, extent) if extent is not None else None, poison)
                 fill_name = self.name("npu_memplan_poison")
                 fill_var = self.builder.add_func(fill.with_attr("global_symbol", fill_name), fill_name)
                 self.builder.emit(relax.Call(fill_var, [self.pool_vars[-1]]))
@@ -201,10 +201,11 @@ class Emitter:
         self.builder.emit(relax.If(condition, *sides))
 
 
-def _fill_function(size: int, byte: int) -> Any:
-    """A PrimFunc (pool) that fills `size` bytes with `byte`."""
-    pool = tirx.decl_buffer((size,), "uint8", name="pool", layout=None)
+def _fill_function(size: int | None, byte: int) -> Any:
+    """A PrimFunc (pool) that fills `size` bytes with `byte`; None: all of a pool of symbolic size."""
+    extent: Any = tirx.Var("size", "int64") if size is None else tirx.IntImm("int64", size)
+    pool = tirx.decl_buffer((extent if size is None else size,), "uint8", name="pool", layout=None)
     i = tirx.Var("i", "int64")
     store = tirx.BufferStore(pool, tirx.IntImm("uint8", byte), [i])
-    body = tirx.For(i, 0, tirx.IntImm("int64", size), tirx.ForKind.SERIAL, store)
+    body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
     return tirx.PrimFunc([pool], body).with_attr("s_tir", True)

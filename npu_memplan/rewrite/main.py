@@ -36,11 +36,16 @@ def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = N
     """
     module = prepare(module)
     program = walk(module, problem.name)
-    heights = used_bytes(problem, plan.placements)
-    pools = [(pool.name, heights[pool.name]) for pool in problem.pools]
-    index = {name: i for i, (name, _) in enumerate(pools)}
-    slots = {p.buffer: Slot(index[p.pool], p.offset_bytes) for p in plan.placements}
+    pools, slots = slots_of(problem, plan)
     return rewrite_program(module, program, pools, slots, poison=poison)
+
+
+def slots_of(problem: Problem, plan: Plan) -> tuple[list[tuple[str, Any]], dict[str, Slot]]:
+    """(name, bytes used) of every pool in order, and where each buffer lies."""
+    heights = used_bytes(problem, plan.placements)
+    pools: list[tuple[str, Any]] = [(pool.name, heights[pool.name]) for pool in problem.pools]
+    index = {name: i for i, (name, _) in enumerate(pools)}
+    return pools, {p.buffer: Slot(index[p.pool], p.offset_bytes) for p in plan.placements}
 
 
 def rewrite_program(

@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
+from ..extract.calls import symbol_values
 from ..extract.lower import is_npu
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
@@ -108,12 +109,7 @@ class _Placer:
     def symbols(self, body: Any, parameters: Sequence[Any]) -> list[tuple[Any, Plain]]:
         """Shape symbols that no remaining parameter defines, with their values in the caller."""
         free = undefined_vars(body, [*self.pools, *parameters])
-        values: dict[Any, Any] = {}
-        for parameter, argument in zip(self.function.params, self.call.arguments, strict=True):
-            if isinstance(argument, View):
-                for extent, actual in zip(parameter.shape, argument.shape, strict=True):
-                    if isinstance(extent, ir.Var):
-                        values.setdefault(extent, actual)
+        values = {self.renamed.get(v, v): value for v, value in symbol_values(self.call).items()}
         return [(v, Plain(values[v])) for v in free if v in values]
 
 

@@ -6,17 +6,26 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from .. import planners, verify
-from ..extract import extract
+from ..extract.build import Options, build
+from ..extract.relax_walk import walk
+from ..extract.symbolic import plan_symbolic
 from ..problem import Pool
-from ..rewrite import POOLS, rewrite
+from ..rewrite.main import POOLS, rewrite_program, slots_of
+from ..rewrite.primfunc import Slot
 from .legalize import legalize
+
+UPPER_BOUND = "tir_var_upper_bound"
+"""TVM's attribute of a Relax function: name of a shape symbol -> its greatest value."""
+
+DYNAMIC_POOL = "dynamic"
+"""Name of the pool of storages whose sizes are only known when the function is called."""
 
 DEFAULT_POOLS = (Pool("workspace"),)
 
@@ -38,6 +47,7 @@ class PlanMemory:
         overlaps: bool = True,
         alignment: int = 16,
         seed: int = 0,
+        bounds: Mapping[str, int] | None = None,
         poison: int | None = None,
     ) -> None:
         self.pools = tuple(pools)
@@ -46,6 +56,7 @@ class PlanMemory:
         self.overlaps = overlaps
         self.alignment = alignment
         self.seed = seed
+        self.bounds = dict(bounds or {})
         self.poison = poison
 
     def transform_module(self, module: Any, context: Any) -> Any:
@@ -64,14 +75,17 @@ class PlanMemory:
         return module
 
     def plan(self, module: Any, name: str) -> Any:
-        problem = extract(
-            module,
-            self.pools,
-            function=name,
-            io_in_pools=self.use_workspace_io,
-            overlaps=self.overlaps,
-            alignment=self.alignment,
-        )
+        if self.bounds:
+            gv = module.get_global_var(name)
+            module.update_func(gv, module[gv].with_attr(UPPER_BOUND, self.bounds))
+        options = Options(self.use_workspace_io, self.overlaps, True, self.alignment)
+        program = walk(module, name)
+        problem, lives = build(program, self.pools, options)
         plan = planners.plan(problem, self.planner, seed=self.seed)
         verify.check(problem, plan)
-        return rewrite(module, problem, plan, poison=self.poison)
+        pools, slots = slots_of(problem, plan)
+        symbolic = plan_symbolic(program, lives)
+        if symbolic.offsets:
+            pools.append((DYNAMIC_POOL, symbolic.size))
+            slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
+        return rewrite_program(module, program, pools, slots, poison=self.poison)

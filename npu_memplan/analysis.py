@@ -1,0 +1,129 @@
+"""What a module needs in memory, without planning or changing it.
+
+Invariant: all three answers come from the same lifetimes that `PlanMemory` plans with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .extract import ExtractionError
+from .extract.build import Options, build
+from .extract.relax_walk import walk
+from .problem import Buffer, Lifetime, Pool, Problem
+
+__all__ = ["Liveness", "MemoryPressure", "conflict_graph", "liveness", "memory_pressure", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """Half-open lifetimes of every buffer; `points[t]` says what happens at point t."""
+
+    points: tuple[str, ...]
+    lifetimes: Mapping[str, tuple[Lifetime, ...]]
+    sizes_bytes: Mapping[str, int]
+
+    def live_at(self, point: int) -> tuple[str, ...]:
+        """Names of the buffers live at `point`, in the problem's order."""
+        return tuple(name for name, lives in self.lifetimes.items() if any(x.first <= point < x.last for x in lives))
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPressure:
+    """Bytes live at every point, the highest of them, and where it is first reached."""
+
+    peak_bytes: int
+    peak_point: int
+    peak_label: str
+    bytes_at: tuple[int, ...]
+    buffers: tuple[str, ...]  # live at the peak, largest first
+
+
+def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, overlaps: bool = True) -> Problem:
+    """The planning problem of one Relax function on one unbounded pool."""
+    from .rewrite import POOLS
+    from .transform.legalize import legalize
+
+    for gv, f in module.functions.items():
+        if gv.name_hint == function and f.attrs is not None and POOLS in f.attrs:
+            raise ExtractionError(f"{function!r} is planned already; analyse the module as it was before PlanMemory")
+    program = walk(legalize(module), function)
+    return build(program, (Pool("workspace"),), Options(io_in_pools=io_in_pools, overlaps=overlaps))[0]
+
+
+def liveness(module: Any, *, function: str = "main", io_in_pools: bool = True) -> Liveness:
+    """When each tensor and each allocation inside PrimFuncs is live."""
+    found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
+    return Liveness(
+        found.points,
+        {b.name: b.lifetimes for b in found.buffers},
+        {b.name: b.size_bytes for b in found.buffers},
+    )
+
+
+def memory_pressure(module: Any, *, function: str = "main", io_in_pools: bool = True) -> MemoryPressure:
+    """Bytes live at every point: no plan without overlaps can need less than the peak.
+
+    Buffers that share a placement (the value of an `if` and its sources) count once.
+    """
+    found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
+    return pressure_of(found)
+
+
+def pressure_of(found: Problem) -> MemoryPressure:
+    """`memory_pressure` of a problem."""
+    group = {name: g.name for g in found.aliases for name, _ in g.members}
+    change = [0] * (len(found.points) + 1)
+    merged: dict[str, list[Buffer]] = {}
+    for buffer in found.buffers:
+        merged.setdefault(group.get(buffer.name, buffer.name), []).append(buffer)
+    for members in merged.values():
+        size = max(b.size_bytes for b in members)
+        for first, last in _union([life for b in members for life in b.lifetimes]):
+            change[first] += size
+            change[last] -= size
+    levels, level = [], 0
+    for step in change[:-1]:
+        level += step
+        levels.append(level)
+    peak = max(levels, default=0)
+    point = levels.index(peak) if levels else 0
+    live = [b for b in found.buffers if any(x.first <= point < x.last for x in b.lifetimes)]
+    live.sort(key=lambda b: (-b.size_bytes, b.name))
+    label = found.points[point] if found.points else ""
+    return MemoryPressure(peak, point, label, tuple(levels), tuple(b.name for b in live))
+
+
+def _union(lives: list[Lifetime]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for life in sorted(lives):
+        if merged and life.first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], life.last))
+        else:
+            merged.append((life.first, life.last))
+    return merged
+
+
+def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = True) -> dict[str, frozenset[str]]:
+    """Name of each buffer -> names of the buffers that may not share bytes with it.
+
+    Symmetric. Buffers of one alias group do not conflict; allowed overlaps do not count as sharing.
+    """
+    found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
+    group = {name: g.name for g in found.aliases for name, _ in g.members}
+    edges: dict[str, set[str]] = {b.name: set() for b in found.buffers}
+    starts = sorted((life.first, life.last, b.name) for b in found.buffers for life in b.lifetimes)
+    active: list[tuple[int, str]] = []
+    for first, last, name in starts:
+        active = [(end, other) for end, other in active if end > first]
+        for _, other in active:
+            if other != name and not (name in group and group.get(other) == group[name]):
+                edges[name].add(other)
+                edges[other].add(name)
+        active.append((last, name))
+    for a, b in found.conflicts:
+        edges[a].add(b)
+        edges[b].add(a)
+    return {name: frozenset(others) for name, others in edges.items()}
