@@ -1,0 +1,142 @@
+"""`npu-memplan run`: exit codes, what it prints, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from fvp_runner.reference import Reference
+from npu_memplan.artifact import Artifact
+from npu_memplan.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capfd):
+    """`run(*arguments)` -> (exit code, stdout, stderr), through the real entry point."""
+
+    def call(*arguments):
+        monkeypatch.setattr("sys.argv", ["npu-memplan", "run", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "100")
+        capfd.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_right_is_zero_and_says_so(run, digits, example):
+    code, out, _ = run(digits(), "--on", "host", "--input", "random:7", "--reference", example)
+    assert code == 0
+    assert out.splitlines()[-1] == "bit-exact"
+    assert "runner host (" in out
+    assert "estimated NPU cycles" in out
+
+
+def test_json(run, digits, example):
+    code, out, _ = run(digits("SOFTMAX"), "--on", "host", "--reference", example, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["runner"] == "host"
+    assert document["bit_exact"] is True
+    (output,) = document["outputs"]
+    assert set(output) == {"name", "elements", "mismatches", "max_abs_diff"}
+    assert (output["elements"], output["mismatches"], output["max_abs_diff"]) == (10, 0, 0)
+    assert document["npu_cycles_are_estimates"] is True
+
+
+def test_without_a_reference_nothing_is_claimed(run, digits):
+    code, out, _ = run(digits(), "--on", "host")
+    assert code == 0
+    assert "not compared: give --reference MODEL.tflite" in out
+    assert "bit-exact" not in out
+    document = json.loads(run(digits(), "--on", "host", "--json")[1])
+    assert document["bit_exact"] is None
+    assert document["outputs"][0]["mismatches"] is None
+
+
+def test_wrong_is_one(run, digits, example, tmp_path):
+    folder = tmp_path / "wrong"
+    shutil.copytree(digits("SOFTMAX"), folder)
+    source = folder / "src" / "digits_host.c"
+    text = source.read_text()
+    flip = "pools[DIGITS_OUTPUT_0_POOL][DIGITS_OUTPUT_0_OFFSET] ^= 1;"
+    source.write_text(text.replace("  return 0;", f"  {flip}\n  return 0;"))
+    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example)
+    assert code == 1
+    assert out.splitlines()[-1] == "NOT bit-exact"
+    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--json")
+    assert code == 1
+    assert json.loads(out)["bit_exact"] is False
+    assert json.loads(out)["outputs"][0]["mismatches"] == 1
+    assert json.loads(out)["outputs"][0]["max_abs_diff"] == 1
+
+
+def test_files_in_and_out(run, digits, example, tmp_path):
+    (slot,) = Artifact.load(digits()).inputs
+    values = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(slot.dtype)
+    np.save(tmp_path / "in.npy", values)
+    code, _, _ = run(digits(), "--on", "host", "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy")
+    assert code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), Reference(example.read_bytes()).run([values])[0])
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy", "out.npy"]
+
+
+def test_a_reference_of_another_file_is_noted(run, digits, example, tmp_path):
+    other = tmp_path / "other.tflite"
+    other.write_bytes(example.read_bytes() + b"\0" * 16)
+    code, _, err = run(digits(), "--on", "host", "--reference", other)
+    assert code == 0
+    assert "note: other.tflite is not the file that digits was compiled from" in err
+
+
+def test_no_checks_and_timeout(run, digits, example):
+    assert run(digits(), "--on", "host", "--no-checks", "--reference", example)[0] == 0
+    code, _, err = run(digits(), "--on", "host", "--timeout", "1e-9")
+    assert code == 2
+    assert "took longer than 1e-09 s" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input", "random:x"], "--input random:x: the seed must be a whole number >= 0, as in random:7"),
+        (["--input", "random:1", "--input", "random:2"], "digits has 1 inputs (input), --input was given 2 times"),
+        (["--input", "nowhere.npy"], "cannot read input nowhere.npy: No such file or directory"),
+        (["--output", "a.npy", "--output", "b.npy"], "--output was given 2 times"),
+        (["--output", "nowhere/a.npy"], "cannot write output nowhere/a.npy: No such file or directory"),
+        (["--reference", "nowhere.tflite"], "cannot read the reference nowhere.tflite: No such file or directory"),
+        (["--on", "moon"], "'moon' is not one of"),
+        (["--timeout", "0"], "0.0 is not in the range x>0"),
+    ],
+)
+def test_bad_use_is_two(run, digits, arguments, message):
+    given = arguments if "--on" in arguments else ["--on", "host", *arguments]
+    code, _, err = run(digits(), *given)
+    assert code == 2
+    assert message.replace("(input)", f"({Artifact.load(digits()).inputs[0].name})") in err
+
+
+def test_inputs_of_another_shape_or_no_npy_are_two(run, digits, tmp_path):
+    np.save(tmp_path / "small.npy", np.zeros((1, 2), np.int8))
+    (tmp_path / "text.npy").write_text("hello")
+    code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "small.npy")
+    assert code == 2
+    assert "small.npy holds int8[1, 2], but input" in err
+    code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "text.npy")
+    assert code == 2
+    assert "cannot read input" in err
+
+
+def test_not_an_artifact_is_two(run, tmp_path):
+    code, _, err = run(tmp_path)
+    assert code == 2
+    assert "is no compiled model" in err
+    assert f"npu-memplan compile MODEL.tflite -o {tmp_path}" in err
