@@ -24,9 +24,7 @@ def command(network: Path, number: int | None, all_registers: bool, as_json: boo
     calls = _calls(network)
     if number is not None:
         if number >= len(calls):
-            raise NetworkError(
-                f"{network.name} has {len(calls)} NPU calls (0 to {len(calls) - 1}); there is no {number}"
-            )
+            raise NetworkError(f"{network.name} has {len(calls)} NPU calls, counted from 0; there is no {number}")
         calls = calls[number : number + 1]
     if as_json:
         click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import struct
+import zipfile
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -338,7 +339,7 @@ def _read_raw(data: bytes, name: str) -> VelaNetwork:
             if not _uses_region(payload.words, 2):
                 fast = 0
             groups = {kind: _raw_tensors(fields, kind) for kind in ("input", "variable", "output")}
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, ValueError, OSError, EOFError, IndexError, zipfile.BadZipFile) as error:
         raise NetworkError(f"{name} is no raw Vela network (.npz): {error}") from error
     tensors: list[Tensor] = []
     addresses: dict[str, list[tuple[int, int]]] = {}

@@ -228,7 +228,7 @@ class NpuProgram:
         found = []
         for index, operation in enumerate(self.operations):
             target = operation.addresses.get(Register.OFM_BASE0)
-            if target is None or live[target[0]][0] != index:
+            if target is None or live[target[0]][0] != index or self._by_name[target[0]].role in _LIVE_BEFORE:
                 continue
             holder = {}
             for view in ("IFM", "IFM2", "OFM"):
@@ -238,10 +238,14 @@ class NpuProgram:
             for source, distance in in_place_distances(self.place(index, self._offset_only), holder).items():
                 assert isinstance(source, str)
                 role = self._by_name[source].role
-                if live[source][1] == index and role not in (BufferRole.CONSTANTS, BufferRole.STATE):
+                if live[source][1] == index and role not in _LIVE_AFTER:
                     reason = f"operation {index} ({operation.op.name.lower()}) writes its output over its input"
                     found.append(InPlace(source, target[0], distance, distance, index, reason))
         return tuple(found)
+
+
+_LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)
+_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS)
 
 
 def _writes(register: Register) -> bool:

@@ -273,7 +273,9 @@ def encode_weights(
         raise VelaError(f"weights from {values.min()} to {values.max()} do not fit the NPU's 9 bits (-255 to 255)")
     from ethosu.vela import api
 
-    order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel_first else api.NpuBlockTraversal.DEPTH_FIRST
+    # Depthwise weights have one order: the hardware ignores the part-kernel bit.
+    part_kernel = part_kernel_first and not depthwise
+    order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
     target_name = target.name.replace("ethos-u", "Ethos_U").replace("-", "_")
     encoded = api.npu_encode_weights(
         api.NpuAccelerator[target_name],

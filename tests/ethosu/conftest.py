@@ -1,0 +1,45 @@
+"""Helpers of the Ethos-U tests: model builder, hand-made streams, compiled real models."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.ethosu.network import VelaNetwork, read_network
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+
+_HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(_HERE))  # hand_made, provenance
+sys.path.insert(0, str(_HERE.parent / "npu_model"))  # tflite_builder
+
+EXAMPLE = _HERE.parent.parent / "examples" / "digits" / "digits.tflite"
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled(path: Path, options: VelaOptions) -> bytes:
+    return compile_tflite(path.read_bytes(), options, path.name).network
+
+
+@pytest.fixture(scope="session")
+def compiled(shared_model: Callable[[str], Path]) -> Callable[..., VelaNetwork]:
+    """`compiled("kws_ref_model", accelerator=...)` -> network; the name "digits" is the project's own model."""
+
+    def compile_named(name: str, **options: str) -> VelaNetwork:
+        path = EXAMPLE if name == "digits" else shared_model(name)
+        return read_network(_compiled(path, VelaOptions(**options)), name)
+
+    return compile_named
+
+
+@pytest.fixture(scope="session")
+def compiled_bytes(shared_model: Callable[[str], Path]) -> Callable[..., bytes]:
+    """Like `compiled`, but the file's bytes."""
+
+    def compile_named(name: str, **options: str) -> bytes:
+        return _compiled(EXAMPLE if name == "digits" else shared_model(name), VelaOptions(**options))
+
+    return compile_named

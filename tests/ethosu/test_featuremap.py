@@ -1,0 +1,179 @@
+"""Byte ranges of feature maps against a set of bytes collected one element at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import conv, dma, elementwise, lut_dma, pool, view
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from provenance import element_bytes, shapes
+
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.access import AccessError, Role, accesses
+from npu_memplan.ethosu.featuremap import FeatureMap, merge_ranges, strided_ranges
+from npu_memplan.ethosu.hazards import share_byte
+from npu_memplan.ethosu.isa import PoolMode, Register
+from npu_memplan.ethosu.stream import Operation
+
+U55 = accelerator("ethos-u55-256")
+
+
+def _bytes(ranges: Any) -> set[int]:
+    return {b for start, stop in ranges.tolist() for b in range(start, stop)}
+
+
+def _is_canonical(ranges: Any) -> bool:
+    flat = ranges.ravel()
+    return bool(np.all(flat[1:] > flat[:-1])) if len(flat) else True
+
+
+_extents = st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 40))
+_ranges = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 30)), max_size=12).map(
+    lambda pairs: merge_ranges([np.array([[a, a + n]], np.int64) for a, n in pairs])
+)
+
+
+@st.composite
+def _views(draw: Any) -> tuple[Operation, tuple[int, int, int]]:
+    shape = draw(_extents)
+    bits = draw(st.sampled_from((8, 16, 32)))
+    brick = draw(st.booleans())
+    strides = None
+    if draw(st.booleans()):
+        strides = tuple(draw(st.integers(0, 300)) * bits // 8 for _ in range(3))
+    splits = tuple(draw(st.integers(1, 6)) for _ in range(3))
+    tiles = tuple(draw(st.integers(0, 50)) * 16 for _ in range(4))
+    made = view("OFM", 0, shape, brick=brick, bits=bits, strides=strides, splits=splits, tiles=tiles)
+    return Operation(elementwise({}, {}).op, 6, made), shape
+
+
+@given(_views())
+def test_ranges_and_addresses_are_the_bytes_of_every_element(made: tuple[Operation, tuple[int, int, int]]) -> None:
+    op, shape = made
+    expected = element_bytes(op, "OFM", *shape)
+    fm = FeatureMap.ofm(op)
+    assert (fm.height, fm.width, fm.depth) == shape
+    assert np.array_equal(fm.addresses(*map(range, shape)).ravel(), expected[:, 0])
+    assert _bytes(fm.ranges()) == set(expected.ravel().tolist())
+    assert _is_canonical(fm.ranges())
+
+
+@given(_views(), st.data())
+def test_boxes_are_the_bytes_of_their_elements(made: tuple[Operation, tuple[int, int, int]], data: Any) -> None:
+    op, shape = made
+    box = []
+    for extent in shape:
+        start = data.draw(st.integers(0, extent - 1))
+        box.append((start, data.draw(st.integers(start + 1, extent))))
+    fm = FeatureMap.ofm(op)
+    addresses = fm.addresses(*(range(a, b) for a, b in box)).ravel()[:, None] + np.arange(fm.element_bytes)
+    assert _bytes(fm.box_ranges(*box)) == set(addresses.ravel().tolist())
+
+
+@given(
+    st.integers(0, 100),
+    st.integers(0, 20),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=3),
+)
+def test_strided_ranges_are_all_their_runs(base: int, run: int, dimensions: list[tuple[int, int]]) -> None:
+    starts = [base]
+    for count, stride in dimensions:
+        starts = [s + i * stride for s in starts for i in range(count)]
+    expected = {b for s in starts for b in range(s, s + run)}
+    assert _bytes(strided_ranges(base, run, dimensions)) == expected
+
+
+@given(_ranges, _ranges)
+def test_sharing_a_byte_is_sharing_a_byte(first: Any, second: Any) -> None:
+    assert share_byte(first, second) == bool(_bytes(first) & _bytes(second))
+
+
+@given(st.lists(_ranges, max_size=4))
+def test_merging_is_the_union(parts: list[Any]) -> None:
+    merged = merge_ranges(parts)
+    assert _bytes(merged) == set().union(*map(_bytes, parts))
+    assert _is_canonical(merged)
+
+
+@settings(max_examples=60)
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 20)),
+    st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    st.integers(1, 2),
+    st.tuples(*(st.integers(0, 2),) * 4),
+    st.booleans(),
+)
+def test_inputs_have_the_extent_that_their_window_needs(
+    shape: tuple[int, int, int],
+    kernel: tuple[int, int],
+    stride: int,
+    pads: tuple[int, int, int, int],
+    brick: bool,
+) -> None:
+    ofm = view("OFM", 0, shape)
+    op = conv(view("IFM", 4096, (16, 16, 24), brick=brick), ofm, depth=24, kernel=kernel, stride=stride, pads=pads)
+    wanted = shapes(op)["IFM"]
+    if min(wanted[:2]) > 0:
+        fm = FeatureMap.ifm(op)
+        assert (fm.height, fm.width, fm.depth) == wanted
+        assert _bytes(fm.ranges()) == set(element_bytes(op, "IFM", *wanted).ravel().tolist())
+
+
+def test_accesses_of_a_convolution_with_two_cores_and_a_table() -> None:
+    r = Register
+    extra = {
+        r.PARALLEL_MODE: 1, r.WEIGHT1_BASE: 512, r.WEIGHT1_LENGTH: 32, r.SCALE1_BASE: 600, r.SCALE1_LENGTH: 0,
+        r.ACTIVATION: 16 + 2,
+    }  # fmt: skip
+    op = conv(view("IFM", 0, (2, 2, 8)), view("OFM", 64, (2, 2, 4)), depth=8, weights=(2, 128, 64), extra=extra)
+    found = {a.role: (a.region, a.ranges.tolist(), a.is_write) for a in accesses(op, accelerator("ethos-u65-512"))}
+    lut = accelerator("ethos-u65-512").lut_address
+    assert found == {
+        Role.IFM: (1, [[0, 32]], False),
+        Role.WEIGHTS: (2, [[128, 192], [512, 544]], False),
+        Role.SCALES: (0, [[64, 80]], False),  # core 1 has no channels: length 0
+        Role.LUT: (0x103, [[lut + 512, lut + 768]], False),
+        Role.OFM: (1, [[64, 80]], True),
+    }
+
+
+def test_broadcast_inputs_are_read_once() -> None:
+    op = elementwise(
+        view("IFM", 0, (2, 3, 4)), view("OFM", 100, (2, 3, 4)), view("IFM2", 50, (1, 3, 1)), broadcast=1 | 4
+    )
+    found = {a.role: a.ranges.tolist() for a in accesses(op, U55)}
+    assert found[Role.IFM2] == [[50, 53]]
+    scalar = elementwise(
+        view("IFM", 0, (2, 3, 4)), view("OFM", 100, (2, 3, 4)), view("IFM2", 50, (1, 1, 1)), broadcast=128
+    )
+    assert Role.IFM2 not in {a.role for a in accesses(scalar, U55)}
+
+
+def test_reduce_sum_reads_all_input_channels() -> None:
+    op = pool(
+        view("IFM", 0, (1, 1, 32), bits=32), view("OFM", 256, (1, 1, 1), bits=32), mode=PoolMode.REDUCE_SUM, depth=32
+    )
+    assert accesses(op, U55)[0].ranges.tolist() == [[0, 128]]
+
+
+def test_transfers_into_the_npu_are_no_memory_region() -> None:
+    source, target = accesses(lut_dma(16, 1), U55)
+    assert (source.region, source.ranges.tolist(), source.is_write) == (0, [[16, 272]], False)
+    assert (target.region, target.ranges.tolist(), target.is_write) == (
+        0x103, [[U55.lut_address + 256, U55.lut_address + 512]], True)  # fmt: skip
+
+
+def test_two_dimensional_transfers_are_refused() -> None:
+    with pytest.raises(AccessError, match="DMA0_SRC_REGION = 0x200 asks for a 2D/3D transfer"):
+        accesses(dma((0x200, 0), (1, 0), 16), U55)
+
+
+def test_a_register_that_was_never_set_is_named() -> None:
+    op = elementwise(view("IFM", 0, (1, 1, 1)), view("OFM", 16, (1, 1, 1)))
+    registers = dict(op.registers)
+    del registers[Register.OFM_PRECISION]
+    with pytest.raises(AccessError, match=r"ELEMENTWISE at stream offset .* needs register OFM_PRECISION"):
+        accesses(Operation(op.op, op.parameter, registers), U55)

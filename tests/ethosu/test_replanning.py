@@ -1,0 +1,184 @@
+"""Real streams on other addresses compute the same: the origin of every byte read is compared.
+
+The oracle in `provenance` shares no code with lifting; it knows registers and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from provenance import Memory, execute, same
+
+from npu_memplan.ethosu.decode import decode
+from npu_memplan.ethosu.lift import arguments, lift
+from npu_memplan.ethosu.network import NpuCall, VelaNetwork
+from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.stream import Operation
+from npu_memplan.planners import plan
+from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
+from npu_memplan.verify import verify
+
+_MODELS = [
+    ("digits", {"accelerator": "ethos-u55-256"}),
+    ("kws_ref_model", {"accelerator": "ethos-u55-256"}),
+    ("kws_ref_model", {"accelerator": "ethos-u65-512", "memory_mode": "Dedicated_Sram", "optimise": "Size"}),
+    ("pretrainedResnet_quant", {"accelerator": "ethos-u55-128", "optimise": "Size"}),  # cascades
+    ("str_ww_ref_model", {"accelerator": "ethos-u65-256", "memory_mode": "Dedicated_Sram"}),
+    ("micro_speech_quantized", {"accelerator": "ethos-u55-64", "core": "legacy"}),
+    ("ad01_int8", {"accelerator": "ethos-u65-256", "memory_mode": "Shared_Sram"}),
+]
+
+
+def _operations(call: NpuCall) -> list[Operation]:
+    return [c for c in decode(call.words) if isinstance(c, Operation)]
+
+
+def _original(network: VelaNetwork, call: NpuCall) -> tuple[list[Any], dict[int, Any]]:
+    memory = Memory({0: call.read_only.nbytes, 1: call.scratch_bytes, 2: max(call.scratch_fast_bytes, 1)})
+    for number, argument in enumerate(arguments(network, call)):
+        if argument.role is not BufferRole.OUTPUT:
+            memory.define(argument.region, argument.address, argument.size_bytes, number)
+    trace = execute(_operations(call), memory, call.accelerator)
+    outputs = {
+        a.name: memory.bytes[a.region][a.address : a.address + a.size_bytes]
+        for a in arguments(network, call)
+        if a.role is not BufferRole.INPUT
+    }
+    return trace, outputs
+
+
+def _moved(
+    network: VelaNetwork, call: NpuCall, program: NpuProgram, places: dict[str, tuple[int, int]]
+) -> tuple[list[Any], dict[int, Any]]:
+    sizes = {0: call.read_only.nbytes, 1: 1, 2: 1}
+    for buffer in program.buffers:
+        region, base = places[buffer.name]
+        if region in (1, 2):
+            sizes[region] = max(sizes[region], base + buffer.size_bytes + 16)
+    memory = Memory(sizes)
+    named = list(arguments(network, call))
+    for number, argument in enumerate(named):
+        if argument.role is not BufferRole.OUTPUT:
+            memory.define(*places[argument.name], argument.size_bytes, number)
+    operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
+    trace = execute(operations, memory, call.accelerator)
+    outputs = {}
+    for argument in named:
+        if argument.role is not BufferRole.INPUT:
+            region, base = places[argument.name]
+            outputs[argument.name] = memory.bytes[region][base : base + argument.size_bytes]
+    return trace, outputs
+
+
+def _fixed(program: NpuProgram) -> dict[str, tuple[int, int]]:
+    """Where unplanned buffers lie."""
+    return {
+        b.name: (b.original_region, b.original_offset)
+        for b in program.buffers
+        if b.role in (BufferRole.CONSTANTS, BufferRole.LUT)
+    }
+
+
+def _problem(program: NpuProgram) -> Problem:
+    """A planning problem straight from the program: inclusive operation ranges become half-open points."""
+    live = program.live_ranges()
+    end = len(program.operations) + 1
+    buffers = []
+    for buffer in program.buffers:
+        if buffer.role in (BufferRole.CONSTANTS, BufferRole.LUT):
+            continue
+        first, last = (t + 1 for t in live.get(buffer.name, (0, 0)))
+        if buffer.role in (BufferRole.INPUT, BufferRole.STATE):
+            first = 0
+        if buffer.role in (BufferRole.OUTPUT, BufferRole.STATE):
+            last = end
+        pool = f"region{buffer.original_region}"
+        buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),), pools=(pool,)))
+    overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
+    regions = sorted({b.pools[0] for b in buffers})
+    return Problem(
+        tuple(buffers), tuple(Pool(r, agents=frozenset(buffers[0].agents)) for r in regions), overlaps=overlaps
+    )
+
+
+def _heights(problem: Problem, placements: Any) -> dict[str, int]:
+    heights: dict[str, int] = {}
+    for p in placements:
+        heights[p.pool] = max(heights.get(p.pool, 0), p.offset_bytes + problem.buffer(p.buffer).size_bytes)
+    return heights
+
+
+@pytest.mark.parametrize(("model", "options"), _MODELS, ids=lambda v: v if isinstance(v, str) else "-".join(v.values()))
+def test_real_streams_compute_the_same_at_other_addresses(
+    compiled: Callable[..., VelaNetwork], model: str, options: dict[str, str]
+) -> None:
+    network = compiled(model, **options)
+    for call in network.npu_calls:
+        program = lift(network, call)
+        expected, outputs = _original(network, call)
+        # 1. everything apart, in a random order: no buffer may lean on another's place
+        order = [b for b in program.buffers if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)]
+        random.Random(7).shuffle(order)
+        places, tops = _fixed(program), {1: 0, 2: 0}
+        for buffer in order:
+            region = buffer.original_region
+            places[buffer.name] = (region, tops[region])
+            tops[region] += -(-buffer.size_bytes // 16) * 16 + 16
+        # 2. a real plan: buffers share bytes over time, and in place
+        problem = _problem(program)
+        made = plan(problem, planner="first-fit")
+        assert verify(problem, made) == ()
+        planned = _fixed(program) | {p.buffer: (int(p.pool[-1]), p.offset_bytes) for p in made.placements}
+        for where in (places, planned):
+            trace, results = _moved(network, call, program, where)
+            assert same(expected, trace)
+            assert same([list(outputs.values())], [list(results.values())])
+
+
+_PLACED = [
+    *("ad01_int8", "hello_world_int8", "kws_ref_model", "micro_speech_quantized", "person_detect"),
+    *("pretrainedResnet_quant", "str_ww_ref_model", "trained_lstm_int8", "vww_96_int8"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "npu", "core"),
+    [
+        *((m, npu, "regor") for m in _PLACED for npu in ("ethos-u55-128", "ethos-u55-256", "ethos-u65-256")),
+        *((m, "ethos-u55-256", "legacy") for m in _PLACED[:6]),  # the legacy core is slow
+    ],
+)
+def test_velas_own_placement_is_a_valid_plan(
+    compiled: Callable[..., VelaNetwork], model: str, npu: str, core: str
+) -> None:
+    """So no re-planning ever needs more than Vela's arena."""
+    network = compiled(model, accelerator=npu, core=core, memory_mode="Shared_Sram")
+    for call in network.npu_calls:
+        program = lift(network, call)
+        problem = _problem(program)
+        placements = tuple(
+            Placement(b.name, f"region{b.original_region}", b.original_offset)
+            for b in program.buffers
+            if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)
+        )
+        assert verify(problem, Plan(placements, (), PlanStatus.FEASIBLE, "vela")) == ()
+        assert max(_heights(problem, placements).values()) <= call.scratch_bytes
+
+
+def test_the_oracle_sees_a_wrong_placement(compiled: Callable[..., VelaNetwork]) -> None:
+    """Two live buffers on one place: some operation reads bytes of another origin."""
+    network = compiled("digits", accelerator="ethos-u55-256")
+    call = network.npu_calls[0]
+    program = lift(network, call)
+    expected, _ = _original(network, call)
+    places = _fixed(program) | {
+        b.name: (b.original_region, 0) for b in program.buffers if b.role not in (BufferRole.CONSTANTS, BufferRole.LUT)
+    }
+    try:
+        trace, _ = _moved(network, call, program, places)
+    except AssertionError:
+        return  # an operation overwrote its own input
+    assert not same(expected, trace)

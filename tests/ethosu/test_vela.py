@@ -1,0 +1,182 @@
+"""Calling Vela: the options mean what its command line means, and nothing of it leaks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tflite_builder import ModelBuilder
+
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.accelerator import AcceleratorError, accelerator
+from npu_memplan.ethosu.network import NetworkError, read_network
+from npu_memplan.ethosu.vela import (
+    VelaError,
+    VelaOptions,
+    compile_tflite,
+    decode_weights,
+    encode_scales,
+    encode_weights,
+)
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        VelaOptions("ethos-u55-128", "Ethos_U55_Deep_Embedded", "Shared_Sram", "Size"),
+        VelaOptions("ethos-u65-512", "Ethos_U65_High_End", "Dedicated_Sram", "Performance", 4096),
+        VelaOptions("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Sram_Only", core="legacy"),
+    ],
+    ids=lambda o: f"{o.accelerator}-{o.core}",
+)
+def test_the_result_is_the_command_lines(tmp_path: Path, options: VelaOptions) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ethosu.vela",
+        str(EXAMPLE),
+        "--output-dir",
+        str(tmp_path),
+        "--config",
+        "Arm/vela.ini",
+    ]
+    command += ["--accelerator-config", options.accelerator, "--system-config", str(options.system_config)]
+    command += ["--memory-mode", str(options.memory_mode), "--optimise", options.optimise]
+    if options.arena_cache_size is not None:
+        command += ["--arena-cache-size", str(options.arena_cache_size)]
+    if options.core == "legacy":
+        command.append("--debug-force-legacy-core")
+    subprocess.run(command, check=True, capture_output=True)
+    theirs = read_network((tmp_path / "digits_vela.tflite").read_bytes())
+    ours = read_network(compile_tflite(EXAMPLE.read_bytes(), options).network)
+    for a, b in zip(ours.npu_calls, theirs.npu_calls, strict=True):
+        assert a.payload == b.payload
+        assert np.array_equal(a.read_only, b.read_only)
+        assert (a.scratch_bytes, a.scratch_fast_bytes) == (b.scratch_bytes, b.scratch_fast_bytes)
+
+
+def test_defaults_come_from_the_accelerator() -> None:
+    result = compile_tflite(EXAMPLE.read_bytes(), VelaOptions("ethos-u65-256"))
+    assert (result.core, result.memory_mode) == ("regor", "Dedicated_Sram")
+    assert list(result.arena_bytes) == ["dram", "sram"]
+    call = read_network(result.network).npu_calls[0]
+    assert result.arena_bytes == {"dram": call.scratch_bytes, "sram": call.scratch_fast_bytes}
+    assert result.npu_operations > 0
+    assert result.cpu_operations == 0
+
+
+def test_nothing_is_printed(capfd: pytest.CaptureFixture[str], shared_model: Callable[[str], Path]) -> None:
+    """The compiled core prints a warning for each tensor of this model; it arrives as a message."""
+    result = compile_tflite(shared_model("kws_ref_model").read_bytes())
+    assert capfd.readouterr() == ("", "")
+    assert any("dynamic signature" in m for m in result.messages)
+
+
+def test_operators_can_be_left_to_the_cpu() -> None:
+    result = compile_tflite(EXAMPLE.read_bytes(), VelaOptions(ignore_operators=("SOFTMAX",)))
+    assert [o.name for o in read_network(result.network).cpu_operators] == ["SOFTMAX"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (VelaOptions("ethos-u99"), AcceleratorError, "unknown accelerator 'ethos-u99'; choose one of: ethos-u55-32"),
+        (
+            VelaOptions(system_config="Nope"),
+            VelaError,
+            "--system-config 'Nope' is not in vela.ini; choose one of: Ethos",
+        ),
+        (
+            VelaOptions(memory_mode="Nope"),
+            VelaError,
+            "--memory-mode 'Nope' is not in vela.ini; choose one of: Sram_Only",
+        ),
+        (
+            VelaOptions(memory_mode="Dedicated_Sram"),
+            VelaError,
+            "keeps the arena behind AXI1, which is OffChipFlash .read only. in system configuration Ethos_U55",
+        ),
+        (VelaOptions(optimise="Fast"), VelaError, "--optimise 'Fast' is unknown; choose Performance or Size"),
+        (VelaOptions(core="new"), VelaError, "unknown Vela core 'new'; choose regor or legacy"),
+        (VelaOptions(arena_cache_size=-1), VelaError, "--arena-cache-size -1 is out of range"),
+        (VelaOptions(core="legacy", ignore_operators=("ADD",)), VelaError, "only Vela's compiled core"),
+    ],
+)
+def test_bad_options_are_named(options: VelaOptions, error: type[NpuMemplanError], message: str) -> None:
+    with pytest.raises(error, match=message):
+        compile_tflite(EXAMPLE.read_bytes(), options)
+
+
+def test_a_damaged_model_is_an_error_and_ends_nothing() -> None:
+    """On such files the compiled core leaves by exit(); here that is an exception."""
+    whole = EXAMPLE.read_bytes()
+    with pytest.raises(NetworkError, match="is not a TFLite file"):
+        compile_tflite(whole[:5])
+    for length in (len(whole) // 2, len(whole) - 400):
+        with pytest.raises(NpuMemplanError, match=r"damaged or truncated|cannot compile the model"):
+            compile_tflite(whole[:length])
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("part_kernel", [False, True])
+def test_weights_survive_compression(npu: str, depthwise: bool, part_kernel: bool) -> None:
+    """All values come back, among zeros of padding."""
+    rng = np.random.default_rng(3)
+    weights = rng.integers(-255, 256, (16, 3, 3, 1 if depthwise else 20))
+    stream = encode_weights(
+        weights, accelerator(npu), block_depth=16, depthwise=depthwise, part_kernel_first=part_kernel
+    )
+    assert len(stream) % 16 == 0
+    decoded = decode_weights(stream)
+    assert sorted(decoded[decoded != 0].tolist()) == sorted(weights[weights != 0].tolist())
+
+
+def test_weights_out_of_range_are_refused() -> None:
+    with pytest.raises(VelaError, match=r"weights from 0 to 256 do not fit the NPU's 9 bits"):
+        encode_weights(np.full((1, 1, 1, 2), [0, 256]), accelerator("ethos-u55-128"), block_depth=8, depthwise=False,
+                       part_kernel_first=False)  # fmt: skip
+    with pytest.raises(VelaError, match=r"must have shape \[O, H, W, I\]"):
+        encode_weights(np.zeros((2, 2)), accelerator("ethos-u55-128"), block_depth=8, depthwise=False,
+                       part_kernel_first=False)  # fmt: skip
+
+
+def test_scale_tables_are_ten_bytes_a_channel() -> None:
+    table = encode_scales([-1, 5], [0x80000001, 7], [31, 3])
+    assert len(table) == 32
+    assert table[:10] == bytes([0xFF] * 5 + [1, 0, 0, 0x80, 31])
+    assert table[10:20] == bytes([5, 0, 0, 0, 0, 7, 0, 0, 0, 3])
+    with pytest.raises(VelaError, match="do not fit 40, 32 and 6 bits"):
+        encode_scales([1 << 39], [1], [1])
+
+
+def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sound model is known that it refuses, so its refusal is arranged; the legacy core really runs."""
+    from npu_memplan.ethosu import vela
+
+    def refuse(*_: object) -> None:
+        raise VelaError("it cannot parse the model")
+
+    monkeypatch.setattr(vela, "_run_regor", refuse)
+    result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
+    assert result.core == "legacy"
+    assert result.messages[0] == (
+        "Vela's compiled core refused digits, the legacy core compiled it instead: it cannot parse the model"
+    )
+    with pytest.raises(VelaError, match="it cannot parse the model"):
+        compile_tflite(EXAMPLE.read_bytes(), VelaOptions(ignore_operators=("SOFTMAX",)))
+
+
+def test_a_model_of_one_reshape_needs_no_npu() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4), "int8", 0.5), b.tensor((2, 2), "int8", 0.5)
+    shape = b.constant(np.array([2, 2], np.int32))
+    b.operator("RESHAPE", [x, shape], [y])
+    result = compile_tflite(b.made([x], [y]).finish())
+    assert len(read_network(result.network).outputs) == 1
