@@ -37,7 +37,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An NPU operation that only moves bytes; `what` says between which memories."""
+    """An operation that only moves bytes; `what` says which and between what."""
 
     point: int
     what: str
@@ -54,13 +54,12 @@ class NpuFindings:
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
-    """Read the streams beside plan.json; empty when there are none."""
-    if directory is None:
-        return NpuFindings()
+    """What the streams beside plan.json show (nothing without `directory`), and host calls that no
+    operator of the model asked for."""
     where = _Where(artifact)
     paddings: dict[str, Padding] = {}
-    copies: list[Copy] = []
-    for point, operation in operations(artifact, directory):
+    copies: list[Copy] = list(_host_extras(artifact, where))
+    for point, operation in operations(artifact, directory) if directory is not None else ():
         if operation.op is Op.DMA_START:
             copies.extend(_dma(where, point, operation))
             continue
@@ -150,6 +149,18 @@ def _padding(where: _Where, name: str, view: FeatureMap) -> Padding | None:
     pixels = -(-size // (bricks * BRICK_CHANNELS * view.element_bytes))
     lost = max(0, size - pixels * channels * view.element_bytes)
     return Padding(name, channels, bricks * BRICK_CHANNELS, size, lost)
+
+
+def _host_extras(artifact: Artifact, where: _Where) -> Iterator[Copy]:
+    """Host calls whose name is no operator kind of the model: layout changes, copies, requantisations."""
+    if not artifact.operators:
+        return
+    kinds = {o.kind.lower() for o in artifact.operators}
+    for call in artifact.calls:
+        name = call.function.rsplit("_", 1)[0] if call.function.rpartition("_")[2].isdigit() else call.function
+        if call.agent is Agent.HOST and not {name, call.function} & kinds:
+            for buffer in call.writes:
+                yield Copy(call.points[0], f"host call {name}", buffer, where.sizes.get(buffer, 0))
 
 
 def _dma(where: _Where, point: int, operation: Operation) -> Iterator[Copy]:

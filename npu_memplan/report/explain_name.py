@@ -47,24 +47,44 @@ class NameExplanation:
 
 
 def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -> NameExplanation:
-    """The buffer called `name`, else the operator, else the call; `ExplainError` with close names."""
+    """The buffer called `name`, else the operator, else the call.
+
+    Operators also answer to their kind and number (`conv_2d_3` is the fourth CONV_2D), and any part of a
+    name will do when it fits one thing only. `ExplainError`, with close names, when nothing does.
+    """
     for buffer in artifact.problem.buffers:
         if buffer.name == name:
             return _explain_buffer(artifact, buffer, directory)
-    for operator in artifact.operators:
-        if operator.name == name:
-            return _explain_operator(artifact, operator)
+    numbered = _numbered(artifact)
+    for operator, short in numbered:
+        if name in (operator.name, short):
+            return _explain_operator(artifact, operator, short)
     for index, call in enumerate(artifact.calls):
         if name in (call.function, f"{index}:{call.function}"):
             return _explain_call(artifact, index, call)
     known = [b.name for b in artifact.problem.buffers]
-    known += [o.name for o in artifact.operators] + [c.function for c in artifact.calls]
-    close = difflib.get_close_matches(name, known, 5, 0.5) or [k for k in known if name.lower() in k.lower()][:5]
+    known += [o.name for o, _ in numbered] + [short for _, short in numbered] + [c.function for c in artifact.calls]
+    containing = list(dict.fromkeys(k for k in known if name.lower() in k.lower()))
+    if len(containing) == 1:
+        return explain_name(artifact, containing[0], directory)
+    close = containing[:5] or difflib.get_close_matches(name, known, 5, 0.5)
     hint = f"; close: {', '.join(dict.fromkeys(close))}" if close else ""
     raise ExplainError(
         f"{artifact.name} has no buffer, operator or call named {name!r}{hint}; "
         "all names are in buffers.csv and in report.html (npu-memplan report)"
     )
+
+
+def _numbered(artifact: Artifact) -> list[tuple[Operator, str]]:
+    """Every operator with its kind and number among its kind: conv_2d, conv_2d_1, ..."""
+    count: dict[str, int] = {}
+    rows = []
+    for operator in artifact.operators:
+        kind = operator.kind.lower()
+        number = count.get(kind, 0)
+        count[kind] = number + 1
+        rows.append((operator, f"{kind}_{number}" if number else kind))
+    return rows
 
 
 def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) -> NameExplanation:
@@ -222,17 +242,31 @@ def _reuse(buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -
     return texts or ["nobody has them at another time"]
 
 
-def _explain_operator(artifact: Artifact, operator: Operator) -> NameExplanation:
+def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> NameExplanation:
     runs = "the NPU" if operator.agent is Agent.NPU else "the host"
     rows = [
-        (operator.name, f"operator {operator.kind} of {artifact.source}"),
+        (short, f"operator {operator.kind} of {artifact.source}"),
+        ("makes", operator.name),
         ("runs on", runs + (f": {operator.reason}" if operator.reason else "")),
     ]
-    if operator.agent is Agent.NPU:
-        rows.append(("output", "inside an NPU call; the compiler may have fused it, so no buffer has its name"))
+    facts: dict[str, Any] = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
+    host = [o for o, _ in _numbered(artifact) if o.kind == operator.kind and o.agent is Agent.HOST]
+    if operator.agent is Agent.HOST:
+        number = next(i for i, o in enumerate(host) if o is operator)
+        function = operator.kind.lower() + (f"_{number}" if number else "")
+        for index, call in enumerate(artifact.calls):
+            if call.agent is Agent.HOST and call.function == function:
+                inner = _explain_call(artifact, index, call)
+                rows.append(("call", inner.rows[0][1]))
+                return NameExplanation(
+                    operator.name, "operator", (*rows, *inner.rows[1:]), {**facts, "call": inner.facts}
+                )
+        rows.append(("call", "none: it is folded into another operator or a constant"))
     else:
-        rows.append(("output", "no buffer has its name: it is folded into another operator or a constant"))
-    facts = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
+        calls = [f"{i}:{c.function}" for i, c in enumerate(artifact.calls) if c.agent is Agent.NPU]
+        rows.append(
+            ("call", f"inside {' or '.join(calls) or 'an NPU call'}, where its operations may be fused with others")
+        )
     return NameExplanation(operator.name, "operator", tuple(rows), facts)
 
 

@@ -97,6 +97,7 @@ def small() -> Artifact:
         ),
         operators=(
             Operator("conv_out", "CONV_2D", Agent.NPU),
+            Operator("probabilities", "SOFTMAX", Agent.HOST, "kept on the CPU by --host-ops"),
             Operator("topk", "TOPK_V2", Agent.HOST, "the NPU has no such operation"),
         ),
         constants_bytes=3000,

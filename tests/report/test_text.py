@@ -97,6 +97,22 @@ def test_explain_says_what_a_gap_costs(small: Artifact) -> None:
     assert "10,230 bytes below it are free while it lives; scores ends at 4,106" in scratch
 
 
+def test_copies_that_no_operator_asked_for_are_listed(small: Artifact) -> None:
+    call = dataclasses.replace(small.calls[1], function="transpose_1")
+    text = explain_peak(dataclasses.replace(small, calls=(small.calls[0], call))).to_text()
+    assert "Copies that the model did not ask for:\n  1 x  host call transpose  10 bytes\n" in text
+    assert "did not ask for" not in explain_peak(small).to_text()
+
+
+def test_operators_answer_to_kind_and_number_and_to_a_part(small: Artifact) -> None:
+    again = dataclasses.replace(small.operators[0], name="second_conv")
+    more = dataclasses.replace(small, operators=(*small.operators, again))
+    assert explain_name(more, "conv_2d_1").to_text().splitlines()[1] == "makes      second_conv"
+    assert explain_name(more, "SECOND").name == "second_conv"
+    with pytest.raises(ExplainError, match="close: conv, conv_out, conv_2d, second_conv, conv_2d_1"):
+        explain_name(more, "con")
+
+
 def test_diff(small: Artifact, golden: Golden) -> None:
     assert diff(small, small).to_text() == "small -> small\nThe plans are the same.\n"
     buffers = tuple(
