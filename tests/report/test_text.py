@@ -109,7 +109,7 @@ def test_operators_answer_to_kind_and_number_and_to_a_part(small: Artifact) -> N
     more = dataclasses.replace(small, operators=(*small.operators, again))
     assert explain_name(more, "conv_2d_1").to_text().splitlines()[1] == "makes      second_conv"
     assert explain_name(more, "SECOND").name == "second_conv"
-    with pytest.raises(ExplainError, match="close: conv, conv_out, conv_2d, second_conv, conv_2d_1"):
+    with pytest.raises(ExplainError, match="close: conv, conv_out, second_conv, conv_2d, conv_2d_1"):
         explain_name(more, "con")
 
 
