@@ -169,7 +169,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
         if ended_at is None and END_OF_TRANSMISSION in output:
             ended_at = time.monotonic()
         if ended_at is None:
-            watch.check((), bytes(output))
+            watch.check((), output)
         elif time.monotonic() >= ended_at + _GRACE_S:
             break
     if not pipes:

@@ -115,7 +115,7 @@ class Stopwatch:
         now = time.monotonic()
         return max(0.0, min(self._started + self._options.timeout_s, self._next) - now)
 
-    def check(self, jobs: Sequence[JobOutcome], text: bytes) -> None:
+    def check(self, jobs: Sequence[JobOutcome], text: bytes | bytearray) -> None:
         """Tell progress when it is due; `RunTimeoutError` when the limit has passed."""
         now = time.monotonic()
         if now >= self._next:

@@ -51,6 +51,9 @@ def create(directory: Path, options: RunOptions) -> QemuRunner:
     return QemuRunner(build(directory, options), options)
 
 
+_END = bytes([END_OF_TRANSMISSION])  # the firmware's last byte
+
+
 class QemuRunner:
     """Runs firmware on QEMU. Every run is a new QEMU process."""
 
@@ -124,7 +127,7 @@ def _until_end(
     pipes = {process.stdout.fileno(): uart, process.stderr.fileno(): errors}
     debugger = gdb.fileno()
     gdb.resume()
-    while END_OF_TRANSMISSION not in uart:
+    while not uart.endswith(_END):
         ready = select.select([*pipes, debugger], [], [], watch.left())[0]
         for pipe in [p for p in ready if p in pipes]:
             data = os.read(pipe, 1 << 16)
@@ -141,7 +144,7 @@ def _until_end(
                     raise QemuError(f"QEMU stopped the firmware: {reason}")
                 trap.handle()
                 gdb.resume()
-        watch.check(device.jobs, bytes(uart))
+        watch.check(device.jobs, uart)
     return bytes(uart)
 
 

@@ -141,7 +141,7 @@ class _Machine:
         threading.Thread(target=work, daemon=True).start()
         try:
             while not done.wait(_LOOK_S):
-                watch.check(device.jobs, bytes(self.uart))
+                watch.check(device.jobs, self.uart)
         finally:
             while not done.is_set():  # time is up, or Ctrl-C
                 self._given_up = True

@@ -253,6 +253,23 @@ def test_a_fault_of_the_cpu_is_told_by_name(step: str, fault: str, tmp_path: Pat
         start("qemu", directory).run([np.zeros((1, 16), np.int8)])
 
 
+MVE = """#include <arm_mve.h>
+#include <math.h>
+int32_t toy_step(uint8_t *const pools[]) {
+  vst1q_u8(pools[0] + 32, vaddq_n_u8(vld1q_u8(pools[0]), 3));
+  volatile float one = 1.0f;
+  volatile double two = 2.0;
+  return expf(one) > 2.7182f && expf(one) < 2.7183f && sqrt(two) > 1.4142 ? 0 : 105;
+}
+"""
+
+
+def test_the_cortex_m55_starts_with_mve_and_both_floats_on(tmp_path: Path) -> None:
+    values = np.arange(16, dtype=np.int8).reshape(1, 16)
+    result = start("qemu", toy(tmp_path / "toy", MVE)).run([values])
+    np.testing.assert_array_equal(result.outputs[0], values + 3)
+
+
 STATE = TensorSlot("state", "int16", (4,), "sram", 64, 8, 1.0, -300)
 COPY_STATE = """#include <string.h>
 int32_t toy_step(uint8_t *const pools[]) {
