@@ -68,6 +68,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Compile MODEL into the artifact directory."""
+    from rich.console import Console
+
     from ..fit import compile_to_fit
     from ..pipeline import compile_model
 
@@ -88,19 +90,18 @@ def command(
         name=name,
     )
     climbed = None
-    if fit is None:
-        artifact = compile_model(model, options, output, force=force)
-    else:
-        artifact, climbed = compile_to_fit(
-            model, options, output, fit, force, lambda line: click.echo(line, err=as_json)
-        )
+    with Console(stderr=True).status(f"compiling {model.name}"):  # on a terminal only
+        if fit is None:
+            artifact = compile_model(model, options, output, force=force)
+        else:
+            artifact, climbed = compile_to_fit(
+                model, options, output, fit, force, lambda line: click.echo(line, err=as_json)
+            )
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": climbed.to_dict()} if climbed else {})}))
         return
     if climbed is not None and climbed.flags:
         click.echo(f"the same again: npu-memplan compile {model} {climbed.flags} -o {output}\n")
-    from rich.console import Console
-
     from ..report.memory_txt import print_memory
 
     console = Console(file=sys.stdout, highlight=False)
