@@ -33,6 +33,7 @@ class CallWalker:
         self.bounds = bounds
         self.outlines: dict[Any, Outline] = {}
         self.programs: dict[Any, Any] = {}
+        self.symbols = Symbols()
 
     def invoke(self, index: int, name: str, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Invoke:
         """The call with number `index` of main, of `function`, called `name` in the module."""
@@ -60,7 +61,7 @@ class CallWalker:
             self.outlines[call.primfunc] = outline(call.primfunc)
         plan = self.outlines[call.primfunc]
         internals: list[Internal] = []
-        symbols = symbol_values(call)
+        symbols = self.symbols.values(call)
         for statement in plan.allocations:
             buffer = statement.buffer
             shape = tuple(buffer.shape)
@@ -137,18 +138,35 @@ class CallWalker:
         )
 
 
-def symbol_values(call: Invoke) -> dict[Any, Any]:
-    """Shape symbols of a PrimFunc -> their values in the caller, for one call."""
-    values: dict[Any, Any] = {}
-    for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
-        if isinstance(argument, Plain):
-            values[parameter] = argument.expr
-            continue
-        shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
-        for extent, actual in zip(parameter.shape, shape, strict=False):
-            if isinstance(extent, ir.Var):
-                values.setdefault(extent, actual)
-    return values
+class Symbols:
+    """Reads the values of a PrimFunc's shape symbols off its arguments; looks at each PrimFunc once."""
+
+    def __init__(self) -> None:
+        self._places: dict[Any, list[tuple[int, int, Any]]] = {}
+
+    def values(self, call: Invoke) -> dict[Any, Any]:
+        """Shape symbols of the PrimFunc -> their values in the caller."""
+        function = call.primfunc
+        places = self._places.get(function)
+        if places is None:
+            places = []
+            for i, parameter in enumerate(function.params):
+                if not tirx.is_buffer_var(parameter):
+                    places.append((i, -1, parameter))
+                    continue
+                for axis, extent in enumerate(parameter.shape):
+                    if isinstance(extent, ir.Var):
+                        places.append((i, axis, extent))
+            self._places[function] = places
+        values: dict[Any, Any] = {}
+        for i, axis, symbol in places:
+            argument = call.arguments[i]
+            if isinstance(argument, Plain):
+                values[symbol] = argument.expr
+            else:
+                shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
+                values.setdefault(symbol, shape[axis])
+        return values
 
 
 def _allocations(function: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from ..extract.calls import Symbols
 from ..extract.program import (
     Cast,
     Choose,
@@ -29,7 +30,7 @@ from ..extract.program import (
     View,
 )
 from ..extract.sizes import static_extent
-from .primfunc import Slot, place
+from .primfunc import Rewritten, Slot, place
 
 
 class Emitter:
@@ -44,7 +45,8 @@ class Emitter:
         self.taken = taken
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
-        self.functions: dict[Any, Any] = {}
+        self.functions: dict[Any, tuple[Any, Rewritten]] = {}
+        self.symbols = Symbols()
         self.objects: dict[Tensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
 
@@ -129,23 +131,28 @@ class Emitter:
                 self.choose(statement)
 
     def invoke(self, call: Invoke) -> None:
-        placed = place(call, self.pools, self.slots)
-        key = (call.primfunc, self.key(call))
+        values = self.symbols.values(call)
+        key = self.key(call, values)
         if key not in self.functions:
+            placed = place(call, self.pools, self.slots, values)
             name = self.name(call.function)
-            self.functions[key] = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
-        arguments = [self.value(value) for value in placed.arguments]
-        self.builder.emit(relax.Call(self.functions[key], [*self.pool_vars, *arguments]))
+            function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
+            self.functions[key] = (function, placed)
+        function, placed = self.functions[key]
+        arguments = [self.value(argument) for argument in placed.arguments(call, values)]
+        self.builder.emit(relax.Call(function, [*self.pool_vars, *arguments]))
 
-    def key(self, call: Invoke) -> tuple[Any, ...]:
+    def key(self, call: Invoke, values: Mapping[Any, Any]) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc."""
-        places: list[Any] = []
+        places: list[Any] = [call.primfunc]
         for argument in call.arguments:
-            name = argument.tensor.name if isinstance(argument, View) else ""
-            plain = str(argument.expr) if isinstance(argument, Plain) else type(argument).__name__
-            places.append(self.slots.get(name) or plain)
-        places += [self.slots.get(internal.name) for internal in call.internals]
-        return tuple((p.pool, str(p.offset)) if isinstance(p, Slot) else p for p in places)
+            slot = self.slots.get(argument.tensor.name) if isinstance(argument, View) else None
+            places.append((slot.pool, str(slot.offset)) if slot is not None else type(argument).__name__)
+        for internal in call.internals:
+            slot = self.slots.get(internal.name)
+            places.append((slot.pool, str(slot.offset)) if slot is not None else None)
+        places += [static_extent(value) for value in values.values()]
+        return tuple(places)
 
     def name(self, wish: str) -> str:
         """A function name that is not taken yet."""

@@ -16,7 +16,6 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
-from ..extract.calls import symbol_values
 from ..extract.lower import is_npu
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
@@ -35,39 +34,61 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The planned PrimFunc and the arguments of its call after the pools."""
+    """The planned PrimFunc, and what its calls pass after the pools.
+
+    `positions` are the original arguments that are passed on, `offsets` are expressions of the
+    caller's symbols, `symbols` are the PrimFunc's own shape symbols (of the original function).
+    """
 
     function: Any
-    arguments: tuple[View | Fixed | Plain, ...]
+    positions: tuple[int, ...]
+    offsets: tuple[Any, ...]
+    symbols: tuple[Any, ...]
+
+    def arguments(self, call: Invoke, values: Mapping[Any, Any]) -> list[View | Fixed | Plain]:
+        """The arguments of `call` after the pools; `values` are its shape symbols' values."""
+        result: list[View | Fixed | Plain] = [call.arguments[i] for i in self.positions]
+        result += [Plain(offset) for offset in self.offsets]
+        return result + [Plain(values[symbol]) for symbol in self.symbols]
 
 
-def place(call: Invoke, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot]) -> Rewritten:
-    """`call`'s PrimFunc on `pools` (name, bytes); `slots` holds the planned storages by name."""
-    return _Placer(call, pools, slots).run()
+def place(
+    call: Invoke, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot], values: Mapping[Any, Any]
+) -> Rewritten:
+    """`call`'s PrimFunc on `pools` (name, bytes); `slots` holds the planned storages by name.
+
+    `values` are the shape symbols' values in the caller; those that are numbers are put in.
+    """
+    return _Placer(call, pools, slots, values).run()
 
 
 class _Placer:
-    def __init__(self, call: Invoke, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot]) -> None:
+    def __init__(
+        self,
+        call: Invoke,
+        pools: Sequence[tuple[str, Any]],
+        slots: Mapping[str, Slot],
+        values: Mapping[Any, Any],
+    ) -> None:
         self.call = call
         self.slots = slots
+        self.values = values
         self.function, self.renamed = fresh(call.primfunc)
         taken = {p.name for p in self.function.params}
         self.pools = [_pool_buffer(_free(name, taken), size) for name, size in pools]
-        self.offsets: dict[int, tuple[Any, Plain]] = {}
+        self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)
 
     def run(self) -> Rewritten:
         function, call = self.function, self.call
-        constants: list[tuple[Any, View | Fixed | Plain]] = []
-        others: list[tuple[Any, View | Fixed | Plain]] = []
+        known = {self.renamed.get(v, v): e for v, e in self.values.items() if static_extent(e) is not None}
+        constants: list[int] = []
+        others: list[int] = []
         declarations = []
-        known: dict[Any, Any] = {}  # symbols whose value the call fixes
-        for parameter, argument in zip(function.params, call.arguments, strict=True):
+        for i, (parameter, argument) in enumerate(zip(function.params, call.arguments, strict=True)):
             if isinstance(argument, View) and argument.tensor.name in self.slots:
                 declarations.append(self.declare(parameter, self.slots[argument.tensor.name]))
-            elif isinstance(argument, Plain) and static_extent(argument.expr) is not None:
-                known[parameter] = argument.expr
-            else:
-                (constants if isinstance(argument, Fixed) else others).append((parameter, argument))
+            elif parameter not in known:
+                (constants if isinstance(argument, Fixed) else others).append(i)
         homes = {
             self.renamed[internal.allocation.buffer]: self.slots[internal.name]
             for internal in call.internals
@@ -78,23 +99,21 @@ class _Placer:
             slot = homes.get(statement.buffer)
             return statement if slot is None else self.declare(statement.buffer, slot)
 
-        body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase))
+        body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
-        kept: list[tuple[Any, View | Fixed | Plain]] = [*constants, *others, *self.offsets.values()]
-        for symbol, value in self.symbols(body, [p for p, _ in kept]):
-            if static_extent(value.expr) is None:
-                kept.append((symbol, value))
-            else:
-                known[symbol] = value.expr
+        positions = (*constants, *others)
+        parameters = [*self.pools, *(function.params[i] for i in positions), *(v for v, _ in self.offsets.values())]
+        symbols = self.symbols(body, parameters, known) if self.values else []
         if known:
             body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
-        result = tirx.PrimFunc([*self.pools, *(p for p, _ in kept)], body, function.ret_type, function.attrs)
+        parameters += [self.renamed.get(v, v) for v in symbols]
+        result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
         for attribute in ("tirx.noalias", "global_symbol"):  # two parameters may now lie in one pool
             if result.attrs is not None and attribute in result.attrs:
                 result = result.without_attr(attribute)
         if is_npu(function):
             result = result.with_attr(REGIONS, list(range(1, len(self.pools) + 1)))
-        return Rewritten(result, tuple(a for _, a in kept))
+        return Rewritten(result, positions, tuple(e for _, e in self.offsets.values()), tuple(symbols))
 
     def declare(self, buffer: Any, slot: Slot) -> Any:
         offset = slot.offset
@@ -102,15 +121,14 @@ class _Placer:
             key = tvm_ffi.structural_hash(offset)
             if key not in self.offsets:
                 name = f"offset_{len(self.offsets)}"
-                self.offsets[key] = (tirx.Var(name, "int64"), Plain(offset))
+                self.offsets[key] = (tirx.Var(name, "int64"), offset)
             offset = self.offsets[key][0]
         return tirx.DeclBuffer(buffer, data=tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset])))
 
-    def symbols(self, body: Any, parameters: Sequence[Any]) -> list[tuple[Any, Plain]]:
-        """Shape symbols that no remaining parameter defines, with their values in the caller."""
-        free = undefined_vars(body, [*self.pools, *parameters])
-        values = {self.renamed.get(v, v): value for v, value in symbol_values(self.call).items()}
-        return [(v, Plain(values[v])) for v in free if v in values]
+    def symbols(self, body: Any, parameters: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
+        """Original shape symbols that no remaining parameter defines and no number replaces."""
+        free = set(undefined_vars(body, list(parameters)))
+        return [v for v in self.values if self.renamed.get(v, v) in free and self.renamed.get(v, v) not in known]
 
 
 def fresh(function: Any) -> tuple[Any, dict[Any, Any]]:
