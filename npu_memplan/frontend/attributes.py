@@ -14,6 +14,7 @@ from ..ethosu.network import CpuOperator, Tensor, VelaNetwork
 from .reasons import refusal, refusals
 
 STATES = "npu.states"  # parameters of main that keep their content between runs, by name
+UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 KINDS = ("input", "output", "state")
 
 
@@ -91,12 +92,13 @@ def source_operators(
         on_host = _key(tensor, operator) in left or not network.npu_calls
         reason = ""
         if on_host:
-            reason = refusal(why, operator.name, tensor.name)
+            reason = refusal(why, operator.name, tensor.name or UNNAMED)
             if operator.name in forced:
                 reason = "kept on the CPU by --host-ops"
-        found.append(SourceOperator(tensor.name, operator.name, not on_host, reason))
+        name = tensor.name or f"{operator.name.lower()}_{operator.index}"
+        found.append(SourceOperator(name, operator.name, not on_host, reason))
     return tuple(found)
 
 
 def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
-    return operator.name, tensor.name, tensor.shape
+    return operator.name, tensor.name or UNNAMED, tensor.shape

@@ -19,6 +19,7 @@ def refusals(messages: Sequence[str]) -> dict[tuple[str, str], str]:
         match = _OPERATOR.search(line)
         if match:
             current = match["kind"], match["tensor"]
+            found.pop(current, None)  # another operator of the same name: its reason, not both
         elif current is not None and line.startswith(("Reason:", "- ", " ")):
             text = line.removeprefix("Reason:").strip(" -")
             found[current] = f"{found[current]} {text}" if current in found else text
