@@ -90,13 +90,13 @@ def command(
         name=name,
     )
     climbed = None
-    with Console(stderr=True).status(f"compiling {model.name}"):  # on a terminal only
-        if fit is None:
+    if fit is None:
+        with Console(stderr=True).status(f"compiling {model.name}"):  # on a terminal only
             artifact = compile_model(model, options, output, force=force)
-        else:
-            artifact, climbed = compile_to_fit(
-                model, options, output, fit, force, lambda line: click.echo(line, err=as_json)
-            )
+    else:  # its lines show that it is running
+        artifact, climbed = compile_to_fit(
+            model, options, output, fit, force, lambda line: click.echo(line, err=as_json)
+        )
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": climbed.to_dict()} if climbed else {})}))
         return
