@@ -25,7 +25,7 @@ from .sources import print_sources
 
 VERSION = 7
 _CPU = 1  # kDLCPU
-_EMPTY_PARAMETERS = bytes.fromhex("b7f71f7a5b3f4bf7") + bytes(24)  # a parameter blob of TVM with no parameters
+_EMPTY_PARAMETERS = bytes.fromhex("b79c04054f8de5f7") + bytes(24)  # TVM's list of named arrays, with none in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,12 @@ class Library:
 
 
 def build_library(
-    module: Any, interface: ModuleInterface, pools: Sequence[PoolSpec], source: str, targets: Sequence[str], date: datetime
+    module: Any,
+    interface: ModuleInterface,
+    pools: Sequence[PoolSpec],
+    source: str,
+    targets: Sequence[str],
+    date: datetime,
 ) -> Library:
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
     name = interface.module

@@ -51,7 +51,9 @@ def print_npu(program: Program, symbols: Sequence[str], pool_bytes: Sequence[int
         payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
         payloads += payload.nbytes
-        parts.append(_launch(symbol, call, array, values.nbytes if values is not None else 0, payload.nbytes, pool_bytes))
+        parts.append(
+            _launch(symbol, call, array, values.nbytes if values is not None else 0, payload.nbytes, pool_bytes)
+        )
     return "\n".join(parts), constants, payloads
 
 

@@ -1,0 +1,54 @@
+"""`npu-memplan tvmc`: the microNPU flow of tvmc.
+
+Invariant: `compile` reads every option of tvmc's (see `npu_memplan.tvmc.options`); `run`, `micro` and `tune`
+say what replaces them.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ..tvmc.errors import TvmcError
+
+_REPLACED = {
+    "run": "tvmc run is not available: run a compiled model with 'npu-memplan run DIRECTORY --on host|qemu|fvp'",
+    "micro": "tvmc micro is not available: firmware is built and run with 'npu-memplan run DIRECTORY --on qemu|fvp'",
+    "tune": "tvmc tune is not available: nothing is tuned, NPU block sizes are chosen by estimated cycles",
+}
+
+
+@click.group(help="The microNPU flow of tvmc, on today's TVM.")
+def command() -> None:
+    """Sub-commands of tvmc."""
+
+
+@command.command(
+    "compile",
+    help="Compile a TFLite model to a Model Library Format tar. Options are tvmc's; docs/tvmc.md lists them.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]},
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """tvmc compile."""
+    from ..tvmc.options import parse_compile
+
+    options = parse_compile([*arguments, *context.args])
+    for note in options.notes:
+        click.echo(f"note: {note}", err=True)
+    from ..tvmc.compile import compile_to_mlf, write_library
+
+    library = compile_to_mlf(options)
+    write_library(library, options.output)
+    click.echo(f"wrote {options.output}")
+
+
+def _replaced(name: str, sentence: str) -> None:
+    @command.command(name, help=sentence, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    def refuse(arguments: tuple[str, ...]) -> None:
+        raise TvmcError(sentence)
+
+
+for _name, _sentence in _REPLACED.items():
+    _replaced(_name, _sentence)

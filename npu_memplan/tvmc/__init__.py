@@ -1,0 +1,1 @@
+"""The tvmc command line of the microNPU flow, on today's TVM."""

@@ -1,0 +1,64 @@
+"""`--config`: boards as JSON files that stand for options.
+
+Invariant: a configuration is a list of options put in front of the command line's own, so whatever the command
+line says counts last. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .errors import TvmcError
+
+_FOLDER = Path(__file__).resolve().parent / "configs"
+_KEYS = ("targets", "executor", "runtime", "pass-config", "workspace-pools", "module-name")
+
+
+def read_config(name: str) -> list[str]:
+    """Options of the file `name`, or of the board of that name that ships with the package."""
+    path = Path(name)
+    if not path.is_file():
+        path = _FOLDER / f"{name.removesuffix('.json')}.json"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in _FOLDER.glob("*.json")))
+        raise TvmcError(f"--config {name}: there is no such file, and no such board; boards: {known}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TvmcError(f"--config {name} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise TvmcError(f"--config {name} is no JSON object")
+    for key in content:
+        if key not in _KEYS:
+            raise TvmcError(f"--config {name} has an unknown key {key!r}; known: {', '.join(_KEYS)}")
+    return _options(name, content)
+
+
+def _options(name: str, content: dict[str, Any]) -> list[str]:
+    options = []
+    targets = content.get("targets", [])
+    if targets:
+        if not all(isinstance(t, dict) and "kind" in t for t in targets):
+            raise TvmcError(f"--config {name}: every target is an object with a kind")
+        options.append("--target=" + ",".join(str(t["kind"]) for t in targets))
+        for target in targets:
+            options += [f"--target-{target['kind']}-{k}={v}" for k, v in target.items() if k != "kind"]
+    for part in ("executor", "runtime"):
+        settings = dict(content.get(part, {}))
+        kind = settings.pop("kind", None)
+        if kind is not None:
+            options.append(f"--{part}={kind}")
+            options += [f"--{part}-{kind}-{k}={v}" for k, v in settings.items()]
+    options += [f"--pass-config={k}={v}" for k, v in content.get("pass-config", {}).items()]
+    for pool in content.get("workspace-pools", []):
+        options.append(f"--workspace-pools={pool['name']}")
+        for key, value in pool.items():
+            if key == "targets":
+                options.append(f"--workspace-pools-targets={pool['name']}:{','.join(value)}")
+            elif key != "name":
+                options.append(f"--workspace-pools-{key}={pool['name']}:{value}")
+    if "module-name" in content:
+        options.append(f"--module-name={content['module-name']}")
+    return options

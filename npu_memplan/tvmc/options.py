@@ -1,0 +1,226 @@
+"""`tvmc compile`'s command line: every option of the microNPU flow, read or refused.
+
+Invariant: no option is ignored. What is accepted either changes what is made or describes what is made anyway
+(both are listed in docs/tvmc.md); everything else raises `TvmcError` with what to use instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ..ethosu.accelerator import ACCELERATORS
+from ..problem import Pool
+from .config import read_config
+from .errors import TvmcError
+from .pass_config import PassConfig, parse_pass_config
+from .pools import ATTRIBUTES, parse_pools
+from .targets import Targets, parse_targets
+
+DEFAULT_OUTPUT = "module.tar"
+
+# Options of tvmc that have no meaning in this flow, and what to do instead.
+REFUSED: dict[str, str] = {
+    "--cross-compiler": "the tar holds C sources; compile them with your own toolchain",
+    "--cross-compiler-options": "the tar holds C sources; pass options to your own toolchain",
+    "--desired-layout": "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
+    "--desired-layout-ops": "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
+    "--dump-code": "the sources and the IR are in the tar (codegen/host/src, src)",
+    "--dump-offloads": "use 'npu-memplan compile --npu-compiler tvm' and 'npu-memplan explain' to see who runs what",
+    "--dump-passes": "there are no Relay passes; the planned IR is in the tar (src)",
+    "--print-ir-before": "there are no Relay passes; the planned IR is in the tar (src)",
+    "--print-ir-after": "there are no Relay passes; the planned IR is in the tar (src)",
+    "--print-pass-times": "use 'time npu-memplan tvmc compile'",
+    "--save-ir-after": "the IR is in the tar (src)",
+    "--instruments": "there is no Relay pass pipeline to instrument",
+    "--disabled-pass": "no pass of this flow can be left out",
+    "--tuning-records": "nothing is tuned; NPU block sizes are chosen by estimated cycles",
+    "--input-shapes": "a quantised TFLite model has fixed shapes; convert it with the shapes you need",
+    "--mixed-precision": "only integer models are compiled; quantise the model instead",
+    "--mixed-precision-ops": "only integer models are compiled; quantise the model instead",
+    "--mixed-precision-calculation-type": "only integer models are compiled; quantise the model instead",
+    "--mixed-precision-acc-type": "only integer models are compiled; quantise the model instead",
+    "--runtime-cpp-system-lib": "the generated C links directly, there is no C++ runtime",
+    "--runtime-crt-system-lib": "the generated C links directly and needs no function registry",
+    "--executor-graph-link-params": "the executor is aot; weights are constants of the generated C",
+    "--use-vm": "the executor is aot",
+    "--target-host": "put the host's target last in --target",
+    "--experimental-tvm-extension": "extensions of the removed tvmc cannot be loaded",
+    "--constant-memory-pools": "constants are one read-only section (.rodata.tvm): place it with your linker script",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TvmcOptions:
+    """What `tvmc compile` was asked for."""
+
+    model: Path
+    output: Path
+    module_name: str = "default"
+    accelerator: str | None = "ethos-u55-256"  # None: no ethos-u in --target
+    npu_compiler: str = "tvm"
+    cascader: bool = False
+    pools: tuple[Pool, ...] = ()  # empty: one internal workspace
+    planner: str = "auto"
+    workspace_io: bool = False
+    workspace_alignment: int = 16
+    target_strings: tuple[str, ...] = ("c",)
+    notes: tuple[str, ...] = field(default=())
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise TvmcError(f"tvmc compile: {message}; see docs/tvmc.md for the options")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="npu-memplan tvmc compile", add_help=False, allow_abbrev=False)
+    add = parser.add_argument
+    add("FILE", type=Path)
+    add("-o", "--output", default=DEFAULT_OUTPUT, type=Path)
+    add("-f", "--output-format", default="mlf")
+    add("--target", default="ethos-u,c")
+    add("--runtime", default="crt")
+    add("--executor", default="aot")
+    add("--executor-aot-interface-api", default="c")
+    add("--executor-aot-unpacked-api", default="1")
+    add("--executor-aot-workspace-byte-alignment", type=int, default=16)
+    add("--executor-aot-constant-byte-alignment", type=int, default=16)
+    add("--executor-aot-link-params", default="1")
+    add("--pass-config", action="append", default=[])
+    add("--module-name", default="default")
+    add("--model-format", default="tflite")
+    add("-O", "--opt-level", type=int, default=3)
+    add("--workspace-pools", action="append", default=[])
+    for suffix in ATTRIBUTES:
+        add(f"--workspace-pools-{suffix}", action="append", default=[])
+    add("--npu-compiler", choices=["tvm", "vela"], default=None)
+    add("-v", "--verbose", action="count", default=0)
+    return parser
+
+
+def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
+    """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
+    arguments = [*_config_arguments(arguments), *_without_config(arguments)]
+    parsed, rest = _parser().parse_known_args(arguments)
+    targets = parse_targets(parsed.target, _target_attributes(rest))
+    configuration = parse_pass_config(parsed.pass_config)
+    _check_fixed(parsed, configuration)
+    npu = parsed.npu_compiler or ("vela" if targets.cascader else "tvm")
+    if targets.cascader and npu == "tvm":
+        raise TvmcError(
+            "--target-ethos-u-enable_cascader=1 needs a compiler that cascades: leave --npu-compiler out or give vela"
+        )
+    pools = parse_pools(
+        parsed.workspace_pools,
+        {suffix: getattr(parsed, f"workspace_pools_{suffix.replace('-', '_')}") for suffix in ATTRIBUTES},
+        targets.kinds,
+    )
+    return TvmcOptions(
+        model=parsed.FILE,
+        output=parsed.output,
+        module_name=parsed.module_name,
+        accelerator=targets.accelerator,
+        npu_compiler=npu,
+        cascader=targets.cascader,
+        pools=tuple(pools),
+        planner=configuration.planner,
+        workspace_io=configuration.workspace_io,
+        workspace_alignment=parsed.executor_aot_workspace_byte_alignment,
+        target_strings=targets.strings,
+        notes=targets.notes,
+    )
+
+
+def _check_fixed(parsed: Any, configuration: PassConfig) -> None:
+    """Options with one legal value in this flow."""
+
+    def only(option: str, value: str, legal: Sequence[str], why: str) -> None:
+        if value not in legal:
+            raise TvmcError(f"{option}={value} is not available: {why}")
+
+    only("--output-format", parsed.output_format, ("mlf",), "this flow makes Model Library Format; give -f mlf")
+    only("--runtime", parsed.runtime, ("crt",), "generated code is plain C; give --runtime=crt")
+    only("--executor", parsed.executor, ("aot",), "there is no interpreter; give --executor=aot")
+    only(
+        "--executor-aot-interface-api",
+        parsed.executor_aot_interface_api,
+        ("c",),
+        "packed functions need TVM's runtime; give c",
+    )
+    only(
+        "--executor-aot-unpacked-api",
+        parsed.executor_aot_unpacked_api,
+        ("1", "True", "true"),
+        "packed functions need TVM's runtime; give 1",
+    )
+    only(
+        "--executor-aot-link-params",
+        parsed.executor_aot_link_params,
+        ("1", "True", "true"),
+        "weights are constants of the generated C; give 1",
+    )
+    only("--model-format", parsed.model_format, ("tflite",), "only TFLite files are read; convert the model first")
+    for option, value in (
+        ("--executor-aot-workspace-byte-alignment", parsed.executor_aot_workspace_byte_alignment),
+        ("--executor-aot-constant-byte-alignment", parsed.executor_aot_constant_byte_alignment),
+    ):
+        if value not in (1, 2, 4, 8, 16):
+            raise TvmcError(f"{option}={value} is not available: buffers are aligned to 16 bytes, as the NPU needs")
+    if parsed.opt_level not in range(5):
+        raise TvmcError(f"--opt-level={parsed.opt_level} is not in 0..4")
+    if parsed.opt_level < 3:
+        raise TvmcError(f"--opt-level={parsed.opt_level} is not available: there is one way of lowering; leave it out")
+    if configuration.workspace_io and parsed.executor_aot_interface_api != "c":
+        raise TvmcError("tir.usmp.use_workspace_io needs --executor-aot-interface-api=c")
+
+
+def _target_attributes(rest: Sequence[str]) -> list[tuple[str, str]]:
+    """`--target-KIND-ATTRIBUTE VALUE` pairs; everything else unknown is refused."""
+    found = []
+    position = 0
+    while position < len(rest):
+        option, equals, value = rest[position].partition("=")
+        position += 1
+        for refused in (option, option.split("=")[0]):
+            if refused in REFUSED:
+                raise TvmcError(f"{refused} is not available: {REFUSED[refused]}")
+        if not option.startswith("--target-"):
+            raise TvmcError(f"tvmc compile has no option {option}; see docs/tvmc.md for the options")
+        if not equals:
+            if position >= len(rest):
+                raise TvmcError(f"{option} needs a value")
+            value = rest[position]
+            position += 1
+        found.append((option.removeprefix("--target-"), value))
+    return found
+
+
+def _config_arguments(arguments: Sequence[str]) -> list[str]:
+    for position, argument in enumerate(arguments):
+        option, equals, value = argument.partition("=")
+        if option == "--config":
+            if not equals:
+                if position + 1 >= len(arguments):
+                    raise TvmcError("--config needs a file or the name of a board")
+                value = arguments[position + 1]
+            return read_config(value)
+    return []
+
+
+def _without_config(arguments: Sequence[str]) -> list[str]:
+    kept, skip = [], False
+    for argument in arguments:
+        if skip:
+            skip = False
+        elif argument == "--config":
+            skip = True
+        elif not argument.startswith("--config="):
+            kept.append(argument)
+    return kept
+
+
+__all__ = ["ACCELERATORS", "REFUSED", "Targets", "TvmcOptions", "parse_compile"]

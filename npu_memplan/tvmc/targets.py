@@ -1,0 +1,94 @@
+"""`--target` and `--target-KIND-ATTRIBUTE`.
+
+Invariant: the NPU is `ethos-u`; every other target is the host, whose code is plain C. `cmsis-nn` is taken as
+host too, and a note says that its kernels are not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ethosu.accelerator import ACCELERATORS
+from .errors import TvmcError
+
+NPU = "ethos-u"
+HOSTS = ("c", "cmsis-nn", "llvm", "arm_cpu")
+_DEVELOPER = "is an option of the removed cascader's developers; leave it out"
+_HOST_ATTRIBUTES = ("mcpu", "mattr", "march", "keys", "model", "device", "mfloat-abi", "mtriple", "libs")
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the targets say."""
+
+    kinds: tuple[str, ...]
+    accelerator: str | None
+    cascader: bool
+    strings: tuple[str, ...]  # for metadata.json
+    notes: tuple[str, ...]
+
+
+def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
+    """`text` is `--target`'s value; `attributes` are (`KIND-ATTRIBUTE`, value)."""
+    kinds = tuple(part.strip().split(" ")[0] for part in text.split(",") if part.strip())
+    unknown = [k for k in kinds if k not in (NPU, *HOSTS)]
+    if unknown:
+        raise TvmcError(f"--target={text}: {unknown[0]!r} is not available; known: {NPU}, {', '.join(HOSTS)}")
+    if not kinds or kinds[-1] == NPU:
+        raise TvmcError(f"--target={text} has no host; put c behind: --target={NPU},c")
+    npu: dict[str, str] = {}
+    host: dict[str, dict[str, str]] = {}
+    for name, value in attributes:
+        kind = next((k for k in sorted((NPU, *HOSTS), key=len, reverse=True) if name.startswith(f"{k}-")), None)
+        if kind is None:
+            raise TvmcError(f"--target-{name}: no target of --target={text} has this attribute")
+        attribute = name.removeprefix(f"{kind}-")
+        if kind not in kinds:
+            raise TvmcError(f"--target-{name}={value}: {kind!r} is not in --target={text}")
+        if kind == NPU:
+            npu[attribute] = value
+        elif attribute in _HOST_ATTRIBUTES:
+            host.setdefault(kind, {})[attribute] = value
+        else:
+            raise TvmcError(f"--target-{name}: target {kind} has no attribute {attribute!r} here")
+    accelerator, cascader = _npu(npu, NPU in kinds)
+    notes: tuple[str, ...] = ()
+    if "cmsis-nn" in kinds:
+        notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
+    return Targets(kinds, accelerator, cascader, _strings(kinds, host), notes)
+
+
+def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool]:
+    if not wanted:
+        return None, False
+    accelerator = attributes.pop("accelerator_config", "ethos-u55-256")
+    if accelerator not in ACCELERATORS:
+        raise TvmcError(
+            f"--target-ethos-u-accelerator_config={accelerator} is unknown; known: {', '.join(ACCELERATORS)}"
+        )
+    cascader = _switch("enable_cascader", attributes.pop("enable_cascader", "0"))
+    striping = _switch("enable_striping", attributes.pop("enable_striping", "0"))
+    if striping and not cascader:
+        raise TvmcError("--target-ethos-u-enable_striping=1 is part of the cascader: give enable_cascader=1 too")
+    # weights are read where they lie, never copied to the workspace: both values describe that truthfully
+    _switch("disable_copying_constants", attributes.pop("disable_copying_constants", "1"))
+    for name in attributes:
+        if name.startswith("dev_"):
+            raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")
+        raise TvmcError(f"--target-ethos-u-{name}: target ethos-u has no attribute {name!r}")
+    return accelerator, cascader
+
+
+def _switch(name: str, value: str) -> bool:
+    values = {"0": False, "1": True, "false": False, "true": True}
+    if value.lower() not in values:
+        raise TvmcError(f"--target-ethos-u-{name}={value} is neither 0 nor 1")
+    return values[value.lower()]
+
+
+def _strings(kinds: Sequence[str], host: dict[str, dict[str, str]]) -> tuple[str, ...]:
+    last = kinds[-1]
+    words = [last, "-keys=arm_cpu,cpu" if "mcpu" in host.get(last, {}) else "-keys=cpu"]
+    words += [f"-{name}={value}" for name, value in sorted(host.get(last, {}).items())]
+    return (" ".join(words),)
