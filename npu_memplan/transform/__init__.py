@@ -8,5 +8,15 @@ from __future__ import annotations
 from .legalize import Legalize
 from .pipeline import pipeline
 from .plan_memory import PlanMemory
+from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs
 
-__all__ = ["Legalize", "PlanMemory", "pipeline"]
+__all__ = [
+    "Legalize",
+    "Place",
+    "PlanMemory",
+    "Workspace",
+    "WorkspaceError",
+    "map_inputs",
+    "map_outputs",
+    "pipeline",
+]

@@ -1,0 +1,103 @@
+"""Inputs and outputs inside the pools: where they lie, and pools to run with.
+
+Invariant: everything is read off the attributes of the planned function; a `Workspace` hands out
+views of the pool bytes, never copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import ir, runtime
+
+from ..errors import NpuMemplanError
+from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOLS
+
+
+class WorkspaceError(NpuMemplanError):
+    """A function has no inputs and outputs in pools, or none of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A tensor on pool bytes `[offset_bytes, offset_bytes + size_bytes)`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pool: str
+    offset_bytes: int
+    size_bytes: int
+
+
+def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
+    """Name -> place of the inputs (and states) of a function planned with `use_workspace_io`."""
+    return {**_places(module, function, PLACED_INPUTS), **_places(module, function, PLACED_STATES)}
+
+
+def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
+    """Name -> place of the outputs of a function planned with `use_workspace_io`."""
+    return _places(module, function, PLACED_OUTPUTS)
+
+
+class Workspace:
+    """Pools of a planned function, filled with a poison byte, with its tensors as numpy views."""
+
+    def __init__(self, module: Any, function: str = "main", poison: int = 0xA5) -> None:
+        self.inputs = map_inputs(module, function)
+        self.outputs = map_outputs(module, function)
+        pools = module[function].attrs[POOLS]
+        self._tensors = [runtime.tensor(np.full(max(1, int(size)), poison, np.uint8)) for _, size in pools]
+        # Through DLPack: an array on the tensor's own bytes.
+        self.pools: dict[str, npt.NDArray[Any]] = {
+            str(name): np.from_dlpack(tensor) for (name, _), tensor in zip(pools, self._tensors, strict=True)
+        }
+
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        """The arguments of the planned function."""
+        return tuple(self._tensors)
+
+    def input(self, name: str) -> npt.NDArray[Any]:
+        """A view of an input's bytes, in its shape and dtype."""
+        return self._view(self.inputs, name)
+
+    def output(self, name: str) -> npt.NDArray[Any]:
+        """A view of an output's bytes; they are the result once the function has run."""
+        return self._view(self.outputs, name)
+
+    def _view(self, places: Mapping[str, Place], name: str) -> npt.NDArray[Any]:
+        if name not in places:
+            raise WorkspaceError(f"no tensor {name!r} in the workspace; there are: {', '.join(places) or 'none'}")
+        place = places[name]
+        flat = self.pools[place.pool][place.offset_bytes : place.offset_bytes + place.size_bytes]
+        return flat.view(place.dtype).reshape(place.shape)
+
+
+def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
+    planned = next((f for gv, f in module.functions.items() if gv.name_hint == function), None)
+    if (
+        planned is None
+        or not isinstance(planned, ir.BaseFunc)
+        or planned.attrs is None
+        or attribute not in planned.attrs
+    ):
+        raise WorkspaceError(
+            f"function {function!r} has no inputs and outputs in pools; plan it with PlanMemory(use_workspace_io=True)"
+        )
+    found = {}
+    for entry in planned.attrs[attribute]:
+        place = Place(
+            str(entry["name"]),
+            str(entry["dtype"]),
+            tuple(int(e) for e in entry["shape"]),
+            str(entry["pool"]),
+            int(entry["offset_bytes"]),
+            int(entry["size_bytes"]),
+        )
+        found[place.name] = place
+    return found
