@@ -105,8 +105,11 @@ def _parser() -> _Parser:
 def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
     arguments = [*_config_arguments(arguments), *_without_config(arguments)]
-    parsed, rest = _parser().parse_known_args(arguments)
-    targets = parse_targets(parsed.target, _target_attributes(rest))
+    fixed, attributes = _split(arguments)
+    parsed, rest = _parser().parse_known_args(fixed)
+    if rest:
+        raise TvmcError(f"tvmc compile has no option {rest[0].split('=')[0]}; see docs/tvmc.md for the options")
+    targets = parse_targets(parsed.target, attributes)
     configuration = parse_pass_config(parsed.pass_config)
     _check_fixed(parsed, configuration)
     npu = parsed.npu_compiler or ("vela" if targets.cascader else "tvm")
@@ -178,25 +181,26 @@ def _check_fixed(parsed: Any, configuration: PassConfig) -> None:
         raise TvmcError("tir.usmp.use_workspace_io needs --executor-aot-interface-api=c")
 
 
-def _target_attributes(rest: Sequence[str]) -> list[tuple[str, str]]:
-    """`--target-KIND-ATTRIBUTE VALUE` pairs; everything else unknown is refused."""
-    found = []
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """tvmc's fixed options, and the (`KIND-ATTRIBUTE`, value) pairs of `--target-KIND-ATTRIBUTE`."""
+    fixed: list[str] = []
+    attributes: list[tuple[str, str]] = []
     position = 0
-    while position < len(rest):
-        option, equals, value = rest[position].partition("=")
+    while position < len(arguments):
+        option, equals, value = arguments[position].partition("=")
         position += 1
-        for refused in (option, option.split("=")[0]):
-            if refused in REFUSED:
-                raise TvmcError(f"{refused} is not available: {REFUSED[refused]}")
+        if option in REFUSED:
+            raise TvmcError(f"{option} is not available: {REFUSED[option]}")
         if not option.startswith("--target-"):
-            raise TvmcError(f"tvmc compile has no option {option}; see docs/tvmc.md for the options")
+            fixed.append(arguments[position - 1])
+            continue
         if not equals:
-            if position >= len(rest):
+            if position >= len(arguments):
                 raise TvmcError(f"{option} needs a value")
-            value = rest[position]
+            value = arguments[position]
             position += 1
-        found.append((option.removeprefix("--target-"), value))
-    return found
+        attributes.append((option.removeprefix("--target-"), value))
+    return fixed, attributes
 
 
 def _config_arguments(arguments: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tarfile
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -20,7 +21,13 @@ from npu_memplan.tvmc.options import parse_compile
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 DATE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
-DEMO = ["--target=ethos-u,cmsis-nn,c", "--target-ethos-u-accelerator_config=ethos-u55-256", "--target-cmsis-nn-mcpu=cortex-m55", "--target-c-mcpu=cortex-m55", "--runtime=crt", "--executor=aot", "--executor-aot-interface-api=c", "--executor-aot-unpacked-api=1", "--pass-config", "tir.usmp.enable=1", "--pass-config", "tir.usmp.algorithm=hill_climb", "--pass-config", "tir.disable_storage_rewrite=1", "--pass-config", "tir.disable_vectorize=1", "--output-format=mlf"]
+DEMO = shlex.split("""
+    --target=ethos-u,cmsis-nn,c --target-ethos-u-accelerator_config=ethos-u55-256
+    --target-cmsis-nn-mcpu=cortex-m55 --target-c-mcpu=cortex-m55 --runtime=crt --executor=aot
+    --executor-aot-interface-api=c --executor-aot-unpacked-api=1
+    --pass-config tir.usmp.enable=1 --pass-config tir.usmp.algorithm=hill_climb
+    --pass-config tir.disable_storage_rewrite=1 --pass-config tir.disable_vectorize=1 --output-format=mlf
+""")
 
 
 def library(model: Path, *options: str) -> Library:

@@ -1,0 +1,198 @@
+"""Every option of the microNPU flow counts or is refused with a sentence; none is ignored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.cli import cli
+from npu_memplan.problem import Agent
+from npu_memplan.tvmc.errors import TvmcError
+from npu_memplan.tvmc.options import REFUSED, TvmcOptions, parse_compile
+
+
+def parse(*arguments: str) -> TvmcOptions:
+    return parse_compile([*arguments, "model.tflite"])
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(TvmcError) as caught:
+        parse(*arguments)
+    return str(caught.value)
+
+
+def test_defaults_are_the_flow_itself() -> None:
+    options = parse()
+    assert (options.accelerator, options.module_name, options.planner) == ("ethos-u55-256", "default", "auto")
+    assert options.output == Path("module.tar")
+    assert options.pools == ()
+
+
+@pytest.mark.parametrize(
+    "name, planner",
+    [
+        ("greedy_by_size", "greedy-by-size"),
+        ("greedy_by_conflicts", "greedy-by-conflicts"),
+        ("hill_climb", "hill-climb"),
+    ],
+)
+def test_algorithms_are_planners(name: str, planner: str) -> None:
+    assert parse("--pass-config", f"tir.usmp.algorithm={name}").planner == planner
+
+
+def test_a_custom_algorithm_is_a_registered_planner() -> None:
+    assert parse("--pass-config=tir.usmp.custom_algorithm=mine").planner == "mine"
+
+
+def test_target_attributes_take_both_spellings() -> None:
+    option, value = "--target-ethos-u-accelerator_config", "ethos-u65-256"
+    assert parse(f"{option}={value}").accelerator == value
+    assert parse(option, value).accelerator == value
+
+
+def test_the_host_alone_is_a_target() -> None:
+    assert parse("--target=c", "--target-c-mcpu=cortex-m33").accelerator is None
+
+
+def test_cmsis_nn_is_taken_as_the_host_and_says_so() -> None:
+    options = parse("--target=ethos-u,cmsis-nn,c", "--target-cmsis-nn-mcpu=cortex-m55")
+    assert "cmsis-nn is taken as the host" in options.notes[0]
+
+
+def test_the_cascader_is_velas() -> None:
+    options = parse("--target-ethos-u-enable_cascader=1", "--target-ethos-u-enable_striping=1")
+    assert (options.npu_compiler, options.cascader) == ("vela", True)
+
+
+def test_every_value_of_a_repeated_pool_option_counts() -> None:
+    options = parse(
+        "--workspace-pools=sram",
+        "--workspace-pools=dram",
+        "--workspace-pools-targets=sram:ethos-u",
+        "--workspace-pools-targets=sram:c",
+        "--workspace-pools-targets=dram:c",
+        "--workspace-pools-size-hint-bytes=sram:262144,dram:-1",
+        "--workspace-pools-target-burst-bytes=sram:ethos-u:16",
+        "--workspace-pools-target-burst-bytes=sram:c:4",
+        "--workspace-pools-read-latency-cycles=sram:32",
+        "--workspace-pools-read-bandwidth-bytes-per-cycle=sram:16",
+        "--workspace-pools-clock-frequency-hz=sram:200000000",
+    )
+    sram, dram = options.pools
+    assert sram.agents == {Agent.HOST, Agent.NPU}
+    assert dram.agents == {Agent.HOST}
+    assert (sram.size_bytes, dram.size_bytes) == (262144, None)
+    assert sram.burst_bytes == {"ethos-u": 16, "c": 4}
+    assert (sram.read_latency_cycles, sram.read_bandwidth_bytes_per_cycle, sram.clock_hz) == (32, 16, 200000000)
+
+
+def test_two_targets_in_one_value() -> None:
+    options = parse("--workspace-pools=sram", "--workspace-pools-targets=sram:c,ethos-u")
+    assert options.pools[0].agents == {Agent.HOST, Agent.NPU}
+
+
+@pytest.mark.parametrize("option", REFUSED)
+def test_options_without_meaning_say_what_to_do(option: str) -> None:
+    said = refused(option, "value")
+    assert said.startswith(f"{option} is not available: ")
+    assert REFUSED[option] in said
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        (("--output-format=so",), "give -f mlf"),
+        (("--runtime=cpp",), "give --runtime=crt"),
+        (("--executor=graph",), "give --executor=aot"),
+        (("--executor-aot-interface-api=packed",), "give c"),
+        (("--executor-aot-unpacked-api=0",), "give 1"),
+        (("--executor-aot-workspace-byte-alignment=64",), "aligned to 16 bytes"),
+        (("--model-format=onnx",), "only TFLite"),
+        (("--opt-level=0",), "one way of lowering"),
+        (("--target=ethos-u",), "put c behind"),
+        (("--target=cuda,c",), "'cuda' is not available"),
+        (("--target-ethos-u-accelerator_config=ethos-u85-256",), "known: ethos-u55-32"),
+        (("--target-ethos-u-dev_max_open_plans=8",), "removed cascader"),
+        (("--target-ethos-u-speed=9",), "no attribute 'speed'"),
+        (("--target-ethos-u-enable_striping=1",), "give enable_cascader=1"),
+        (("--target-ethos-u-enable_cascader=2",), "neither 0 nor 1"),
+        (("--target=c", "--target-cmsis-nn-mcpu=cortex-m55"), "not in --target=c"),
+        (("--target-c-colour=red",), "no attribute 'colour'"),
+        (("--pass-config", "tir.usmp.enable=0"), "always planned statically"),
+        (("--pass-config", "tir.usmp.algorithm=magic"), "known: greedy_by_size"),
+        (("--pass-config", "tir.disable_vectorize=0"), "never runs that pass"),
+        (("--pass-config", "relay.FuseOps.max_depth=3"), "no Relay"),
+        (("--pass-config", "relay.ext.ethos-u.options=x"), "--target-ethos-u-NAME"),
+        (("--pass-config", "unknown.thing=1"), "no meaning"),
+        (("--pass-config", "tir.usmp.enable"), "no NAME=VALUE"),
+        (("--workspace-pools-targets=sram:c",), "not in --workspace-pools"),
+        (("--workspace-pools=a", "--workspace-pools-targets=a:cuda"), "no target"),
+        (("--workspace-pools=a", "--workspace-pools-size-hint-bytes=a:many"), "no whole number"),
+        (("--workspace-pools=a", "--workspace-pools-target-burst-bytes=a:4"), "POOL:TARGET:BYTES"),
+        (("--npu-compiler=tvm", "--target-ethos-u-enable_cascader=1"), "cascades"),
+        (("--never-heard-of=1",), "no option --never-heard-of"),
+    ],
+)
+def test_bad_options_are_refused(arguments: tuple[str, ...], part: str) -> None:
+    said = refused(*arguments)
+    assert part in said
+
+
+def test_a_board_file_stands_for_options(tmp_path: Path) -> None:
+    board = tmp_path / "board.json"
+    board.write_text(
+        json.dumps(
+            {
+                "targets": [{"kind": "ethos-u", "accelerator_config": "ethos-u55-128"}, {"kind": "c"}],
+                "executor": {"kind": "aot", "unpacked-api": "1"},
+                "pass-config": {"tir.usmp.algorithm": "greedy_by_size"},
+                "workspace-pools": [{"name": "fast", "targets": ["ethos-u", "c"], "size-hint-bytes": 4096}],
+            }
+        )
+    )
+    options = parse(f"--config={board}")
+    assert (options.accelerator, options.planner) == ("ethos-u55-128", "greedy-by-size")
+    assert [(p.name, p.size_bytes) for p in options.pools] == [("fast", 4096)]
+    # the command line speaks last
+    overridden = parse("--config", str(board), "--target-ethos-u-accelerator_config=ethos-u55-64")
+    assert overridden.accelerator == "ethos-u55-64"
+
+
+def test_boards_that_ship_with_the_package() -> None:
+    assert parse("--config=corstone-300").accelerator == "ethos-u55-256"
+    assert parse("--config=corstone-300-u65").accelerator == "ethos-u65-256"
+    assert "boards: corstone-300" in refused("--config=unheard-of")
+
+
+@pytest.mark.parametrize("text, part", [("[]", "no JSON object"), ("{", "no JSON:"), ('{"speed": 1}', "unknown key")])
+def test_a_bad_board_file_is_refused(tmp_path: Path, text: str, part: str) -> None:
+    board = tmp_path / "bad.json"
+    board.write_text(text)
+    assert part in refused(f"--config={board}")
+
+
+@pytest.mark.parametrize("name", ["run", "micro", "tune"])
+def test_removed_subcommands_point_to_what_replaces_them(name: str) -> None:
+    result = CliRunner().invoke(cli, ["tvmc", name, "module.tar", "--device", "micro"])
+    assert isinstance(result.exception, TvmcError)
+    assert f"tvmc {name} is not available" in str(result.exception)
+
+
+def test_compile_writes_the_tar_or_nothing(tmp_path: Path) -> None:
+    example = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+    output = tmp_path / "out.tar"
+    done = CliRunner().invoke(cli, ["tvmc", "compile", "--target=ethos-u,c", str(example), "-o", str(output)])
+    assert done.exit_code == 0, done.output
+    assert output.is_file()
+    missing = CliRunner().invoke(cli, ["tvmc", "compile", str(tmp_path / "none.tflite"), "-o", str(tmp_path / "b.tar")])
+    assert missing.exception is not None
+    small = CliRunner().invoke(
+        cli,
+        ["tvmc", "compile", str(example), "-o", str(tmp_path / "b.tar"), "--workspace-pools=sram",
+         "--workspace-pools-size-hint-bytes=sram:16"],
+    )  # fmt: skip
+    assert "required" in str(small.exception)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.tar"]
