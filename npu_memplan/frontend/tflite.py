@@ -20,6 +20,7 @@ from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from .attributes import main_attributes
 from .checks import check_host_operators, check_not_float, forced_operators
 from .names import NameTable
+from .restore import with_omitted_inputs
 
 # Operators that only give their input another shape: no code, the same bytes.
 _RESHAPES = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
@@ -53,7 +54,7 @@ def import_tflite(
     if forced:
         options = replace(options, ignore_operators=forced)
     result = compile_tflite(data, options, name)
-    network = read_network(result.network, name)
+    network = with_omitted_inputs(read_network(result.network, name), source)
     check_host_operators(network, result.messages, forced)
     return Imported(from_network(network, source, result.messages, forced), network, result)
 

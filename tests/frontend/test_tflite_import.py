@@ -1,0 +1,283 @@
+"""A TFLite file becomes one module that says everything about its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tflite_builder import ModelBuilder
+
+from npu_memplan.ethosu.network import NetworkError, read_network
+from npu_memplan.ethosu.primfunc import from_primfunc, is_npu_primfunc
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
+from npu_memplan.frontend.checks import FloatModelError, HostOpsError, UnsupportedModelError
+from npu_memplan.frontend.names import NameTable
+from npu_memplan.frontend.reasons import refusal, refusals
+from npu_memplan.frontend.restore import with_omitted_inputs
+from npu_memplan.frontend.tflite import Imported, import_host_only, import_tflite
+
+tvm = pytest.importorskip("tvm")
+relax = tvm.relax
+
+Shared = Callable[[str], Path]
+
+
+def _calls(module: Any) -> list[str]:
+    """Functions that main calls, in order; views by their operator's name."""
+    found = []
+    for block in module["main"].body.blocks:
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(value, tvm.ir.Call):
+                name = value.op.name
+                found.append(value.args[0].name_hint if name == "relax.call_tir" else name)
+    return found
+
+
+def _kinds(imported: Imported) -> list[str]:
+    module = imported.module
+    return ["npu" if is_npu_primfunc(module[n]) else n for n in _calls(module) if not n.startswith("relax.")]
+
+
+def test_a_model_wholly_on_the_npu_is_one_call(digits: Path) -> None:
+    imported = import_tflite(digits, VelaOptions("ethos-u55-128"))
+    source = read_network(digits.read_bytes())
+    main = imported.module["main"]
+    assert _kinds(imported) == ["npu"]
+    assert [tuple(int(d) for d in p.ty.shape.values) for p in main.params] == [source.tensors[source.inputs[0]].shape]
+    (given,) = quantised(main, "input")
+    tensor = source.tensors[source.inputs[0]]
+    assert (given.name, given.scale, given.zero_point) == (tensor.name, tensor.scale, tensor.zero_point)
+    assert quantised(main, "state") == ()
+    assert [(o.kind, o.on_npu) for o in operators_of(main)] == [(o.name, True) for o in source.cpu_operators]
+    assert imported.vela is not None
+    assert list(imported.vela.arena_bytes) == ["sram"]
+
+
+def test_the_module_survives_its_text(digits: Path) -> None:
+    imported = import_tflite(digits, host_ops=["SOFTMAX"])
+    again = tvm.script.from_source(imported.module.script(show_meta=True))
+    tvm.ir.assert_structural_equal(again, imported.module)
+    assert quantised(again["main"], "output") == quantised(imported.module["main"], "output")
+
+
+def test_the_same_file_gives_the_same_module(digits: Path) -> None:
+    texts = [import_tflite(digits, host_ops=["SOFTMAX"]).module.script(show_meta=True) for _ in range(2)]
+    assert texts[0] == texts[1]
+
+
+def test_operators_forced_to_the_host_say_so(shared_model: Shared) -> None:
+    imported = import_tflite(shared_model("kws_ref_model"), host_ops=["softmax", "FULLY_CONNECTED"])
+    assert _kinds(imported) == ["npu", "fully_connected", "softmax"]
+    on_host = [(o.kind, o.reason) for o in operators_of(imported.module["main"]) if not o.on_npu]
+    assert on_host == [
+        ("FULLY_CONNECTED", "kept on the CPU by --host-ops"),
+        ("SOFTMAX", "kept on the CPU by --host-ops"),
+    ]
+
+
+def test_host_operators_between_npu_calls_make_several_programs(shared_model: Shared) -> None:
+    imported = import_tflite(shared_model("pretrainedResnet_quant"), host_ops=["ADD"])
+    assert _kinds(imported) == ["npu", "add", "npu", "add_1", "npu", "add_2", "npu"]
+    programs = [from_primfunc(imported.module[n]) for n in _calls(imported.module) if n.startswith("npu")]
+    assert all(p.buffers[0].name == "input0" for p in programs)
+    # A tensor that two consumers read is passed to both.
+    arguments = [list(b.value.args[1].fields) for b in imported.module["main"].body.blocks[0].bindings
+                 if isinstance(b.value, tvm.ir.Call)]  # fmt: skip
+    assert len({a.name for group in arguments for a in group if isinstance(a, tvm.ir.Var)}) >= 7
+
+
+def test_states_are_parameters_of_main(shared_model: Shared) -> None:
+    imported = import_tflite(shared_model("trained_lstm_int8"))
+    main = imported.module["main"]
+    states = [str(s) for s in main.attrs["npu.states"]]
+    assert [p.name for p in main.params][1:] == states
+    assert [(s.name, s.zero_point) for s in quantised(main, "state")] == [
+        ("tfl.pseudo_qconst", 0), ("tfl.pseudo_qconst1", 0)]  # fmt: skip
+    assert [p.ty.dtype for p in main.params] == ["int8", "int8", "int16"]
+
+
+def test_states_of_host_operators_too(shared_model: Shared) -> None:
+    imported = import_tflite(shared_model("keyword_scrambled_8bit"))
+    main = imported.module["main"]
+    assert len(main.attrs["npu.states"]) == 7
+    assert [s.zero_point for s in quantised(main, "state")] == [-50, -13, 25, -1, 37, 10, -10]
+    kinds = _kinds(imported)
+    assert kinds.count("npu") == 6
+    assert kinds[-1] == "quantize"
+    reasons = {o.kind: o.reason for o in operators_of(main) if not o.on_npu}
+    assert reasons["SVDF"] == "Unsupported opType"
+    assert reasons["QUANTIZE"].startswith("Unsupported dataType Int32")
+
+
+def test_a_network_that_vela_has_compiled_is_imported_as_it_is(digits: Path) -> None:
+    compiled = compile_tflite(digits.read_bytes(), VelaOptions("ethos-u65-256")).network
+    imported = import_tflite(compiled, VelaOptions("ethos-u55-32"))
+    assert imported.vela is None
+    (name,) = [n for n in _calls(imported.module) if n.startswith("npu")]
+    assert from_primfunc(imported.module[name]).accelerator.name == "ethos-u65-256"
+
+
+def test_everything_on_the_host(digits: Path) -> None:
+    imported = import_host_only(digits)
+    assert not any(is_npu_primfunc(f) for f in imported.module.functions.values())
+    assert not any(o.on_npu for o in operators_of(imported.module["main"]))
+
+
+def test_reshapes_on_the_host_are_views() -> None:
+    b = ModelBuilder()
+    x, y, z = b.tensor((1, 8), "int8", 0.5, 3), b.tensor((2, 4), "int8", 0.5, 3), b.tensor((2, 4), "int8", 0.5, 3)
+    b.operator("RESHAPE", [x, b.constant(np.array([2, 4], np.int32))], [y])
+    b.operator("ADD", [y, y], [z], "AddOptions")
+    assert _calls(import_host_only(b.made([x], [z]).finish()).module) == ["relax.reshape", "add"]
+
+
+def test_several_inputs_and_outputs() -> None:
+    b = ModelBuilder()
+    x, w = b.tensor((1, 4, 4, 8), "int8", 0.5), b.tensor((1, 4, 4, 8), "int8", 0.25)
+    s, d = b.tensor((1, 4, 4, 8), "int8", 0.75), b.tensor((1, 4, 4, 8), "int8", 0.75)
+    b.operator("ADD", [x, w], [s], "AddOptions")
+    b.operator("SUB", [s, w], [d], "SubOptions")
+    imported = import_tflite(b.made([x, w], [s, d]).finish())
+    main = imported.module["main"]
+    assert [q.scale for q in quantised(main, "output")] == [0.75, 0.75]
+    assert len(main.params) == 2
+    assert len(main.ret_ty.fields) == 2
+    assert _kinds(imported) == ["npu"]
+
+
+# --- errors ---------------------------------------------------------------------------------
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(NetworkError, match=r"cannot read .*gone\.tflite: No such file"):
+        import_tflite(tmp_path / "gone.tflite")
+
+
+@pytest.mark.parametrize("data", [b"", b"hello, world", bytes(64)])
+def test_no_tflite_file(data: bytes) -> None:
+    with pytest.raises(NetworkError, match=r"m\.tflite is not a TFLite file"):
+        import_tflite(data, name="m.tflite")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.97])
+def test_a_truncated_file(digits: Path, share: float) -> None:
+    data = digits.read_bytes()
+    with pytest.raises(Exception, match=r"damaged or truncated|cannot compile the model") as caught:
+        import_tflite(data[: int(len(data) * share)], name="digits.tflite")
+    assert "digits.tflite" in str(caught.value) or "regor" in str(caught.value)
+
+
+def _float_model() -> bytes:
+    b = ModelBuilder()
+    x, y, z = b.tensor((1, 4), "float32"), b.tensor((1, 4), "float32"), b.tensor((1, 4), "float32")
+    w = b.constant(np.ones((4, 4), np.float32))
+    bias = b.constant(np.ones(4, np.float32))
+    b.operator("FULLY_CONNECTED", [x, w, bias], [y], "FullyConnectedOptions")
+    b.operator("EXP", [y], [z], "ExpOptions")
+    return b.made([x], [z]).finish()
+
+
+def test_a_float_model_names_its_tensors() -> None:
+    with pytest.raises(FloatModelError) as caught:
+        import_tflite(_float_model(), name="f.tflite")
+    assert str(caught.value) == (
+        "f.tflite is a float model: 2 of its 2 operators compute on floating-point tensors, which neither the NPU nor "
+        "the host operators do:\n"
+        "  operator 0 FULLY_CONNECTED: 0 't0' float32[1, 4]\n"
+        "  operator 1 EXP: 1 't1' float32[1, 4]\n"
+        "quantise it to full integer (int8) and convert it again"
+    )
+
+
+def test_operators_that_neither_side_can_run_are_all_named() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8), "int32", 0.5), b.tensor((1, 8), "int32", 0.5)
+    z = b.tensor((1, 8), "int32", 0.5)
+    b.operator("FLOOR_DIV", [x, x], [y], "FloorDivOptions")
+    b.operator("CUMSUM", [y, b.constant(np.array(1, np.int32))], [z], "CumsumOptions")
+    with pytest.raises(UnsupportedModelError) as caught:
+        import_tflite(b.made([x], [z]).finish(), name="odd.tflite")
+    text = str(caught.value)
+    assert text.startswith("odd.tflite has 2 operators that neither the NPU nor the host can run:")
+    for part in ("FLOOR_DIV", "CUMSUM", "int32[1, 8]", "there is no host operator FLOOR_DIV", "NPU: "):
+        assert part in text
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("SOFTMIN", "--host-ops names 'SOFTMIN', but digits.tflite has no such operator; it has: "),
+    ("LSTM", "--host-ops names 'LSTM', but digits.tflite has no such operator; it has: "),
+])  # fmt: skip
+def test_host_operators_that_the_model_lacks(digits: Path, name: str, message: str) -> None:
+    with pytest.raises(HostOpsError) as caught:
+        import_tflite(digits, host_ops=["SOFTMAX", name])
+    assert str(caught.value).startswith(message)
+
+
+def test_forcing_what_the_host_cannot_do_is_an_error() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8), "int8", 0.5), b.tensor((1, 8), "int8", 0.5)
+    b.operator("PRELU", [x, b.constant(np.full(8, 3, np.int8), 0.1)], [y])
+    model = b.made([x], [y]).finish()
+    if _kinds(import_tflite(model)) != ["npu"]:
+        pytest.fail("PRELU should run on the NPU when it is not forced off it")
+    with pytest.raises(UnsupportedModelError) as caught:
+        import_tflite(model, host_ops=["PRELU"], name="p")
+    assert "NPU: kept off it by --host-ops\n    host: there is no host operator PRELU" in str(caught.value)
+
+
+def test_omitted_inputs_keep_their_positions(shared_model: Shared) -> None:
+    """Vela drops the LSTM's nine omitted inputs when it leaves it to the CPU."""
+    source = read_network(shared_model("trained_lstm_int8").read_bytes())
+    options = VelaOptions(ignore_operators=("UNIDIRECTIONAL_SEQUENCE_LSTM",))
+    compiled = read_network(compile_tflite(shared_model("trained_lstm_int8").read_bytes(), options).network)
+    assert -1 not in compiled.operators[0].inputs
+    restored = with_omitted_inputs(compiled, source).operators[0]
+    original = source.operators[0]
+    assert [i < 0 for i in restored.inputs] == [i < 0 for i in original.inputs]
+    assert [compiled.tensors[i].name for i in restored.inputs if i >= 0] == [
+        source.tensors[i].name for i in original.inputs if i >= 0
+    ]
+
+
+# --- small parts ------------------------------------------------------------------------------
+
+
+def test_velas_reasons_are_found_in_what_it_prints() -> None:
+    found = refusals(
+        [
+            "Warning (supported operators) operator: QUANTIZE, ofm: 'q'",
+            "Reason: Unsupported dataType Int32",
+            "32-bit feature-maps are not supported.",
+            "Warning (supported operators) operator: SVDF, ofm: 'a_act'",
+            "Reason: Unsupported opType",
+            "Warning: something else",
+            "not a reason",
+        ]
+    )
+    assert found == {
+        ("QUANTIZE", "q"): "Unsupported dataType Int32 32-bit feature-maps are not supported.",
+        ("SVDF", "a_act"): "Unsupported opType",
+    }
+    assert refusal(found, "SVDF", "a") == "Unsupported opType"
+    assert refusal(found, "QUANTIZE", "other") == found["QUANTIZE", "q"]
+    assert refusal(found, "ADD", "q") == ""
+
+
+def test_names_are_legal_and_unique() -> None:
+    table = NameTable()
+    wanted = ["a/b;model/dense/BiasAdd", "serving_default_x:0", "9lives", "", "lambda", "model/dense/BiasAdd", "ü"]
+    assert [table.take(w) for w in wanted] == [
+        "model_dense_BiasAdd", "serving_default_x_0", "lives", "tensor", "tensor_1",
+        "model_dense_BiasAdd_1", "tensor_2",
+    ]  # fmt: skip
+
+
+def test_operators_of_a_module_are_plain_data(digits: Path) -> None:
+    imported = import_tflite(digits, host_ops=["SOFTMAX"])
+    last = operators_of(imported.module["main"])[-1]
+    assert last == SourceOperator(last.name, "SOFTMAX", False, "kept on the CPU by --host-ops")
