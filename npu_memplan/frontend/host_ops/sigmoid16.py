@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...ethosu.network import Tensor
 from .operator import Lowering, UnsupportedOperatorError
-from .tir import const, load, select, smallest
+from .tir import Buffer, Expr, Function, const, load, select, smallest
 
 
 def sigmoid_table() -> npt.NDArray[np.uint16]:
@@ -41,26 +41,29 @@ def store_sigmoid16(work: Lowering, data: Tensor, output: Tensor, is_tanh: bool)
     source = work.read(0, "input")
     table = work.table("sigmoid", sigmoid_table())
     target = work.write()
-    bits = 8 if is_tanh else 9
     with function.grid(output.shape) as place:
         x = load(source, *place) * const(multiplier)
         if shift:
             x = (x + const(1 << (shift - 1))) >> const(shift)
-        x = function.bind(x, "x")
-        size = function.bind(select(x < 0, const(0) - x, x), "size")
-        index = function.bind(smallest(size >> const(bits), const(254)), "index")
-        lower = function.bind(load(table, index), "lower")
-        between = (size & const((1 << bits) - 1)) * (load(table, index + const(1)) - lower)
-        saturated = const(0xFFFF << 8 if is_tanh else 0x7FFF << 10)
-        inside = (lower << const(bits)) + between
-        y = function.bind(select((size >> const(bits)) >= 255, saturated, inside), "y")
-        if is_tanh:
-            one, half = 1 << 23, 1 << 7
-            y = select(x >= 0, y + const(half - one), const(one + half - 1) - y) >> const(8)
-        else:
-            half = 1 << 9
-            y = select(x >= 0, y + const(half), const((1 << 25) + half - 1) - y) >> const(10)
-        function.store(target, y, *place)
+        function.store(target, sigmoid16(function, table, x, is_tanh), *place)
+
+
+def sigmoid16(function: Function, table: Buffer, x: Expr, is_tanh: bool) -> Expr:
+    """sigmoid or tanh with 15 fraction bits of x / (3 x 4096), by interpolation in `sigmoid_table`."""
+    bits = 8 if is_tanh else 9
+    x = function.bind(x, "x")
+    size = function.bind(select(x < 0, const(0) - x, x), "size")
+    index = function.bind(smallest(size >> const(bits), const(254)), "index")
+    lower = function.bind(load(table, index), "lower")
+    between = (size & const((1 << bits) - 1)) * (load(table, index + const(1)) - lower)
+    saturated = const(0xFFFF << 8 if is_tanh else 0x7FFF << 10)
+    inside = (lower << const(bits)) + between
+    y = function.bind(select((size >> const(bits)) >= 255, saturated, inside), "y")
+    if is_tanh:
+        one, half = 1 << 23, 1 << 7
+        return select(x >= 0, y + const(half - one), const(one + half - 1) - y) >> const(8)
+    half = 1 << 9
+    return select(x >= 0, y + const(half), const((1 << 25) + half - 1) - y) >> const(10)
 
 
 def _input_scale(scale: float, is_tanh: bool) -> tuple[int, int]:

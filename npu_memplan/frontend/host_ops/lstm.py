@@ -1,0 +1,121 @@
+"""UNIDIRECTIONAL_SEQUENCE_LSTM: int8 activations and weights, int16 gates and cell.
+
+Invariant: all gates of a step are computed from the hidden state before any of it changes;
+they are kept in planned int16 scratch. Gates see 3 integer bits (scale 2^-12), their outputs
+have scale 2^-15.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ethosu.network import Tensor
+from .common import require_same_type
+from .fixed_point import LIMITS, quantize_multiplier
+from .fixed_tir import multiply_by_quantized
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .sigmoid16 import sigmoid16, sigmoid_table
+from .tir import Expr, cast, clamp, const, load
+
+# position of (input weights, recurrent weights, bias) of each gate among the inputs
+_GATES = {"forget": (2, 6, 13), "input": (1, 5, 12), "cell": (3, 7, 14), "output": (4, 8, 15)}
+_HIDDEN, _CELL = 18, 19
+_UNUSED = {9: "peephole", 10: "peephole", 11: "peephole", 16: "projection", 17: "projection"}
+_GATE_SCALE, _OUTPUT_SCALE = 2.0**-12, 2.0**-15
+
+
+@lowering("UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstm(work: Lowering) -> None:
+    """Input and output are [batch, time, depth], or [time, batch, depth] when time major."""
+    import tflite
+
+    options = work.options(tflite.UnidirectionalSequenceLSTMOptions)
+    data, hidden, cell, output = work.tensor(0), work.tensor(_HIDDEN), work.tensor(_CELL), work.output()
+    _refuse(work, data, hidden, cell, output)
+    batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
+    batches, steps, depth = data.shape[batch_axis], data.shape[time_axis], data.shape[2]
+    units = output.shape[2]
+    mantissa, exponent = math.frexp(cell.scale)
+    if mantissa != 0.5:
+        raise UnsupportedOperatorError(f"its cell state has scale {cell.scale}, which is no power of two")
+    tanh_shift = 12 + exponent - 1  # the scale is 2^(exponent - 1)
+
+    function = work.function
+    source = work.read(0, "input")
+    memory, cells = work.state(_HIDDEN, "hidden"), work.state(_CELL, "cell")
+    weights = {
+        gate: [work.read(p, f"{gate}_{what}") for p, what in zip(places, ("input", "recurrent", "bias"), strict=True)]
+        for gate, places in _GATES.items()
+    }
+    table = work.table("sigmoid", sigmoid_table())
+    target = work.write()
+    gates = function.scratch("gates", (len(_GATES), units), "int16")
+    total = function.local("sum")
+
+    def dot(matrix: Any, unit: Expr, extent: int, value: Any) -> None:
+        with function.loop(extent, "k") as k:
+            total.add(value(k) * load(matrix, unit, k))
+
+    def place(n: Expr, t: Expr, i: Expr) -> list[Expr]:
+        return [t, n, i] if options.TimeMajor() else [n, t, i]
+
+    with function.grid((batches, steps), "nt") as (n, t):
+        with function.loop(units, "u") as u:
+            for number, (gate, places) in enumerate(_GATES.items()):
+                into, recurrent, bias = weights[gate]
+                total.set(load(bias, u))
+                dot(into, u, depth, lambda k: load(source, *place(n, t, k)) - const(data.zero_point))
+                fresh = _scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
+                fresh = function.bind(fresh, "fresh")
+                total.set(const(0))
+                dot(recurrent, u, units, lambda k: load(memory, n, k) - const(hidden.zero_point))
+                kept = _scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
+                x = function.bind(_clamp16(fresh + kept), "gate") * const(3)
+                function.store(gates, sigmoid16(function, table, x, gate == "cell"), number, u)
+        with function.loop(units, "u") as u:
+            forget, entry, candidate, exit_ = (load(gates, number, u) for number in range(4))
+            old = _scaled(function, forget * load(cells, n, u), _OUTPUT_SCALE * cell.scale / cell.scale)
+            old = function.bind(old, "old")
+            new = _scaled(function, entry * candidate, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale)
+            state = _clamp16(old + new)
+            clip = int(min(options.CellClip() / cell.scale, 32767.0))
+            if clip > 0:
+                state = clamp(state, -clip, clip)
+            state = function.bind(state, "state")
+            function.store(cells, state, n, u)
+            if tanh_shift >= 0:
+                x = state * const(3 << tanh_shift)
+            else:
+                x = (state * const(3) + const(1 << (-tanh_shift - 1))) >> const(-tanh_shift)
+            squashed = sigmoid16(function, table, x, True)
+            real = _OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale
+            value = multiply_by_quantized(function, cast(squashed, "int32") * exit_, *quantize_multiplier(real))
+            result = function.bind(clamp(value + const(hidden.zero_point), *LIMITS["int8"]), "result")
+            function.store(memory, result, n, u)
+            function.store(target, result, *place(n, t, u))
+
+
+def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
+    require_same_type((data, hidden, output), ("int8",))
+    require_same_type((cell,), ("int16",))
+    for position, what in _UNUSED.items():
+        if work.optional(position) is not None:
+            raise UnsupportedOperatorError(f"it has a {what} (input {position})")
+    if any(work.optional(position) is not None for position in range(20, 24)):
+        raise UnsupportedOperatorError("it has layer normalisation")
+    for tensor in (hidden, cell):
+        if not tensor.is_variable:
+            raise UnsupportedOperatorError(f"its state {tensor.name!r} is no variable tensor")
+    for into, recurrent, bias in _GATES.values():
+        require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
+        require_same_type((work.tensor(bias),), ("int32",), scaled=False)
+
+
+def _clamp16(value: Expr) -> Expr:
+    return clamp(value, *LIMITS["int16"])
+
+
+def _scaled(function: Any, value: Expr, real: float) -> Expr:
+    """`value` times a real number, as an int16."""
+    return _clamp16(multiply_by_quantized(function, value, *quantize_multiplier(real)))

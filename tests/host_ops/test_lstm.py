@@ -1,0 +1,64 @@
+"""The LSTM against TFLite Micro: alone, and its states over several runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from single_op import TensorSpec, constant, write_model
+
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.frontend.host_ops import unsupported_reason
+
+R = np.random.default_rng(11)
+
+
+def _model(time_major=False, batches=1, clip=0.0, cell_scale=2.0**-11, **changes):
+    steps, depth, units = 3, 7, 5
+    shape = (steps, batches) if time_major else (batches, steps)
+
+    def weights(columns):
+        return constant(R.integers(-127, 128, (units, columns)), "int8", float(R.uniform(0.004, 0.02)))
+
+    def bias():
+        return constant(R.integers(-2000, 2000, units), "int32", 1e-4)
+
+    inputs = [
+        TensorSpec((*shape, depth), "int8", 0.03, 4),
+        *(weights(depth) for _ in range(4)),
+        *(weights(units) for _ in range(4)),
+        None, None, None,
+        *(bias() for _ in range(4)),
+        None, None,
+        TensorSpec((batches, units), "int8", 0.008, -6, is_variable=True),
+        TensorSpec((batches, units), "int16", cell_scale, 0, is_variable=True),
+        None, None, None, None,
+    ]  # fmt: skip
+    for position, spec in changes.get("replace", {}).items():
+        inputs[position] = spec
+    options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
+    output = TensorSpec((*shape, units), "int8", 0.008, -6)
+    return write_model("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [output], ("UnidirectionalSequenceLSTMOptions", options))
+
+
+@pytest.mark.parametrize(
+    ("time_major", "batches", "clip", "cell_scale"),
+    [(False, 1, 0.0, 2.0**-11), (True, 2, 0.0, 2.0**-13), (False, 2, 1.5, 2.0**-12), (False, 1, 0.0, 2.0**-15)],
+)
+def test_lstm_keeps_its_states(bit_exact, time_major, batches, clip, cell_scale):
+    operator = bit_exact(_model(time_major, batches, clip, cell_scale), runs=4)
+    assert sorted(slot.dtype for slot in operator.states) == ["int16", "int8"]
+    assert any(b.size_bytes == 4 * 5 * 2 and "gates" in b.name for b in operator.problem.buffers)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cell_scale": 0.0003}, "which is no power of two"),
+        ({"replace": {9: constant([1] * 5, "int16", 0.1)}}, "it has a peephole (input 9)"),
+        ({"replace": {20: constant([1] * 5, "int16", 0.1)}}, "it has layer normalisation"),
+        ({"replace": {19: TensorSpec((1, 5), "int16", 2.0**-11)}}, "is no variable tensor"),
+    ],
+)
+def test_variants_are_refused(changes, message):
+    network = read_network(_model(**changes))
+    assert message in (unsupported_reason(network, network.operators[0]) or "")

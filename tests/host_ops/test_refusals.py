@@ -1,0 +1,113 @@
+"""What cannot be lowered is refused with a reason that names it; and the arithmetic's corner cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from single_op import TensorSpec, constant, write_model
+
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.frontend.host_ops import (
+    UnsupportedOperatorError,
+    lower_operator,
+    supported_names,
+    unsupported_reason,
+)
+from npu_memplan.frontend.host_ops import fixed_point as fp
+
+A = TensorSpec((1, 4), "int8", 0.1, 3)
+FLOAT = TensorSpec((1, 4), "float32")
+
+REFUSALS = [
+    ("CUMSUM", [A, constant(0)], [A], None, "there is no host operator CUMSUM"),
+    ("ADD", [FLOAT, FLOAT], [FLOAT], ("AddOptions", {}), "'t0' is float32; the host operator takes int8 or int16"),
+    (
+        "ADD", [A, TensorSpec((1, 4), "int16", 0.1)], [A], ("AddOptions", {}),
+        "'t1' is int16; the host operator takes int8 or int16, and not mixed with int8",
+    ),
+    ("ADD", [A, TensorSpec((1, 4), "int8")], [A], ("AddOptions", {}), "tensor 't1' is not quantised"),
+    ("ADD", [A, A], [A], None, "the file has no AddOptions for it"),
+    ("ADD", [A, TensorSpec((1, 3), "int8", 0.1)], [A], ("AddOptions", {}), "shape [1, 3] of 't1' does not broadcast"),
+    ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 4}), "fused activation number 4"),
+    ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": 1.0}), "the reference demands 0.00390625 and -128"),
+    ("LOGISTIC", [A], [TensorSpec((1, 4), "int8", 1 / 256, 0)], None, "the reference demands -128"),
+    (
+        "CONCATENATION", [A, A], [TensorSpec((1, 8), "int8", 0.2, 3)], ("ConcatenationOptions", {"Axis": 1}),
+        "has another scale or zero point than the output",
+    ),
+    ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
+    ("QUANTIZE", [FLOAT], [A], None, "from float32 to int8 is not done on the host"),
+    (
+        "CONV_2D", [TensorSpec((1, 4, 4, 3), "int8", 0.1), constant(np.zeros((2, 1, 1, 2)), "int8", 0.1), None],
+        [TensorSpec((1, 4, 4, 2), "int8", 0.1)], ("Conv2DOptions", {}), "do not fit 3 -> 2 channels",
+    ),
+    (
+        "FULLY_CONNECTED", [A, TensorSpec((2, 4), "uint8", 0.1), None], [TensorSpec((1, 2), "int8", 0.1)],
+        ("FullyConnectedOptions", {}), "weights 't1' are uint8, not int8",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "outputs", "options", "message"), REFUSALS)
+def test_refusal(name, inputs, outputs, options, message):
+    network = read_network(write_model(name, inputs, outputs, options))
+    assert message in (unsupported_reason(network, network.operators[0]) or "")
+    with pytest.raises(UnsupportedOperatorError):
+        lower_operator(network, network.operators[0])
+
+
+def test_every_required_operator_is_there():
+    required = (
+        "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED AVERAGE_POOL_2D MAX_POOL_2D SOFTMAX ADD SUB MUL MINIMUM MAXIMUM "
+        "RELU RELU6 LEAKY_RELU LOGISTIC TANH HARD_SWISH PAD RESHAPE SQUEEZE EXPAND_DIMS CONCATENATION SPLIT "
+        "STRIDED_SLICE SLICE TRANSPOSE MEAN QUANTIZE RESIZE_NEAREST_NEIGHBOR TRANSPOSE_CONV SVDF PACK UNPACK ABS"
+    )
+    assert set(required.split()) <= set(supported_names())
+
+
+def test_lowering_is_deterministic():
+    model = write_model("MUL", [A, A], [A], ("MulOptions", {}))
+    network = read_network(model)
+    first, second = (lower_operator(network, network.operators[0]).primfunc.script() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("real", "multiplier", "shift"),
+    [
+        (0.0, 0, 0),
+        (1.0, 1 << 30, 1),
+        (0.5, 1 << 30, 0),
+        (2.0**-31, 1 << 30, -30),
+        (2.0**-33, 0, 0),  # too small: flushed to zero
+        (1.0 - 2.0**-40, 1 << 30, 1),  # rounds up to the next power of two
+        (-0.25, -(1 << 30), -1),
+    ],
+)
+def test_quantize_multiplier(real, multiplier, shift):
+    assert fp.quantize_multiplier(real) == (multiplier, shift)
+
+
+def test_rounding_is_away_from_zero():
+    assert [fp.round_half_away(v) for v in (0.5, 1.5, 2.4, -0.5, -2.5, -2.4)] == [1, 2, 2, -1, -3, -2]
+    np.testing.assert_array_equal(fp.rounding_shift(np.array([3, -3, 2, -2, 1, -1]), 1), [2, -2, 1, -1, 1, -1])
+    np.testing.assert_array_equal(fp.rounding_shift(np.array([6, -6, 5, -5]), 2), [2, -2, 1, -1])
+
+
+def test_high_mul_rounds_up_at_half():
+    np.testing.assert_array_equal(fp.high_mul([1 << 30, -(1 << 30), 1, -1], [2, 2, 1 << 30, 1 << 30]), [1, -1, 1, 0])
+
+
+@pytest.mark.parametrize("integer_bits", [4, 5])
+def test_exp_is_close_to_exp(integer_bits):
+    raw = -np.arange(0, 1 << 31, 1 << 22, dtype=np.int64)
+    real = raw / 2.0 ** (31 - integer_bits)
+    got = fp.exp_on_negative(raw, integer_bits) / 2.0**31
+    np.testing.assert_allclose(got, np.exp(real), atol=2e-7)
+
+
+def test_sigmoid_and_tanh_are_close():
+    raw = np.arange(-(1 << 31), 1 << 31, 1 << 24, dtype=np.int64)
+    real = raw / 2.0**27
+    np.testing.assert_allclose(fp.logistic(raw, 4) / 2.0**31, 1 / (1 + np.exp(-real)), atol=2e-6)
+    np.testing.assert_allclose(fp.tanh(raw, 4) / 2.0**31, np.tanh(real), atol=2e-6)
