@@ -16,8 +16,8 @@ from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork
 def with_omitted_inputs(network: VelaNetwork, source: VelaNetwork) -> VelaNetwork:
     """`network` with every host operator's inputs at the positions they have in `source`."""
     originals: dict[tuple[object, ...], list[CpuOperator]] = defaultdict(list)
-    for operator in reversed(source.cpu_operators):
-        originals[_key(source, operator)].append(operator)
+    for known in reversed(source.cpu_operators):
+        originals[_key(source, known)].append(known)
     operators: list[NpuCall | CpuOperator] = []
     for operator in network.operators:
         if isinstance(operator, NpuCall):
