@@ -77,7 +77,8 @@ def _status(artifact: Artifact, view: MemoryView) -> str:
         for p in view.pools
         if p.used_bytes > p.lower_bound_bytes
     )
-    return f"Plan: feasible, made by {plan.planner}; {gaps or 'at the bound'}."
+    at_bound = "no pool can be lower, but which buffers spill is not proven best"
+    return f"Plan: feasible, made by {plan.planner}; {gaps or at_bound}."
 
 
 def _table(*columns: tuple[str, bool]) -> Table:

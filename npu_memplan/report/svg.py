@@ -95,8 +95,18 @@ def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float) -> Ite
         y = floor - value * y_scale
         yield f'<line class="{name}" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
     yield f'<text class="r" x="{LEFT - 8:g}" y="{top + 12:g}">live bytes</text>'
-    for tick in sorted({round(view.end * i / 6) for i in range(7)}):
+    for tick in range(0, view.end + 1, _step(view.end / 8)):
         yield f'<text class="m" x="{LEFT + tick * x_scale:.2f}" y="{floor + 16:g}">{tick}</text>'
+
+
+def _step(least: float) -> int:
+    """The smallest of 1, 2, 5, 10, 20, ... that is at least `least`."""
+    power = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * power >= least:
+                return factor * power
+        power *= 10
 
 
 def _legend(kinds: list[BufferKind], top: float) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Plot {
     for (const [value, colour, name] of levels) {
       if (value > this.address[1]) continue;
       const y = this.y(value);
-      c.strokeStyle = c.fillStyle = colour; line(c, LEFT, y, this.width - RIGHT, y); c.fillText(name, this.width - RIGHT - 3, y - 1);
+      c.strokeStyle = c.fillStyle = colour; line(c, LEFT, y, this.width - RIGHT, y); c.fillText(name, this.width - RIGHT - 3, y - this.mapTop < 14 ? y + 13 : y - 1);
     }
     c.setLineDash([]);
   }

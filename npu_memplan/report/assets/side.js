@@ -7,7 +7,8 @@ function makeCards() {
   for (const p of data.pools) {
     const scale = Math.max(p.capacity || 0, p.used, p.bound, 1);
     const tight = p.used === p.bound;
-    const badge = p.used === 0 ? ["", "unused"] : tight ? ["good", "at its bound"] : ["warn", "+" + percent(p.used - p.bound, p.bound) + " over bound"];
+    const over = p.used - p.bound, small = over < p.bound / 100;
+    const badge = p.used === 0 ? ["", "unused"] : tight ? ["good", "at its bound"] : [small ? "" : "warn", (small ? bytes(over) : percent(over, p.bound)) + " over its bound"];
     host.append(element("div", { class: "card" },
       element("div", { class: "label" }, "pool " + p.name, element("span", { class: "badge " + badge[0] }, badge[1])),
       element("div", { class: "value" }, kib(p.used), " ", element("small", {}, bytes(p.used))),
@@ -16,9 +17,11 @@ function makeCards() {
   }
   const optimal = data.status === "optimal";
   host.append(element("div", { class: "card" },
-    element("div", { class: "label" }, "plan", element("span", { class: "badge " + (optimal ? "good" : "warn") }, data.status)),
+    element("div", { class: "label" }, "plan", element("span", { class: "badge " + (optimal ? "good" : "") }, data.status)),
     element("div", { class: "value" }, data.planner),
-    element("div", { class: "quiet" }, optimal ? "proven: no placement is smaller" : data.stopped_early ? `stopped by its budget (${data.budget})` : "a smaller placement is not excluded"),
+    element("div", { class: "quiet" }, optimal ? "proven: no placement is smaller"
+      : data.pools.every((p) => p.used === p.bound) ? "no pool can be lower; who spills is not proven best"
+      : data.stopped_early ? `stopped by its budget (${data.budget})` : "a smaller placement is not excluded"),
     element("div", { class: "quiet" }, `${number.format(buffers.length)} buffers, ${number.format(data.end)} points`)));
   host.append(element("div", { class: "card" },
     element("div", { class: "label" }, "work"),
@@ -80,7 +83,7 @@ function describe(b, pick) {
       const live = p.used ? aliveAt(i, p.peak.point).sort((x, y) => y.size - x.size || x.index - y.index) : [];
       if (!live.length) return;
       host.append(element("div", { class: "links", style: "margin-top:.9rem" }, element("h3", {}, `At the peak of ${p.name}`),
-        ...live.slice(0, 6).map((o) => element("button", { type: "button", onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), swatch(o), o.name))));
+        ...live.slice(0, 6).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), swatch(o), o.name))));
     });
     for (const note of data.notes) host.append(element("p", { class: "quiet", style: "margin-top:.6rem" }, note));
     return;
@@ -96,7 +99,7 @@ function describe(b, pick) {
   const list = element("dl", {});
   for (const [k, v] of rows) list.append(element("dt", {}, k), element("dd", {}, v));
   const links = (title, others) => others.length ? element("div", { class: "links" }, element("h3", {}, title),
-    ...others.slice(0, 12).map((o) => element("button", { type: "button", onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), o.name))) : null;
+    ...others.slice(0, 12).map((o) => element("button", { type: "button", title: o.name, onclick: () => pick(o, false) }, element("span", {}, kib(o.size)), o.name))) : null;
   const shares = data.shares.filter((s) => s[0] === b.index || s[1] === b.index);
   host.replaceChildren(element("h3", {}, swatch(b), b.name), list,
     ...[links("Comes from", kin.up), links("Goes to", kin.down), links("Shares bytes with", shares.map((s) => buffers[s[0] === b.index ? s[1] : s[0]]))].filter(Boolean));
