@@ -7,16 +7,175 @@ returned, with what is known of it.
 from __future__ import annotations
 
 from ..problem import Placement, Problem
-from .first_fit import best_first_fit, no_room
+from . import exact
+from .bounds import load_peak
+from .first_fit import Layout, best_first_fit, no_room
 from .hill_climb import hill_climb
+from .model import Item
 from .registry import Context, register
+from .scale import LARGE_ITEMS, place_large
+from .small import SmallSearch
+
+SMALL_ITEMS = 40  # more are left to the compiled search
+GENERAL_ITEMS = 400  # for overlaps and fixed places, which the compiled search does not know
+SMALL_NODES = 3_000
+EXACT_ITEMS = 3_000  # for the compiled search
+EXACT_ENTRIES = 4_000_000
+CLIMB_ROUNDS = 60  # before the compiled search is imported
+
+
+def improve_pools(context: Context, layout: Layout, enough: bool = False) -> Layout:
+    """Lower the pools of `layout` one by one, the assignment to pools unchanged."""
+    for pool in range(len(layout.heights)):
+        if not context.exhausted():
+            layout = improve_pool(context, layout, pool, enough)
+    return layout
+
+
+def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = False) -> Layout:
+    """Lower one pool of `layout` until its bound is met or the budget is spent."""
+    model = context.model
+    inside = [item for item in model.items if layout.pools[item.index] == pool and item.size]
+    low = max(load_peak(model, pool, layout.pools).bytes, context.bounds.get(pool, 0))
+    if enough or layout.heights[pool] <= low:
+        return layout
+    search = exact.search_for(model, inside, low) if _countable(inside) else None
+    if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
+        small = SmallSearch.over(model, inside, SMALL_NODES)
+        while layout.heights[pool] > low and not context.exhausted():
+            before = small.nodes
+            found = small.below(layout.heights[pool] - 1)
+            context.spend(max(1, before - small.nodes))
+            if found is False:
+                low = layout.heights[pool]
+            elif found:
+                layout = _with(layout, pool, inside, small.origins)
+            else:
+                break
+    if search is not None and layout.heights[pool] > low and not context.exhausted():
+        search.low = low = max(low, search.low)
+        search.best = layout.heights[pool]
+        search.offsets = [layout.origins[item.index] for item in inside]
+        if search.best > search.low:
+            exact.run(search, context)
+        low = max(low, search.low)
+        layout = _with(layout, pool, inside, search.offsets)
+    context.bounds[pool] = min(low, layout.heights[pool])
+    return layout
+
+
+def _countable(inside: list[Item]) -> bool:
+    """Whether there are few enough items and points for the exact search to be of use."""
+    points = {point for item in inside for point in (item.first, item.last)}
+    return len(inside) <= EXACT_ITEMS and len(inside) * len(points) <= EXACT_ENTRIES
+
+
+def _with(layout: Layout, pool: int, inside: list[Item], origins: list[int]) -> Layout:
+    """`layout` with other origins for the items of one pool."""
+    moved, heights = list(layout.origins), list(layout.heights)
+    for item, at in zip(inside, origins, strict=True):
+        moved[item.index] = at
+    heights[pool] = max((at + item.size for item, at in zip(inside, origins, strict=True)), default=0)
+    return Layout(list(layout.pools), moved, heights, layout.cost)
+
+
+def into_capacity(context: Context, failed: int) -> Layout | None:
+    """A layout of a problem with one pool that first fit could not squeeze in; None when none was found.
+
+    Raises `PlanningError` with a small infeasible subset when it is proven that there is none.
+    """
+    model = context.model
+    if any(item.pools != (0,) for item in model.items):
+        return None
+    capacity = model.capacity[0]
+    assert capacity is not None
+    inside = [item for item in model.items if item.size]
+    low = load_peak(model, 0).bytes
+    if low > capacity:
+        raise no_room(context, failed)
+    zero = Layout([0] * len(model.items), [item.align(0) for item in model.items], [0])
+    if len(inside) <= SMALL_ITEMS:
+        small = SmallSearch.over(model, inside, SMALL_NODES)
+        found = small.below(capacity)
+        context.spend(SMALL_NODES - small.nodes)
+        if found:
+            return _with(zero, 0, inside, small.origins)
+        if found is False:
+            raise _proven(context, inside, capacity)
+    search = exact.search_for(model, inside, low)
+    if search is None:
+        return None
+    if search.low <= capacity:
+        exact.run(search, context, capacity, capacity)
+    if search.best is not None:
+        context.bounds[0] = search.low
+        return _with(zero, 0, inside, search.offsets)
+    if search.low > capacity:
+        raise _proven(context, inside, capacity, search)
+    return None
+
+
+def _proven(context: Context, inside: list[Item], capacity: int, search: exact.Search | None = None) -> Exception:
+    """The error of a pool that provably can not hold its items, with a subset that shows it."""
+    from .explain import explain_no_room
+
+    model = context.model
+    if search is not None:
+        kept = [inside[k] for k in exact.infeasible_subset(search, capacity, context)]
+        least = search.low
+    else:
+        kept, least = _small_subset(context, inside, capacity), capacity + 1
+    names = sorted(buffer.name for item in kept for buffer, _ in item.parts)
+    return explain_no_room(model, None, least, names, True, 0)
+
+
+def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[Item]:
+    """An irreducible infeasible subset by leaving items out one at a time."""
+    kept = list(inside)
+    for item in inside:
+        trial = [other for other in kept if other is not item]
+        if SmallSearch.over(context.model, trial, SMALL_NODES).below(capacity) is False:
+            kept = trial
+    return kept
+
+
+def _auto(context: Context, enough: bool) -> Layout:
+    large = place_large(context) if len(context.model.items) > LARGE_ITEMS else None
+    if large is not None:
+        return large if enough else improve_pools(context, large)
+    result = best_first_fit(context)
+    if isinstance(result, int):
+        placed = into_capacity(context, result) if len(context.model.capacity) == 1 else None
+        if placed is None:
+            placed = hill_climb(context)
+        if placed is None:
+            raise no_room(context, result)
+        result = placed
+    if enough:
+        return result
+    if len(context.model.items) > SMALL_ITEMS:
+        result = hill_climb(context, result, CLIMB_ROUNDS) or result
+    return improve_pools(context, result)
+
+
+def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:
+    layout = _auto(context, enough)
+    return context.model.placements(layout.pools, layout.origins)
 
 
 @register("auto")
 def plan_auto(problem: Problem, context: Context) -> tuple[Placement, ...]:
-    """First fit over several orders, then search until the bound or the budget is met."""
-    result = best_first_fit(context)
-    best = hill_climb(context, None if isinstance(result, int) else result)
-    if best is None:
-        raise no_room(context, result if isinstance(result, int) else None)
-    return context.model.placements(best.pools, best.origins)
+    """First fit over several orders, then exact search until the bound or the budget is met."""
+    return _placed(context, enough=False)
+
+
+@register("optimal")
+def plan_optimal(problem: Problem, context: Context) -> tuple[Placement, ...]:
+    """The same as `auto`; the name says what is wanted, the plan's status says what was reached."""
+    return _placed(context, enough=False)
+
+
+@register("fit")
+def plan_fit(problem: Problem, context: Context) -> tuple[Placement, ...]:
+    """Stop at the first plan that the pools can hold."""
+    return _placed(context, enough=True)

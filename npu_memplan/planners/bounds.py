@@ -38,8 +38,17 @@ def forced(model: Model) -> list[int]:
 
 def load_peak(model: Model, pool: int, pools: Sequence[int] | None = None) -> Peak:
     """The best bound for `pool` when `pools[i]` holds item i (-1: elsewhere); by default everyone's first choice."""
-    if pools is None:
-        pools = first_choice(model)
+    usual = first_choice(model)
+    if pools is None or pools == usual:
+        if pool not in model.peaks:
+            model.peaks[pool] = _load_peak(model, pool, usual)
+        known = model.peaks[pool]
+        assert isinstance(known, Peak)
+        return known
+    return _load_peak(model, pool, pools)
+
+
+def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
     inside = [item for item in model.items if pools[item.index] == pool and item.size]
     best = _live_peak(model, inside)
     top = max((item.fixed + item.size for item in inside if item.fixed is not None), default=0)
@@ -75,29 +84,37 @@ def _live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     live_special: set[int] = set()
     live: set[int] = set()
     events = _events(inside)
-    pad = grain > 1
-    slack = max((-item.size % grain for item in inside), default=0) if pad else 0
+    slack = max((-item.size % grain for item in inside), default=0) if grain > 1 else 0
+    pad = slack > 0
+    pads: dict[int, int] = {}  # padding -> how many live items have it
     for position, (point, begins, index) in enumerate(events):
         size = items[index].size
         if begins:
             load += size
-            rounded += size + (-size % grain if pad else 0)
+            if pad:
+                rounded += size + -size % grain
+                pads[-size % grain] = pads.get(-size % grain, 0) + 1
             live.add(index)
             if index in special:
                 live_special.add(index)
         else:
             load -= size
-            rounded -= size + (-size % grain if pad else 0)
+            if pad:
+                rounded -= size + -size % grain
+                pads[-size % grain] -= 1
+                if not pads[-size % grain]:
+                    del pads[-size % grain]
             live.discard(index)
             live_special.discard(index)
         following = events[position + 1][0] if position + 1 < len(events) else None
-        if following == point or (load <= best and rounded - slack <= best and rounded <= best):
+        if following == point or (load <= best and rounded <= best):
             continue
         value = load
         if live_special:
             value = _special_live(model, live, live_special, point)
         elif pad and rounded > best:
-            value = max(load, rounded - max((-items[i].size % grain for i in live), default=0))
+            # the item on top needs no padding: at best the one with most of it
+            value = max(load, rounded - max(pads))
         if value > best:
             best, at = value, point
     return Peak(best, at)

@@ -176,6 +176,7 @@ class Model:
         )
         self.plain = not self.special and not self.extra and all(item.simple for item in items)
         self._neighbours: list[list[int]] | None = None
+        self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
 
     @staticmethod
