@@ -8,6 +8,7 @@ when it is run. The output folder is complete or absent.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -62,15 +63,15 @@ def missing_compiler() -> str | None:
     """Why firmware cannot be built here, or None."""
     if shutil.which(COMPILER) is None:
         return f"the compiler {COMPILER} is not on PATH; install it with: {COMPILER_HINT}"
-    if not _has_library():
+    if "/" not in _says("-print-file-name=libc.a"):
         return f"{COMPILER} has no C library; install it with: {COMPILER_HINT}"
     return None
 
 
-@lru_cache(maxsize=1)
-def _has_library() -> bool:
-    found = subprocess.run([COMPILER, "-print-file-name=libc.a"], capture_output=True, text=True, check=False)
-    return "/" in found.stdout
+@lru_cache(maxsize=4)
+def _says(option: str) -> str:
+    """What the compiler prints for an option that only asks."""
+    return subprocess.run([COMPILER, option], capture_output=True, text=True, check=False).stdout
 
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
@@ -104,7 +105,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
         defines.append("ETHOSU_USE_INTERRUPT=1")
     sources = _sources(directory, artifact)
     key = _key(sources, generated, cpu, defines)
-    root = options.build_folder or directory / "firmware"
+    root = options.build_folder or _default_root(directory)
     folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}"
     elf_path = folder / f"{identifier(artifact.name)}.elf"
     if not (elf_path.is_file() and _stamp(folder) == key):
@@ -114,6 +115,15 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
             _compile(sources, generated, cpu, defines, staging, elf_path.name)
             (staging / "stamp").write_text(key, encoding="ascii")
     return Firmware(artifact, layout, cpu, elf_path, Elf.load(elf_path))
+
+
+def _default_root(directory: Path) -> Path:
+    """Inside the artifact; where that may not be written, in the user's cache."""
+    if os.access(directory, os.W_OK):
+        return directory / "firmware"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+    return cache / "npu_memplan" / "firmware" / name
 
 
 def _stamp(folder: Path) -> str:
@@ -134,7 +144,9 @@ def _sources(directory: Path, artifact: Artifact) -> list[Path]:
 
 
 def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list[str]) -> str:
-    digest = hashlib.sha256(repr((cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode())
+    digest = hashlib.sha256(
+        repr((_says("--version"), cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode()
+    )
     headers = {h for p in sources for h in p.parent.glob("*.h")}
     for path in [*sources, *sorted(headers)]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -12,6 +12,7 @@ import re
 import select
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -121,16 +122,14 @@ class FvpRunner:
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
         image = image_with_inputs(self.firmware, inputs)
-        elf = self.firmware.path.with_suffix(f".{os.getpid()}.run.elf")
         if self._options.progress:
             self._options.progress(f"{self.binary.name}: {self.version}")
-        try:
+        with tempfile.TemporaryDirectory(prefix="npu-memplan-fvp-") as folder:
+            elf = Path(folder) / "firmware.elf"
             elf.write_bytes(image.image)
             watch = Stopwatch(self.name, self.firmware.artifact, self._options)
             with child(command_line(self.binary, self.firmware, elf, self._options), elf.parent) as process:
                 output, errors = _until_end(process, watch)
-        finally:
-            elf.unlink(missing_ok=True)
         try:
             return outputs_of(
                 self.firmware,

@@ -51,6 +51,7 @@ def create(directory: Path, options: RunOptions) -> QemuRunner:
     return QemuRunner(build(directory, options), options)
 
 
+_ROOM_BYTES = 256 << 20
 _END = bytes([END_OF_TRANSMISSION])  # the firmware's last byte
 
 
@@ -210,5 +211,7 @@ def _runs(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -
 
 
 def _fast_folder() -> str | None:
-    """A folder in memory where there is one: the guest's memory passes through it."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+    """A folder in memory where there is a roomy one: the guest's memory passes through it."""
+    folder = Path("/dev/shm")
+    roomy = folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM_BYTES
+    return str(folder) if roomy else None

@@ -115,6 +115,7 @@ class Sabotage(Enum):
     REFUSE_RESET = "PROT never takes the requested security and privilege"
     RESET_NEVER_ENDS = "STATUS.reset_status stays set"
     NEVER_ENDS = "a job never leaves the running state"
+    OTHER_NPU = "CONFIG is that of an NPU with twice the MACs"
     ECC = "a job ends in an ECC fault"
     WEIGHT_DECODER = "a job ends in a weight decoder fault"
 
@@ -167,7 +168,7 @@ class EthosURegisters:
             u55 = self.accelerator.product is Product.U55
             return 0x10104001 if u55 else 0x10066001
         if offset == Reg.CONFIG:
-            return self.accelerator.config_word
+            return self.accelerator.config_word + (Sabotage.OTHER_NPU in self._sabotage)
         if offset == Reg.STATUS:
             return int(self._status) | self._history << 16
         if offset == Reg.CMD:

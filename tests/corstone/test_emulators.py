@@ -175,6 +175,7 @@ def test_a_stream_that_leaves_its_pool_is_a_bus_error(
 
 FAULTS = {
     Sabotage.REFUSE_RESET: r"the NPU refused the reset's security and privilege",
+    Sabotage.OTHER_NPU: r"the NPU is not the one the program was compiled for",
     Sabotage.RESET_NEVER_ENDS: r"the NPU's reset did not end",
     Sabotage.NEVER_ENDS: r"npu 5 status=00000001 .*the NPU did not finish in time",
     Sabotage.ECC: r"npu 9 status=00010102 .*ECC fault",

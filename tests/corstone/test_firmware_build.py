@@ -134,6 +134,17 @@ def test_the_image_holds_pools_and_inputs_where_they_belong(tmp_path: Path, arm_
     assert len(told) == 2, "another define is another firmware"
 
 
+def test_an_artifact_that_may_not_be_written_is_built_in_the_cache(
+    tmp_path: Path, arm_gcc: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(toy(), tmp_path / "toy", COPY)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("fvp_runner.build.os.access", lambda path, mode: Path(path) != tmp_path / "toy")
+    firmware = build(tmp_path / "toy", RunOptions())
+    assert firmware.path.is_relative_to(tmp_path / "cache" / "npu_memplan" / "firmware")
+    assert not (tmp_path / "toy" / "firmware").exists()
+
+
 @pytest.mark.parametrize("given, message", [
     ([], "has 1 inputs, 0 were given"),
     ([np.zeros((1, 16), np.uint8)], r"input 'in' of toy is int8\[1, 16\], but uint8\[1, 16\] was given"),
