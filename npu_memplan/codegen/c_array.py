@@ -32,7 +32,7 @@ _C_TYPES = {
     "float64": "double",
     "bool": "bool",
 }
-_ESCAPES = [f"\\x{value:02x}" for value in range(256)]
+_ESCAPES = np.array([f"\\x{value:02x}".encode() for value in range(256)])
 
 
 def c_type(dtype: str) -> str:
@@ -51,8 +51,7 @@ def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = F
         flat = np.zeros(1, flat.dtype)
     if flat.itemsize == 1 and flat.size >= _STRING_FROM_BYTES:
         # One byte more than the data: the literal's own terminating NUL.
-        lines = _string_lines(flat.tobytes())
-        return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size + 1}] =\n" + "\n".join(lines) + ";\n"
+        return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
     tokens = list(_tokens(flat, hexadecimal))
     per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
     rows = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
@@ -60,9 +59,17 @@ def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = F
     return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
 
 
-def _string_lines(data: bytes) -> Iterator[str]:
-    for at in range(0, len(data), _BYTES_A_LINE):
-        yield '"' + "".join(map(_ESCAPES.__getitem__, data[at : at + _BYTES_A_LINE])) + '"'
+def _string_literal(data: bytes) -> str:
+    """`data` as string literals, one a line; numpy lays the escapes out, as there are millions."""
+    cells = _ESCAPES[np.frombuffer(data, np.uint8)]
+    whole = len(data) // _BYTES_A_LINE
+    lines = np.empty((whole, 4 * _BYTES_A_LINE + 3), np.uint8)
+    lines[:, 0] = lines[:, -2] = ord('"')
+    lines[:, -1] = ord("\n")
+    lines[:, 1:-2] = cells[: whole * _BYTES_A_LINE].view(np.uint8).reshape(whole, 4 * _BYTES_A_LINE)
+    rest = cells[whole * _BYTES_A_LINE :].tobytes().decode("ascii")
+    text = lines.tobytes().decode("ascii")
+    return text + f'"{rest}"' if rest else text.removesuffix("\n")
 
 
 def _tokens(flat: npt.NDArray[np.generic], hexadecimal: bool) -> Iterator[str]:

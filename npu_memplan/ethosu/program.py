@@ -120,6 +120,9 @@ class NpuProgram:
     operations: tuple[NpuOperation, ...]
     name: str = "npu"
     _by_name: dict[str, NpuBuffer] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _accesses: dict[int, list[tuple[str, int, int, bool]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         self._by_name.update((b.name, b) for b in self.buffers)
@@ -197,6 +200,11 @@ class NpuProgram:
 
     def accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
         """Byte ranges of an operation: (buffer, start, stop, is_write), reads first, exact."""
+        if index not in self._accesses:
+            self._accesses[index] = self._find_accesses(index)
+        return self._accesses[index]
+
+    def _find_accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
         operation = self.operations[index]
         found = []
         for access in self.symbolic_accesses(index):
