@@ -1,0 +1,175 @@
+"""A legacy application on a Cortex-M: the tar's C compiled as the old Makefiles did, and run bit-exact on QEMU.
+
+The application calls `tvmgen_<module>_run` with the legacy structs; `TVMEthosULaunch` is the application's own, on
+the project's register-level driver instead of Arm's. The emulated NPU works on the guest's memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mlf_host import metadata_main
+from test_library import EXAMPLE, library, tensors
+
+from fvp_runner import qemu
+from fvp_runner.runner import RunOptions
+from npu_memplan.artifact import Artifact, Target, TensorSlot
+from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_header
+from npu_memplan.codegen.interface import Interface
+from npu_memplan.codegen.interface_c import sanitise
+from npu_memplan.codegen.mlf import Library
+from npu_memplan.codegen.mlf_runtime import ETHOSU
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
+
+CROSS = "arm-none-eabi-gcc"
+LAUNCH = """
+#define TVMGEN_CONSTANT_SECTION ".rodata.npu_memplan"
+#include <stddef.h>
+#include "legacy.h"
+#include "npu_memplan_runtime.h"
+#include "tvm_ethosu_runtime.h"
+
+/* What the core driver does with a payload: find the stream behind the header's actions, then run it. */
+int32_t TVMEthosULaunch(tvm_device_ethos_u_t *handle, void *cms, size_t size, uint64_t *bases, size_t *sizes, int n) {
+  const uint32_t *words = cms;
+  const void *pointers[8];
+  uint32_t bytes[8];
+  uint32_t at = 1;
+  if (handle == NULL || n > 8 || words[0] != 0x31504f43u) return -1;
+  while (at < size / 4 && (words[at] & 0xffu) != 2u) at += (words[at] & 0xffu) == 1u ? 3u : 1u;
+  for (int i = 0; i < n; i++) {
+    pointers[i] = (const void *)(uintptr_t)bases[i];
+    bytes[i] = (uint32_t)sizes[i];
+  }
+  at++;
+  return npu_memplan_npu_launch(words + at, (uint32_t)(size - 4u * at), pointers, bytes, n);
+}
+int32_t TVMDeviceEthosUActivate(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
+int32_t TVMDeviceEthosUOpen(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
+int32_t TVMDeviceEthosUClose(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
+int32_t TVMDeviceEthosUDeactivate(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
+"""
+
+
+def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> Path:
+    """An artifact directory whose one function runs every module twice, in turns, over one shared workspace."""
+    source = folder / "src"
+    source.mkdir(parents=True)
+    buffers, placements, inputs, outputs = [], [], [], []
+    at = 0
+
+    def put(name: str, size: int, kind: BufferKind) -> int:
+        nonlocal at
+        offset, at = at, at + -(-size // 16) * 16
+        buffers.append(Buffer(name, size, (Lifetime(0, 1),), kind=kind))
+        placements.append(Placement(name, "sram", offset))
+        return offset
+
+    workspace = put(
+        "workspace", max(metadata_main(m, n)["workspace_size_bytes"] for n, m, _ in modules), BufferKind.TENSOR
+    )
+    calls = []
+    for name, made, model in modules:
+        network = read_network(model.read_bytes(), model.name)
+        arguments = []
+        for kind, found, slots in (("inputs", network.inputs, inputs), ("outputs", network.outputs, outputs)):
+            members = []
+            for index in found:
+                tensor = network.tensors[index]
+                wanted = BufferKind.INPUT if kind == "inputs" else BufferKind.OUTPUT
+                offset = put(f"{name}_{kind}_{index}", tensor.size_bytes, wanted)
+                slots.append(
+                    TensorSlot(tensor.name, tensor.dtype, tensor.shape, "sram", offset, tensor.size_bytes, 1.0, 0)
+                )
+                members.append(f".{sanitise(tensor.name)} = pools[0] + {offset}")
+            arguments.append(f"struct tvmgen_{name}_{kind} {name}_{kind} = {{{', '.join(members)}}};")
+        arguments += [
+            f"struct tvmgen_{name}_workspace_pools {name}_pools = {{.sram = pools[0] + {workspace}}};",
+            f"struct tvmgen_{name}_devices {name}_devices = {{.ethos_u = &device}};",
+        ]
+        run = f"if (tvmgen_{name}_run(&{name}_inputs, &{name}_outputs, &{name}_pools, &{name}_devices)) return -1;"
+        calls.append((arguments, run))
+        for path, content in made.files.items():
+            if path.startswith("codegen/host/") or path.startswith(ETHOSU):
+                (source / Path(path).name).write_bytes(content)
+    parts = [f'#include "{n}_lib{i}.c"' for n, _, _ in modules for i in range(3)]
+    body = [line for arguments, _ in calls for line in arguments] + [run for _, run in calls] * 2
+    function = "int32_t legacy_run(uint8_t *const pools[]) {\n  static int device;\n  " + "\n  ".join(body)
+    (source / "legacy.c").write_text("\n".join([LAUNCH, *parts, function + "\n  return 0;\n}\n"]))
+    for part in ("host", "npu"):
+        (source / f"legacy_{part}.c").write_text(f"typedef int legacy_{part}_is_empty;\n")
+    (source / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
+    problem = Problem(tuple(buffers), (Pool("sram"),), name="main")
+    plan = Plan(tuple(placements), (PoolUsage("sram", at, 0),), PlanStatus.FEASIBLE, "by hand")
+    target = Target("ethos-u55-256", "", "Shared_Sram", "Performance", None, "tvm", ())
+    artifact = Artifact(
+        "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
+    )
+    (source / "legacy.h").write_text(print_header(Interface.of(artifact), ()))
+    artifact.save(folder)
+    return folder
+
+
+def _check_on_qemu(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> None:
+    reason = qemu.missing(RunOptions())
+    if reason:
+        pytest.skip(reason)
+    runner = qemu.create(_application(folder, modules), RunOptions())
+    given, wanted = [], []
+    for seed, (_, _, model) in enumerate(modules):
+        inputs, expected = tensors(model, seed + 20)
+        given += inputs
+        wanted += expected
+    shaped = [g.view(s.dtype).reshape(s.shape) for g, s in zip(given, runner.firmware.artifact.inputs, strict=True)]
+    result = runner.run(shaped)
+    for ours, theirs in zip(result.outputs, wanted, strict=True):
+        assert np.array_equal(np.asarray(ours).reshape(-1).view(np.uint8), theirs)
+
+
+@pytest.mark.qemu
+def test_the_demo_runs_bit_exact_on_qemu(tmp_path: Path) -> None:
+    made = library(EXAMPLE, "--workspace-pools=sram")
+    _check_on_qemu(tmp_path / "app", [("default", made, EXAMPLE)])
+
+
+@pytest.mark.qemu
+def test_two_modules_share_a_workspace_on_qemu(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+    other = shared_model("kws_ref_model")
+    modules = [
+        (name, library(model, "--workspace-pools=sram", f"--module-name={name}"), model)
+        for name, model in (("digits", EXAMPLE), ("kws", other))
+    ]
+    _check_on_qemu(tmp_path / "app", modules)
+
+
+@pytest.mark.qemu
+def test_every_source_compiles_the_way_the_demo_makefile_does(tmp_path: Path) -> None:
+    if shutil.which(CROSS) is None:
+        pytest.skip(f"needs {CROSS}")
+    library(EXAMPLE).write_tree(tmp_path)
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    (driver / "ethosu_driver.h").write_text(
+        "#include <stddef.h>\n#include <stdint.h>\nstruct ethosu_driver;\n"
+        "int ethosu_invoke(struct ethosu_driver *d, const void *c, int s, const uint64_t *b, const size_t *z, int n);\n"
+    )
+    includes = ["codegen/host/include", "runtime/include", ETHOSU, "driver"]
+    flags = ["-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-std=gnu99", "-O2", "-Wall", "-Wextra", "-Werror"]
+    objects = []
+    for source in sorted(tmp_path.rglob("*.c")):
+        objects.append(source.with_suffix(".o"))
+        command = [CROSS, *flags, *(f"-I{tmp_path / i}" for i in includes), "-c", str(source), "-o", str(objects[-1])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    linked = [CROSS, *flags[:3], "-r", "-nostdlib", *map(str, objects), "-o", str(tmp_path / "all.o")]
+    assert subprocess.run(linked, check=False).returncode == 0
+    symbols = subprocess.run(["arm-none-eabi-nm", str(tmp_path / "all.o")], capture_output=True, text=True, check=True)
+    undefined = {line.split()[-1] for line in symbols.stdout.splitlines() if " U " in line}
+    assert undefined <= {"ethosu_invoke", "memcpy", "memset", "abort"}
+    assert " T tvmgen_default_run" in symbols.stdout
