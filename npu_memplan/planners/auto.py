@@ -15,6 +15,7 @@ from .model import Item
 from .registry import Context, register
 from .scale import LARGE_ITEMS, place_large
 from .small import SmallSearch
+from .spill import assign
 
 SMALL_ITEMS = 40  # more are left to the compiled search
 GENERAL_ITEMS = 400  # for overlaps and fixed places, which the compiled search does not know
@@ -144,18 +145,22 @@ def _auto(context: Context, enough: bool) -> Layout:
     if large is not None:
         return large if enough else improve_pools(context, large)
     result = best_first_fit(context)
-    if isinstance(result, int):
-        placed = into_capacity(context, result) if len(context.model.capacity) == 1 else None
-        if placed is None:
-            placed = hill_climb(context)
-        if placed is None:
-            raise no_room(context, result)
-        result = placed
+    failed = result if isinstance(result, int) else -1
+    layout = None if isinstance(result, int) else result
+    if len(context.model.capacity) == 1:
+        if layout is None:
+            layout = into_capacity(context, failed)
+    elif layout is None or layout.cost > 0:
+        layout = assign(context, layout)
+    if layout is None:
+        layout = hill_climb(context)
+    if layout is None:
+        raise no_room(context, failed)
     if enough:
-        return result
+        return layout
     if len(context.model.items) > SMALL_ITEMS:
-        result = hill_climb(context, result, CLIMB_ROUNDS) or result
-    return improve_pools(context, result)
+        layout = hill_climb(context, layout, CLIMB_ROUNDS) or layout
+    return improve_pools(context, layout)
 
 
 def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:

@@ -65,10 +65,16 @@ def lowest_place(model: Model, i: int, pool: int, pools: Sequence[int], origins:
     return at
 
 
-def first_fit(model: Model, order: Iterable[int], limit: Sequence[int | None] | None = None) -> Layout | int:
+def first_fit(
+    model: Model,
+    order: Iterable[int],
+    limit: Sequence[int | None] | None = None,
+    forced: Sequence[int] | None = None,
+) -> Layout | int:
     """Place items in `order`; the layout, or the index of the item that found no place.
 
-    `limit` are heights not to exceed, by pool; the pools' hard sizes unless given.
+    `limit` are heights not to exceed, by pool; the pools' hard sizes unless given. `forced` are the
+    items' pools, when these are decided already.
     """
     if limit is None:
         limit = model.capacity
@@ -89,7 +95,7 @@ def first_fit(model: Model, order: Iterable[int], limit: Sequence[int | None] | 
                 return i
             heights[pool] = max(heights[pool], top)
             continue
-        for pool in item.pools:
+        for pool in item.pools if forced is None else forced[i : i + 1]:
             at = lowest_place(model, i, pool, pools, origins)
             room = limit[pool]
             if room is None or at + item.size <= room:
