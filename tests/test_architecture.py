@@ -1,0 +1,99 @@
+"""The layout and its rules, held by reading the imports: who may depend on whom, and how large a module may be."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PACKAGES = ("npu_memplan", "fvp_runner")
+MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
+LINES = 400
+
+
+def name_of(path: Path) -> str:
+    """`npu_memplan/ethosu/isa.py` -> `npu_memplan.ethosu.isa`."""
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that the source of `path` imports, anywhere in it, by its full name."""
+    package = name_of(path).split(".") if path.name == "__init__.py" else name_of(path).split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield ".".join([*base, *([node.module] if node.module else [])])
+
+
+def depends(path: Path, *prefixes: str) -> list[str]:
+    return [name for name in imports(path) if name.startswith(prefixes)]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
+def test_a_module_is_one_concept_of_readable_size(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= LINES, f"{path} has more than {LINES} lines: one concept a file"
+    tree = ast.parse(source)
+    if tree.body and path.name != "__init__.py":
+        assert ast.get_docstring(tree), f"{path} has no docstring that states its invariant"
+
+
+def test_only_one_module_calls_vela() -> None:
+    users = {name_of(path) for path in MODULES if depends(path, "ethosu.")}
+    assert users <= {"npu_memplan.ethosu.vela", "npu_memplan.ethosu.vela_worker"}
+
+
+@pytest.mark.parametrize("module", ["npu_memplan.problem", "npu_memplan.verify", "npu_memplan.planners", "npu_memplan"])
+def test_the_planning_core_imports_without_tvm_vela_numpy_and_numba(module: str) -> None:
+    code = (
+        f"import sys, {module}; print([m for m in ('tvm', 'tvm_ffi', 'ethosu', 'numpy', 'numba') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_verifier_shares_no_code_with_planners_or_extraction() -> None:
+    assert depends(REPOSITORY / "npu_memplan" / "verify.py", "npu_memplan.") == [
+        "npu_memplan.errors",
+        "npu_memplan.problem",
+    ]
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if "planners" in p.parts], ids=lambda p: name_of(p))
+def test_planners_know_only_problems(path: Path) -> None:
+    ours = depends(path, "npu_memplan.")
+    allowed = ("npu_memplan.planners", "npu_memplan.problem", "npu_memplan.errors", "npu_memplan.verify")
+    assert all(name.startswith(allowed) for name in ours), ours
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if "fvp_runner" in p.parts], ids=lambda p: name_of(p))
+def test_runners_depend_on_the_npus_language_and_the_artifact_only(path: Path) -> None:
+    ours = depends(path, "npu_memplan.")
+    forbidden = ("npu_memplan.planners", "npu_memplan.extract", "npu_memplan.rewrite", "npu_memplan.pipeline")
+    assert not [name for name in ours if name.startswith(forbidden)], ours
+
+
+_LANGUAGE = ("npu_memplan.ethosu", "npu_memplan.errors", "npu_memplan.target_data")  # target_data: names of defaults
+
+
+def test_the_npus_language_stands_alone() -> None:
+    folder = REPOSITORY / "npu_memplan" / "ethosu"
+    for path in folder.glob("*.py"):
+        others = [n for n in depends(path, "npu_memplan.") if not n.startswith(_LANGUAGE)]
+        assert others == [], f"{path} imports {others}"
+
+
+def test_every_user_error_has_the_one_base() -> None:
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and node.name != "NpuMemplanError":
+                bases = {ast.unparse(base) for base in node.bases}
+                assert bases & {"NpuMemplanError"} or all(b.endswith("Error") for b in bases), f"{path}: {node.name}"
+                assert not bases & {"Exception", "ValueError", "RuntimeError", "KeyError", "AssertionError"}, node.name
