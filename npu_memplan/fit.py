@@ -118,6 +118,10 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
     target: dict[str, str | None] = {"--arena-cache-size": str(budget_bytes)}
     if options.arena_cache_size_bytes != budget_bytes:
         rungs.append(Rung("Vela aims at this arena", arena, "maybe NPU cycles", target))
+    # Vela stops as soon as its own placement meets the target; below it, it cascades more
+    lower = budget_bytes * 3 // 4 // 16 * 16
+    flags = {"--arena-cache-size": str(lower)}
+    rungs.append(Rung("Vela aims lower", {"arena_cache_size_bytes": lower}, "NPU cycles", flags))
     if options.optimise != "Size":
         rungs.append(Rung("Vela optimises for size", {"optimise": "Size"}, "NPU cycles", size))
         rungs.append(Rung("both of Vela's", {"optimise": "Size", **arena}, "NPU cycles", {**size, **target}))

@@ -98,6 +98,7 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
         "as asked",
         "another planner",
         "Vela aims at this arena",
+        "Vela aims lower",
         "Vela optimises for size",
         "both of Vela's",
         "Dedicated_Sram, spilling by cost",
@@ -109,7 +110,7 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
         "inputs in the workspace",
     ]
     taken = CompileOptions(planner="optimal", optimise="Size", arena_cache_size_bytes=9, memory_mode="Dedicated_Sram")
-    assert [r.name for r in ladder(taken, "sram", 9)] == ["as asked"]
+    assert [r.name for r in ladder(taken, "sram", 9)] == ["as asked", "Vela aims lower"]
 
 
 def test_fit_model_hands_whole_options_to_the_compiler() -> None:
