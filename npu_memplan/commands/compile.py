@@ -68,11 +68,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Compile MODEL into the artifact directory."""
-    from rich.console import Console
-
-    from ..fit import compile_to_fit
-    from ..pipeline import compile_model
-
     options = CompileOptions(
         accelerator=accelerator,
         system_config=system_config,
@@ -89,6 +84,14 @@ def command(
         reuse_inputs=not keep_inputs,
         name=name,
     )
+    from ..frontend.load import start_loading
+
+    start_loading(model, options)  # Vela's own process works while this one imports TVM
+    from rich.console import Console
+
+    from ..fit import compile_to_fit
+    from ..pipeline import compile_model
+
     climbed = None
     if fit is None:
         with Console(stderr=True).status(f"compiling {model.name}"):  # on a terminal only

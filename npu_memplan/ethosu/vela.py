@@ -8,6 +8,7 @@ small worker process (about 20 ms) that imports nothing but that core.
 from __future__ import annotations
 
 import configparser
+import contextlib
 import json
 import os
 import subprocess
@@ -16,7 +17,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,9 +170,35 @@ def _configuration(target: Accelerator, options: VelaOptions) -> tuple[str, str,
     return system, mode, size
 
 
-def _run_regor(
+@dataclass(frozen=True, slots=True, eq=False)
+class _Worker:
+    """A running compile; its files hold what it was asked, what it printed and what it made."""
+
+    process: Any
+    printed: IO[bytes]
+    result: IO[bytes]
+
+
+# Compiles begun by `start_compile` and not picked up yet.
+_STARTED: dict[tuple[bytes, VelaOptions], _Worker] = {}
+
+
+def start_compile(model: bytes, options: VelaOptions) -> None:
+    """Begin compiling in the background; a `compile_tflite` with equal arguments picks the result up.
+
+    It only saves time (the caller can import TVM meanwhile): what is wrong with the arguments is left for
+    `compile_tflite` to say, and the result is the same without it.
+    """
+    if options.core != "regor" or (model, options) in _STARTED:
+        return
+    with contextlib.suppress(NpuMemplanError, OSError):
+        target = accelerator(options.accelerator)
+        _STARTED[model, options] = _start_regor(model, target, options, *_configuration(target, options))
+
+
+def _start_regor(
     model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
-) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
+) -> _Worker:
     request = {
         "architecture": f"Ethos{target.product.name}",
         "system": f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
@@ -184,20 +211,35 @@ def _run_regor(
     if options.ignore_operators:
         names = ",".join(options.ignore_operators).replace("ARG_MAX", "ARGMAX")
         request["options"] += f"ignore_ops={names}\n"
-    with tempfile.TemporaryFile() as result:
-        worker = subprocess.run(
+    printed, result = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - the worker's, closed with it
+    with tempfile.TemporaryFile() as asked:
+        asked.write(json.dumps(request).encode() + b"\0" + model)
+        asked.seek(0)
+        process = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _WORKER, str(result.fileno()), json.dumps(sys.path)],
-            input=json.dumps(request).encode() + b"\0" + model,
-            stdout=subprocess.PIPE,
+            stdin=asked,
+            stdout=printed,
             stderr=subprocess.STDOUT,
             pass_fds=(result.fileno(),),
-            check=False,
         )
-        result.seek(0)
-        header, _, network = result.read().partition(b"\0")
-    printed = tuple(line for line in worker.stdout.decode(errors="replace").splitlines() if line.strip())
-    if worker.returncode or not network:
-        reason = " / ".join(printed[-4:]) or f"its worker ended with code {worker.returncode}"
+    return _Worker(process, printed, result)
+
+
+def _run_regor(
+    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
+) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
+    worker = _STARTED.pop((model, options), None)
+    if worker is None:
+        worker = _start_regor(model, target, options, system, mode, cache_bytes)
+    code = worker.process.wait()
+    with worker.printed, worker.result:
+        worker.printed.seek(0)
+        lines = worker.printed.read().decode(errors="replace").splitlines()
+        worker.result.seek(0)
+        header, _, network = worker.result.read().partition(b"\0")
+    printed = tuple(line for line in lines if line.strip())
+    if code or not network:
+        reason = " / ".join(printed[-4:]) or f"its worker ended with code {code}"
         raise VelaError(f"Vela's compiled core (regor) cannot compile the model: {reason}")
     return network, json.loads(header), printed
 

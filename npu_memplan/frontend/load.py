@@ -5,15 +5,17 @@ Invariant: whoever made the module, the stages behind it see the same form.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..errors import NpuMemplanError
 from ..ethosu.vela import VelaOptions
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
-from .tflite import import_host_only, import_tflite
+from .tflite import import_host_only, import_tflite, start_import
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,13 +38,25 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
         from .tvm_npu import build_module
 
         return Loaded(path, data, build_module(data, options.accelerator, options.host_ops, path.name).module, {})
-    asked = VelaOptions(
+    imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
+    vela = imported.vela
+    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, ())
+
+
+def start_loading(path: Path, options: CompileOptions) -> None:
+    """Let Vela begin while the caller imports the rest; `load_model` picks it up. Errors are left to that."""
+    if options.accelerator == NO_NPU or options.npu_compiler != "vela":
+        return
+    with contextlib.suppress(NpuMemplanError):
+        options = options.resolved()
+        start_import(read_file(path), _vela_options(options), options.host_ops, path.name)
+
+
+def _vela_options(options: CompileOptions) -> VelaOptions:
+    return VelaOptions(
         accelerator=options.accelerator,
         system_config=options.system_config,
         memory_mode=options.memory_mode,
         optimise=options.optimise,
         arena_cache_size=options.arena_cache_size_bytes,
     )
-    imported = import_tflite(data, asked, options.host_ops, path.name)
-    vela = imported.vela
-    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, ())
