@@ -54,6 +54,8 @@ class Reference:
     def __init__(self, model: bytes, name: str = "reference") -> None:
         self.model, self.name = bytes(model), name
         self.network: VelaNetwork = read_network(self.model, name)
+        if self.network.npu_calls:
+            raise ReferenceError(f"{name} is itself compiled by Vela; give the model that Vela was given")
         self._interpreter = open_interpreter(self.model, name)
 
     def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:

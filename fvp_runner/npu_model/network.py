@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_memplan.ethosu.decode import decode
+from npu_memplan.ethosu.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.network import CpuOperator, NpuCall, VelaNetwork
+from npu_memplan.ethosu.stream import Operation
 
 from .cpu_operator import HostOperator
 from .errors import NpuModelError, OutOfRegionError
@@ -36,6 +39,27 @@ class NetworkRun:
 
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]
+
+
+def _uses_own_regions(call: NpuCall) -> bool:
+    """Whether the stream addresses inputs or outputs through regions 3 and up."""
+    return any(
+        value >= 3
+        for command in decode(call.words)
+        if isinstance(command, Operation)
+        for register in _REGION_REGISTERS[command.op]
+        if (value := command.get(register)) < SHRAM_REGION
+    )
+
+
+_FEATURE_MAPS = (Register.IFM_REGION, Register.IFM2_REGION, Register.OFM_REGION)
+_REGION_REGISTERS = {
+    Op.CONV: _FEATURE_MAPS,
+    Op.DEPTHWISE: _FEATURE_MAPS,
+    Op.POOL: _FEATURE_MAPS,
+    Op.ELEMENTWISE: _FEATURE_MAPS,
+    Op.DMA_START: (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION),
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -64,8 +88,10 @@ class NetworkModel:
         self._arena_shadow = np.zeros(end, np.bool_)
         self._places: dict[int, _Place] = {}
         self._regions: dict[int, tuple[list[Bytes | None], list[Shadow | None]]] = {}
+        # Per call: inputs and outputs (tensor, region, offset) that lie outside the arena and are copied.
+        self._pooled: dict[int, tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]] = {}
         for call in network.npu_calls:
-            self._regions[call.index] = self._bind(call)
+            self._bind(call)
         self.reset()
 
     def _place(self, index: int) -> _Place:
@@ -82,7 +108,7 @@ class NetworkModel:
             self._places[index] = place
         return place
 
-    def _bind(self, call: NpuCall) -> tuple[list[Bytes | None], list[Shadow | None]]:
+    def _bind(self, call: NpuCall) -> None:
         constants = np.ascontiguousarray(call.read_only)
         arena, arena_shadow = self.arena[: call.scratch_bytes], self._arena_shadow[: call.scratch_bytes]
         regions: list[Bytes | None] = [constants, arena, arena]
@@ -90,27 +116,49 @@ class NetworkModel:
         if call.scratch_fast_bytes:
             regions[2] = np.full(call.scratch_fast_bytes, POISON, np.uint8)
             shadows[2] = np.zeros(call.scratch_fast_bytes, np.bool_)
-        for index, (region, offset) in zip(
-            call.inputs + call.outputs, call.input_addresses + call.output_addresses, strict=True
+        self._regions[call.index] = regions, shadows
+        tensors = self.network.tensors
+        separate = _uses_own_regions(call)
+        self._pooled[call.index] = [], []
+        for direction, (indices, addresses) in enumerate(
+            ((call.inputs, call.input_addresses), (call.outputs, call.output_addresses))
         ):
-            while len(regions) <= region:
-                regions.append(None)
-                shadows.append(None)
-            if region >= 3:
-                place = self._place(index)
-                if offset:
-                    raise NpuModelError(f"tensor {index} starts at byte {offset} of a region of its own")
-                regions[region], shadows[region] = place.data, place.shadow
-            elif self.network.tensors[index].arena_offset < 0:
+            for index, (region, offset) in zip(indices, addresses, strict=True):
+                size, from_arena = tensors[index].size_bytes, tensors[index].arena_offset
+                if separate and from_arena >= 0:  # Vela's --separate-io-regions: one region each way
+                    region, offset = 3 + direction, from_arena
+                if region >= 3 and not separate:
+                    continue
+                if region < 3 and from_arena >= 0:
+                    continue
+                stop = offset + size
+                while len(regions) <= region:
+                    regions.append(None)
+                    shadows.append(None)
                 data, shadow = regions[region], shadows[region]
-                stop = offset + self.network.tensors[index].size_bytes
-                if data is None or shadow is None or offset < 0 or stop > data.size:
+                if region >= 3 and (data is None or data.size < stop):
+                    data, shadow = np.full(stop, POISON, np.uint8), np.zeros(stop, np.bool_)
+                    regions[region], shadows[region] = data, shadow
+                if data is None or shadow is None or not 0 <= offset <= stop <= data.size:
                     raise OutOfRegionError(
                         f"tensor {index} of the NPU call {call.index} should lie at bytes {offset} to {stop} of "
                         f"region {region}, which is too small"
                     )
-                self._places[index] = _Place(data[offset:stop], shadow[offset:stop])
-        return regions, shadows
+                self._places[index] = _Place(np.full(size, POISON, np.uint8), np.zeros(size, np.bool_))
+                self._pooled[call.index][direction].append((index, region, offset))
+
+    def _exchange(self, call: NpuCall, direction: int) -> None:
+        """Copy inputs (0) into the regions of their own, or outputs (1) out of them."""
+        regions, shadows = self._regions[call.index]
+        for index, region, offset in self._pooled[call.index][direction]:
+            place, data, shadow = self._place(index), regions[region], shadows[region]
+            assert data is not None
+            assert shadow is not None
+            there = slice(offset, offset + place.data.size)
+            if direction:
+                place.data[:], place.shadow[:] = data[there], shadow[there]
+            else:
+                data[there], shadow[there] = place.data, place.shadow
 
     def reset(self) -> None:
         """State tensors back to their zero points, host operators to their initial state."""
@@ -171,8 +219,11 @@ class NetworkModel:
         model = self._models.setdefault(name, NpuModel(call.accelerator, self.checks))
         regions, shadows = self._regions[call.index]
         given = shadows if self.checks else None
+        self._exchange(call, 0)
         if fuzz_schedules:
-            return model.fuzz_schedule(call.words, regions, fuzz_schedules, given)
+            stats = model.fuzz_schedule(call.words, regions, fuzz_schedules, given)
+            self._exchange(call, 1)
+            return stats
         watch: Observer | None = None
         if observer is not None:
             seen = observer
@@ -180,7 +231,9 @@ class NetworkModel:
             def watch(step: Step, bound: Bound) -> None:
                 seen(call, step, bound)
 
-        return model.run(call.words, regions, given, observer=watch)
+        stats = model.run(call.words, regions, given, observer=watch)
+        self._exchange(call, 1)
+        return stats
 
     def _fitting(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         expected = [self.network.tensors[i] for i in self.network.inputs]

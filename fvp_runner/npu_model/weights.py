@@ -96,11 +96,12 @@ class WeightOrder:
         """
         # The exact count takes a loop over blocks; a damaged shape must not start it.
         least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth
-        expected = self.count if least <= len(stream) else least
+        bounded = least > len(stream)
+        expected = least if bounded else self.count
         if len(stream) != expected:
             short = len(stream) < expected
             kind, error = ("short", WeightStreamShortError) if short else ("long", WeightStreamLongError)
-            needed = f"{'at least ' if expected == least else ''}{expected}"
+            needed = f"{'at least ' if bounded else ''}{expected}"
             raise error(
                 f"{where}: the weight stream is too {kind}: it holds {len(stream)} weights, the operation consumes "
                 f"{needed}; the block depth ({self.block_depth}), the kernel or the weights are wrong"

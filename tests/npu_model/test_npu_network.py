@@ -1,0 +1,194 @@
+"""Whole networks: operators left on the CPU, containers, comparison by layer, schedules, the reference."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import compiled, network, random_inputs
+from damage import damaged_streams, targets
+from single_operators import all_cases
+from tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
+
+from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuModelError
+from fvp_runner.npu_model.layers import LayerRecorder, compare_layers
+from fvp_runner.npu_model.network import NetworkInputError
+from fvp_runner.npu_model.program import Program
+from fvp_runner.npu_model.schedule import Schedule
+from fvp_runner.reference import Reference, ReferenceError
+from npu_memplan.ethosu.decode import decode
+from npu_memplan.ethosu.isa import Op, Register
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+
+
+def chain() -> bytes:
+    """CONV, MEAN over the depth (which Vela leaves on the CPU), ADD with the convolution's result."""
+    rng = np.random.default_rng(7)
+    b = ModelBuilder()
+    x = b.tensor((1, 6, 7, 5), "int8", 0.05, 3)
+    w = b.constant(rng.integers(-127, 128, (9, 3, 3, 5)).astype(np.int8), np.full(9, 0.004, np.float32))
+    bias = b.constant(rng.integers(-500, 500, 9).astype(np.int32), np.full(9, 0.0002, np.float32))
+    y = b.tensor((1, 6, 7, 9), "int8", 0.07, -5)
+    b.operator(
+        "CONV_2D",
+        [x, w, bias],
+        [y],
+        "Conv2DOptions",
+        3,
+        Padding=0,
+        StrideH=1,
+        StrideW=1,
+        DilationHFactor=1,
+        DilationWFactor=1,
+    )
+    axes = b.constant(np.array([3], np.int32))
+    m = b.tensor((1, 6, 7, 1), "int8", 0.05, -2)
+    b.operator("MEAN", [y, axes], [m], "ReducerOptions", 2, KeepDims=True)
+    z = b.tensor((1, 6, 7, 9), "int8", 0.1, 1)
+    b.operator("ADD", [y, m], [z], "AddOptions", 2)
+    return b.made([x], [z]).finish()
+
+
+@pytest.fixture(scope="module")
+def chain_model() -> bytes:
+    return chain()
+
+
+def test_cpu_operator_between_two_npu_calls(chain_model: bytes) -> None:
+    result = compile_tflite(chain_model, VelaOptions())
+    net = read_network(result.network)
+    assert len(net.npu_calls) == 2
+    assert [operator.name for operator in net.cpu_operators] == ["MEAN"]
+    reference = Reference(chain_model)
+    npu = NetworkModel(net, result.network)
+    for seed in range(3):
+        inputs = random_inputs(net, seed)
+        (got,) = npu.run(inputs).outputs
+        (want,) = reference.run(inputs)
+        assert np.array_equal(got, want)
+
+
+def vela(tmp_path: Path, model: bytes, *options: str) -> Path:
+    """Vela's own command line, for containers that the package does not ask for."""
+    (tmp_path / "model.tflite").write_bytes(model)
+    start = "from ethosu.vela.vela import main; main()"
+    command = [sys.executable, "-c", start, str(tmp_path / "model.tflite"), "--output-dir", str(tmp_path)]
+    subprocess.run([*command, "--accelerator-config", "ethos-u55-128", *options], check=True, capture_output=True)
+    return next(p for p in tmp_path.glob("model_vela.*") if p.suffix in (".tflite", ".npz"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--cop-format", "COP2"),
+        ("--cop-format", "COP2", "--separate-io-regions"),
+        ("--output-format", "raw"),
+        ("--output-format", "raw", "--cop-format", "COP2", "--separate-io-regions"),
+    ],
+    ids=["cop1", "cop2", "cop2_separate", "raw", "raw_separate"],
+)
+def test_all_containers_give_the_same_result(options: tuple[str, ...], tmp_path: Path) -> None:
+    case = next(c for c in all_cases() if c.name == "concat_axis3")
+    path = vela(tmp_path, case.build(), *options)
+    data = path.read_bytes()
+    net = read_network(data, path.name)
+    reference = Reference(case.build())
+    inputs = random_inputs(reference.network)
+    (got,) = NetworkModel(net, data).run(inputs).outputs
+    (want,) = reference.run(inputs)
+    assert np.array_equal(got.reshape(-1), want.reshape(-1))
+
+
+def test_inputs_that_do_not_fit() -> None:
+    net = network("conv_k3x3")
+    npu = NetworkModel(net, compiled("conv_k3x3").network)
+    with pytest.raises(NetworkInputError, match=r"takes 1 inputs \(t0 int8\[1, 14, 13, 5\]\), but got 0"):
+        npu.run([])
+    with pytest.raises(NetworkInputError, match=r"input 0 \(t0\) must be int8\[1, 14, 13, 5\], but is int8\[3\]"):
+        npu.run([np.zeros(3, np.int8)])
+
+
+def test_two_runs_on_one_model_are_independent() -> None:
+    npu = NetworkModel(network("softmax_int8"), compiled("softmax_int8").network)
+    a, b = (random_inputs(npu.network, seed) for seed in (1, 2))
+    first = npu.run(a).outputs[0]
+    assert not np.array_equal(npu.run(b).outputs[0], first)
+    assert np.array_equal(npu.run(a).outputs[0], first)
+
+
+def test_the_first_layer_that_differs_is_found(chain_model: bytes) -> None:
+    result = compile_tflite(chain_model, VelaOptions())
+    net = read_network(result.network)
+    reference = Reference(chain_model)
+    inputs = random_inputs(net)
+    layers = reference.layers(inputs)
+    recorder = LayerRecorder()
+    NetworkModel(net, result.network).run(inputs, recorder)
+    report = compare_layers(reference.network, layers, recorder.written)
+    assert (report.equal, report.first) == (2, None)  # MEAN ran on the CPU
+
+    call = net.npu_calls[0]
+    conv = next(c for c in decode(call.words) if isinstance(c, Operation) and c.op is Op.CONV)
+    constants = call.read_only.copy()
+    constants[conv[Register.SCALE_BASE] + 4 * 10 + 1] ^= 0x20  # bias of channel 4
+    damaged = replace(net, operators=tuple(replace(o, read_only=constants) if o is call else o for o in net.operators))
+    recorder = LayerRecorder()
+    (got,) = NetworkModel(damaged, result.network).run(inputs, recorder).outputs
+    assert not np.array_equal(got, reference.run(inputs)[0])
+    report = compare_layers(reference.network, layers, recorder.written)
+    assert report.first is not None
+    assert report.first.index == 3
+    assert report.first.coordinates[3] == 4
+    assert report.first.shape == (1, 6, 7, 9)
+    assert report.first.where.startswith("operation 0 (CONV at stream offset")
+    assert 0 < report.first.mismatches <= 42
+
+
+def test_every_schedule_is_a_legal_order_of_all_steps() -> None:
+    net = network("bilinear_half", "ethos-u65-512")
+    (call,) = net.npu_calls
+    program = Program.decode(call.words, call.accelerator)
+    orders = set()
+    for schedule in Schedule.adversarial(12):
+        order = [step.registers.index for step in schedule.order(program)]
+        assert sorted(order) == list(range(len(program.steps)))
+        kernels = [i for i in order if not program.steps[i].is_dma]
+        assert kernels == sorted(kernels)
+        transfers = [i for i in order if program.steps[i].is_dma]
+        assert transfers == sorted(transfers)
+        orders.add(tuple(order))
+    assert len(orders) > 1
+
+
+def test_damaged_streams_give_a_typed_error_or_finish() -> None:
+    outcomes = set()
+    for target, words in damaged_streams(targets(), 400, random.Random(11)):
+        try:
+            NpuModel(target.accelerator).run(words, target.memory())
+            outcomes.add("finished")
+        except ModelFaultError as error:
+            pytest.fail(f"{target.name}, {target.difference(words)}: {error}")
+        except NpuModelError as error:
+            outcomes.add(type(error).__name__)
+    assert {"finished", "MalformedStreamError", "OutOfRegionError", "IllegalValueError"} <= outcomes
+
+
+def test_reference_refuses_what_it_cannot_run() -> None:
+    reference = Reference(chain())
+    with pytest.raises(ReferenceError, match="takes 1 inputs, but got 2"):
+        reference.run([np.zeros(1, np.int8)] * 2)
+    with pytest.raises(ReferenceError, match=r"must be int8\[1, 6, 7, 5\], but is int16\[1\]"):
+        reference.run([np.zeros(1, np.int16)])
+    uint8 = next(c for c in all_cases() if c.name == "conv_uint8_k3")
+    with pytest.raises(ReferenceError, match="tflite-micro cannot run twin"):
+        Reference(uint8.build(), "twin").run([np.zeros((1, 9, 10, 7), np.uint8)])

@@ -1,0 +1,71 @@
+"""Real networks, all checks on, against tflite-micro; skipped where the models are absent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from trial import random_inputs, try_model
+
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+
+pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
+
+from fvp_runner.npu_model import NetworkModel
+from fvp_runner.reference import Reference
+
+MODELS = (
+    ("ad01_int8", "ethos-u55-128", "Shared_Sram"),
+    ("hello_world_int8", "ethos-u55-32", "Shared_Sram"),
+    ("keyword_scrambled_8bit", "ethos-u55-256", "Shared_Sram"),  # operators left on the CPU
+    ("kws_ref_model", "ethos-u55-256", "Sram_Only"),
+    ("kws_ref_model", "ethos-u65-512", "Dedicated_Sram"),
+    ("micro_speech_quantized", "ethos-u55-64", "Sram_Only"),
+    ("person_detect", "ethos-u65-256", "Dedicated_Sram"),
+    ("pretrainedResnet_quant", "ethos-u65-512", "Dedicated_Sram"),
+    ("str_ww_ref_model", "ethos-u55-32", "Sram_Only"),
+    ("trained_lstm_int8", "ethos-u55-256", "Shared_Sram"),  # state tensors, tanh and sigmoid
+    ("vww_96_int8", "ethos-u55-64", "Shared_Sram"),
+)
+
+
+@pytest.mark.parametrize(("name", "accelerator", "mode"), MODELS)
+@pytest.mark.parametrize("optimise", ["Performance", "Size"])
+def test_real_model_is_bit_exact(
+    name: str, accelerator: str, mode: str, optimise: str, shared_model: Callable[[str], Path]
+) -> None:
+    model = shared_model(name).read_bytes()
+    reference = Reference(model, name)
+    inputs = random_inputs(reference, 1)
+    result = compile_tflite(model, VelaOptions(accelerator, memory_mode=mode, optimise=optimise), name)
+    trial = try_model(result, reference, inputs, reference.run(inputs), fuzz=3 if optimise == "Size" else 0)
+    assert trial.exact, trial
+
+
+@pytest.mark.slow
+def test_large_model_is_bit_exact(shared_model: Callable[[str], Path]) -> None:
+    model = shared_model("tf2_mobilenet_v2_1.0_224_ptq").read_bytes()
+    reference = Reference(model)
+    inputs = random_inputs(reference, 1)
+    result = compile_tflite(model, VelaOptions("ethos-u65-512", memory_mode="Dedicated_Sram"))
+    assert try_model(result, reference, inputs, reference.run(inputs)).exact
+
+
+def test_states_are_kept_between_inferences_and_reset_to_their_zero_points(shared_model: Callable[[str], Path]) -> None:
+    model = shared_model("trained_lstm_int8").read_bytes()
+    result = compile_tflite(model, VelaOptions())
+    network = read_network(result.network)
+    npu = NetworkModel(network, result.network)
+    reference = Reference(model)
+    inputs = random_inputs(reference, 3)
+    initial = [npu.value(i) for i in network.states]
+    assert initial
+    assert all((value == network.tensors[i].zero_point).all() for i, value in zip(network.states, initial, strict=True))
+    npu.run(inputs)
+    assert any((npu.value(i) != before).any() for i, before in zip(network.states, initial, strict=True))
+    npu.reset()
+    for got, want in zip(npu.run(inputs).outputs, reference.run(inputs), strict=True):
+        assert np.array_equal(got, want)

@@ -1,0 +1,139 @@
+"""`npu-memplan simulate`: what it prints, writes and returns."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from conftest import cases, compiled
+
+pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
+
+from fvp_runner.npu_model import NpuModelError
+from fvp_runner.reference import ReferenceError
+from npu_memplan.commands.simulate import SimulateInputError, command
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("simulate")
+    found = {}
+    for name in ("softmax_int8", "conv_k5x5"):
+        found[name] = folder / f"{name}.tflite"
+        found[name].write_bytes(cases()[name].build())
+        found[f"{name}_vela"] = folder / f"{name}_vela.tflite"
+        found[f"{name}_vela"].write_bytes(compiled(name).network)
+    return found
+
+
+def simulate(*arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(a) for a in arguments])
+
+
+def test_bit_exact_against_the_reference(files: dict[str, Path]) -> None:
+    result = simulate(files["conv_k5x5_vela"], "--input", "random:1", "--reference", files["conv_k5x5"])
+    assert result.exit_code == 0, result.output
+    assert "on the NPU model of ethos-u55-256: 1 NPU call(s)" in result.output
+    assert "uninitialised reads" in result.output
+    assert "layers: 1 of 1 reference tensors are visible and equal" in result.output
+    assert result.output.endswith("bit-exact\n")
+
+
+def test_json_has_the_verdict_and_the_figures(files: dict[str, Path]) -> None:
+    result = simulate(
+        files["softmax_int8_vela"], "--reference", files["softmax_int8"], "--json", "--fuzz-schedule", "3"
+    )
+    assert result.exit_code == 0
+    document = json.loads(result.output)
+    assert document["bit_exact"] is True
+    assert document["accelerator"] == "ethos-u55-256"
+    assert document["fuzzed_schedules"] == 3
+    assert document["outputs"] == [{"name": "t1", "elements": 10, "mismatches": 0, "max_abs_diff": 0}]
+    assert document["npu_cycles_are_estimates"] is True
+    assert document["npu_operations"] > 10
+
+
+def test_wrong_reference_gives_exit_code_1_and_the_layer(files: dict[str, Path], tmp_path: Path) -> None:
+    other = bytearray(files["conv_k5x5"].read_bytes())
+    weights = cases()["conv_k5x5"]._builder().tensors[1].data
+    assert weights is not None
+    at = other.find(weights.tobytes())
+    assert at > 0
+    other[at : at + 40] = bytes(40)
+    path = tmp_path / "other.tflite"
+    path.write_bytes(bytes(other))
+    result = simulate(files["conv_k5x5_vela"], "--reference", path)
+    assert result.exit_code == 1
+    assert "first layer that differs: t3 [1, 14, 13, 11] (tensor 3), written by operation" in result.output
+    assert result.output.endswith("NOT bit-exact\n")
+    document = json.loads(simulate(files["conv_k5x5_vela"], "--reference", path, "--json").output)
+    assert document["first_difference"]["tensor"] == "t3"
+    assert document["first_difference"]["coordinates"][3] == 0  # only channel 0 has other weights
+
+
+def test_inputs_and_outputs_are_files(files: dict[str, Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", np.arange(10, dtype=np.int8).reshape(1, 10))
+    result = simulate(
+        files["softmax_int8_vela"], "--input", tmp_path / "in.npy", "--output", tmp_path / "out.npy", "--no-checks"
+    )
+    assert result.exit_code == 0, result.output
+    assert "checks:" not in result.output
+    out = np.load(tmp_path / "out.npy")
+    assert out.shape == (1, 10)
+    assert (np.diff(out.astype(int)) >= 0).all()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.npy", "out.npy"]
+
+
+def test_trace_has_one_event_for_each_operation(files: dict[str, Path], tmp_path: Path) -> None:
+    result = simulate(files["softmax_int8_vela"], "--trace", tmp_path / "trace.json", "--json")
+    document = json.loads((tmp_path / "trace.json").read_text())
+    complete = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    assert len(complete) == json.loads(result.output)["npu_operations"]
+    assert {e["cat"] for e in complete} == {"kernel", "dma"}
+    assert all(e["dur"] > 0 for e in complete)
+    kernels = sorted((e for e in complete if e["cat"] == "kernel"), key=lambda e: e["ts"])
+    assert all(a["ts"] + a["dur"] <= b["ts"] for a, b in pairwise(kernels))
+    assert kernels[0]["name"].startswith("POOL MAX")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("missing.tflite",), "cannot read missing.tflite"),
+        (("{softmax_int8}",), "has no ethos-u operator: it was not compiled by Vela"),
+        (("{softmax_int8_vela}", "--input", "random:x"), "the seed must be a whole number"),
+        (("{softmax_int8_vela}", "--input", "random:1", "--input", "random:2"), "--input was given 2 times"),
+        (("{softmax_int8_vela}", "--input", "{softmax_int8}"), "is no readable .npy file"),
+        (("{softmax_int8_vela}", "--output", "a.npy", "--output", "b.npy"), "--output was given 2 times"),
+        (("{softmax_int8_vela}", "--reference", "{softmax_int8_vela}"), "is itself compiled by Vela"),
+    ],
+)
+def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path]) -> None:
+    texts = [a.format(**files) for a in arguments]
+    result = simulate(*texts)
+    assert isinstance(result.exception, SimulateInputError | ReferenceError)
+    assert message in str(result.exception)
+
+
+def test_input_file_of_another_shape(files: dict[str, Path], tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", np.zeros((2, 5), np.int8))
+    result = simulate(files["softmax_int8_vela"], "--input", tmp_path / "in.npy")
+    assert "holds int8[2, 5], but t0 is int8[1, 10]" in str(result.exception)
+
+
+def test_a_stream_that_breaks_a_rule_is_a_user_error(files: dict[str, Path], tmp_path: Path) -> None:
+    data = bytearray(files["softmax_int8_vela"].read_bytes())
+    wait = (0x011).to_bytes(4, "little")  # DMA_WAIT 0 becomes a KERNEL_WAIT 3, which waits for nothing
+    places = [i for i in range(0, len(data), 4) if data[i : i + 4] == wait]
+    assert places
+    for at in places:
+        data[at : at + 4] = (0x012 | 3 << 16).to_bytes(4, "little")
+    path = tmp_path / "broken.tflite"
+    path.write_bytes(bytes(data))
+    result = simulate(path)
+    assert isinstance(result.exception, NpuModelError)
+    assert "DMA_WAIT 0 before it" in str(result.exception)

@@ -1,0 +1,153 @@
+"""Weight streams: decoding and order, against Vela's encoder, over shapes, blocks and traversals."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fvp_runner.npu_model import WeightStreamError, WeightStreamLongError, WeightStreamShortError, mlw
+from fvp_runner.npu_model.weights import ScaleTable, WeightOrder
+from npu_memplan.ethosu.accelerator import ACCELERATORS, accelerator
+from npu_memplan.ethosu.vela import decode_weights, encode_scales, encode_weights
+
+
+def values(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
+    """Weights of various statistics, so that all modes of the coding occur."""
+    rng = np.random.default_rng(seed)
+    if kind == "wide":
+        return rng.integers(-255, 256, shape)
+    if kind == "narrow":
+        return rng.integers(-2, 3, shape)
+    if kind == "sparse":
+        return rng.integers(-127, 128, shape) * (rng.random(shape) < 0.07)
+    if kind == "few":
+        return rng.choice([-100, 3, 77], shape)
+    if kind == "constant":
+        return np.full(shape, 5)
+    return rng.normal(0, 20, shape).astype(np.int64).clip(-127, 127)
+
+
+KINDS = ["wide", "narrow", "sparse", "few", "constant", "normal"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(["ethos-u55-32", "ethos-u55-256", "ethos-u65-256"]),
+    kernel=st.tuples(st.integers(1, 11), st.integers(1, 11)),
+    dilation=st.tuples(st.sampled_from([1, 2]), st.sampled_from([1, 2])),
+    depths=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    block=st.sampled_from([8, 16, 24, 40]),
+    part_kernel=st.booleans(),
+    depthwise=st.booleans(),
+    bits=st.sampled_from([8, 16]),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 1000),
+)
+def test_what_vela_encodes_is_decoded_into_place(
+    name: str,
+    kernel: tuple[int, int],
+    dilation: tuple[int, int],
+    depths: tuple[int, int],
+    block: int,
+    part_kernel: bool,
+    depthwise: bool,
+    bits: int,
+    kind: str,
+    seed: int,
+) -> None:
+    target = accelerator(name)
+    inputs = 1 if depthwise else depths[0]
+    weights = values((depths[1], *kernel, inputs), kind, seed)
+    stream = encode_weights(
+        weights,
+        target,
+        block_depth=block,
+        depthwise=depthwise,
+        part_kernel_first=part_kernel,
+        ifm_bits=bits,
+        dilation_xy=(dilation[1], dilation[0]),
+    )
+    order = WeightOrder(
+        *kernel, *dilation, inputs, depths[1], block, target.ofm_ublock_depth, bits, part_kernel, depthwise
+    )
+    assert np.array_equal(order.arrange(mlw.decode(stream), "test"), weights.transpose(1, 2, 3, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 100, 40_000])
+def test_decoding_agrees_with_the_codec(kind: str, size: int) -> None:
+    weights = values((size, 1, 1, 3), kind, size)
+    stream = encode_weights(
+        weights, accelerator("ethos-u55-256"), block_depth=128, depthwise=False, part_kernel_first=False
+    )
+    assert np.array_equal(mlw.decode(stream), decode_weights(stream))
+
+
+def test_a_stream_that_is_cut_off() -> None:
+    stream = encode_weights(
+        values((64, 3, 3, 8), "wide", 1),
+        ACCELERATORS["ethos-u55-256"],
+        block_depth=64,
+        depthwise=False,
+        part_kernel_first=False,
+    )
+    with pytest.raises(WeightStreamShortError, match="ends inside a slice"):
+        mlw.decode(stream[: len(stream) // 2])
+    with pytest.raises(WeightStreamShortError):
+        mlw.decode(stream[:4])
+    assert len(mlw.decode(b"")) == 0
+
+
+def test_random_bytes_never_do_anything_but_decode_or_raise() -> None:
+    chance = random.Random(5)
+    outcomes = set()
+    for _ in range(1500):
+        data = chance.randbytes(chance.choice((1, 7, 16, 64, 400)))
+        try:
+            assert np.abs(mlw.decode(data)).max(initial=0) <= 512
+            outcomes.add("decoded")
+        except WeightStreamError as error:
+            outcomes.add(type(error).__name__)
+    assert {"WeightStreamError", "WeightStreamShortError"} <= outcomes
+
+
+def test_padding_that_is_not_zero_is_noticed() -> None:
+    order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, 8, False, False)
+    stream = np.zeros(order.count, np.int16)
+    assert not order.arrange(stream, "test").any()
+    stream[7] = 1  # input channel 7 of 3
+    with pytest.raises(WeightStreamError, match="1 weights that stand outside the kernel are not zero"):
+        order.arrange(stream, "test")
+    with pytest.raises(WeightStreamLongError):
+        order.arrange(np.zeros(order.count + 1, np.int16), "test")
+    with pytest.raises(WeightStreamShortError):
+        order.arrange(np.zeros(order.count - 1, np.int16), "test")
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-(1 << 39), (1 << 39) - 1), st.integers(0, (1 << 32) - 1), st.integers(0, 63)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_scale_tables_are_read_back(channels: list[tuple[int, int, int]]) -> None:
+    biases, scales, shifts = zip(*channels, strict=True)
+    table = ScaleTable.parse(np.frombuffer(encode_scales(biases, scales, shifts), np.uint8), len(channels), "test")
+    assert table.bias.tolist() == list(biases)
+    assert table.scale.tolist() == list(scales)
+    assert table.shift.tolist() == list(shifts)
+
+
+def test_tables_of_two_cores_interleave() -> None:
+    def part(values: list[int]) -> ScaleTable:
+        array = np.array(values, np.int64)
+        return ScaleTable(array, array + 100, array + 200)
+
+    merged = ScaleTable.interleave([part([0, 2, 4]), part([1, 3])])
+    assert merged.bias.tolist() == [0, 1, 2, 3, 4]
+    assert merged.shift.tolist() == [200, 201, 202, 203, 204]

@@ -1,0 +1,71 @@
+"""One trial: compile a model, run it on the NPU model, compare with tflite-micro."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from single_operators import Case
+
+from fvp_runner.npu_model import NetworkModel
+from fvp_runner.reference import Reference
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came out. `wrong` elements of `elements`; `on_cpu` names operators that Vela did not take."""
+
+    elements: int
+    wrong: int
+    on_cpu: tuple[str, ...]
+    npu_operations: int
+
+    @property
+    def exact(self) -> bool:
+        """True when something ran on the NPU and every element was right."""
+        return self.wrong == 0 and self.npu_operations > 0
+
+
+def try_model(
+    result: VelaResult, reference: Reference, inputs: list[np.ndarray], expected: tuple[np.ndarray, ...], fuzz: int = 0
+) -> Trial:
+    """Run a compiled model with all checks and compare every element."""
+    network = read_network(result.network, reference.name)
+    given = []
+    for index, value in zip(network.inputs, inputs, strict=True):
+        is_twin = network.tensors[index].dtype == "uint8" and value.dtype == np.int8
+        given.append(value.view(np.uint8) ^ 0x80 if is_twin else value)
+    ran = NetworkModel(network, result.network).run(given, fuzz_schedules=fuzz)
+    wrong = 0
+    for got, want in zip(ran.outputs, expected, strict=True):
+        value = (got ^ 0x80).view(np.int8) if got.dtype == np.uint8 and want.dtype == np.int8 else got
+        assert value.size == want.size  # the legacy core keeps reduced axes
+        assert value.dtype == want.dtype
+        wrong += int(np.count_nonzero(value.reshape(-1) != want.reshape(-1)))
+    return Trial(
+        elements=sum(e.size for e in expected),
+        wrong=wrong,
+        on_cpu=tuple(operator.name for operator in network.cpu_operators),
+        npu_operations=sum(stats.operations for stats in ran.stats),
+    )
+
+
+def random_inputs(reference: Reference, seed: int) -> list[np.ndarray]:
+    """Inputs over the whole range of their types."""
+    generator = np.random.default_rng(seed)
+    found = []
+    for index in reference.network.inputs:
+        tensor = reference.network.tensors[index]
+        bounds = np.iinfo(tensor.dtype)
+        found.append(generator.integers(bounds.min, bounds.max, tensor.shape, tensor.dtype, endpoint=True))
+    return found
+
+
+def try_case(case: Case, accelerator: str, core: str = "regor", seed: int = 1, fuzz: int = 0) -> Trial:
+    """One single-operator case on one configuration."""
+    reference = Reference(case.reference(), case.name)
+    inputs = random_inputs(reference, seed)
+    result = compile_tflite(case.build(), VelaOptions(accelerator, core=core), case.name)
+    return try_model(result, reference, inputs, reference.run(inputs), fuzz)
