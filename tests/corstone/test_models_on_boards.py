@@ -6,6 +6,7 @@ Each must be bit-exact with TFLite Micro, and leave every pool exactly as the ho
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import numpy as np
 import pytest
 
 from fvp_runner.reference import Reference
-from fvp_runner.runner import RunOptions, create
+from fvp_runner.runner import FirmwareError, RunOptions, create
+from npu_memplan import planners
 from npu_memplan.commands.run import load_inputs
+from npu_memplan.frontend.load import load_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
+from npu_memplan.pipeline import build, compile_model, pose, write
+from npu_memplan.problem import BufferKind, used_bytes
+from npu_memplan.verify import verify
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 
@@ -89,3 +94,31 @@ def test_a_model_without_an_npu_runs_too(model_file: Any, tmp_path: Path) -> Non
     compile_model(model_file("ad01"), CompileOptions(accelerator="none"), tmp_path / "ad01")
     result = all_agree(model_file("ad01"), tmp_path / "ad01", ("qemu",))["qemu"]
     assert result.npu_cycles is None
+
+
+def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_path: Path) -> None:
+    """Two live feature maps at one offset: nothing between plan and pools hides it."""
+    options = CompileOptions().resolved()
+    loaded = load_model(model_file("kws"), options)
+    problem = pose(loaded, options)
+    plan = planners.plan(problem, "first-fit")
+    maps = [b for b in problem.buffers if b.kind is BufferKind.NPU_INTERNAL]
+    tolerated = {frozenset((o.first, o.second)) for o in problem.overlaps}
+    moved, victim = max(
+        ((a, b) for a in maps for b in maps if a is not b and a.meets(b) and {a.name, b.name} not in tolerated),
+        key=lambda pair: min(pair[0].size_bytes, pair[1].size_bytes),
+    )
+    target = plan.placement(victim.name)
+    placements = tuple(replace(target, buffer=moved.name) if p.buffer == moved.name else p for p in plan.placements)
+    heights = used_bytes(problem, placements)
+    usage = tuple(replace(u, used_bytes=heights[u.pool]) for u in plan.usage)
+    broken = replace(plan, placements=placements, usage=usage)
+    assert verify(problem, broken), "the plan was meant to be wrong"
+    (tmp_path / "kws").mkdir()
+    artifact = write(build(loaded, options, problem, broken), tmp_path / "kws")
+    inputs = load_inputs(artifact, ["random:11"])
+    (expected,) = Reference(model_file("kws").read_bytes()).run(inputs)
+    with pytest.raises(FirmwareError, match=r"(?s)npu 7 .*NPU model: .*writes its OFM over its own IFM"):
+        create("qemu", tmp_path / "kws").run(inputs)
+    (actual,) = create("qemu", tmp_path / "kws", RunOptions(checks=False)).run(inputs).outputs
+    assert not np.array_equal(actual, expected), "without the checks the NPU does what it is told"
