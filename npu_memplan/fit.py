@@ -174,10 +174,10 @@ def compile_to_fit(
         return plan_model(model, changed).artifact
 
     def progress(attempt: Attempt) -> None:
-        if say is not None:
-            say(attempt.to_text(size))
+        assert say is not None
+        say(attempt.to_text(size))
 
-    result = fit_model(compile, lambda a: a.pool_bytes(pool), options, pool, size, progress)
+    result = fit_model(compile, lambda a: a.pool_bytes(pool), options, pool, size, progress if say else None)
     final = dataclasses.replace(options, **dict(result.changes))  # type: ignore[arg-type]
     return compile_model(model, final, output, force=force), result
 
@@ -215,7 +215,7 @@ def fit(
             kept, best = changes, required
         if fits and compiled is not None:
             return FitResult(budget_bytes, tuple(attempts), compiled[0], changes, _flags(attempts))
-    raise FitError(_no_fit(budget_bytes, attempts, best))
+    raise FitError(_no_fit(budget_bytes, attempts, best, told=progress is not None))
 
 
 def _attempt(
@@ -240,10 +240,11 @@ def _flags(attempts: list[Attempt]) -> str:
     return " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
 
 
-def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None) -> str:
-    lines = [f"nothing that was tried fits {format_size(budget_bytes)}:"]
-    lines += [f"  {a.to_text(budget_bytes)}" for a in attempts]
+def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None, told: bool) -> str:
+    """The message; `told`: the attempts have been shown one by one already."""
+    lines = [f"nothing that was tried fits {format_size(budget_bytes)}" + ("" if told else ":")]
+    lines += [] if told else [f"  {a.to_text(budget_bytes)}" for a in attempts]
     if best is not None:
         lines.append(f"the least is {format_size(best)}, {best - budget_bytes} bytes too many")
-    lines.append("a smaller model or input, a larger pool, or a second one (--pool dram=SIZE) is needed")
+    lines.append("a larger pool is needed, or a smaller model or input")
     return "\n".join(lines)

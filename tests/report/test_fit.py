@@ -76,7 +76,17 @@ def test_nothing_fits_says_what_each_rung_reached() -> None:
         "  b: needs 95 bytes, 45 bytes too many\n"
         "  c: needs 60 bytes, 10 bytes too many; it bought 30 bytes (traffic)\n"
         "the least is 60 bytes, 10 bytes too many\n"
-        "a smaller model or input, a larger pool, or a second one (--pool dram=SIZE) is needed"
+        "a larger pool is needed, or a smaller model or input"
+    )
+
+
+def test_attempts_that_were_shown_are_not_repeated_in_the_error() -> None:
+    with pytest.raises(FitError) as error:
+        fit(table(SIZES), lambda size: size, 50, RUNGS, lambda attempt: None)
+    assert str(error.value) == (
+        "nothing that was tried fits 50 bytes\n"
+        "the least is 60 bytes, 10 bytes too many\n"
+        "a larger pool is needed, or a smaller model or input"
     )
 
 
