@@ -196,3 +196,18 @@ def test_quantize(bit_exact, source, target):
 def test_quantize_between_signed_and_unsigned_of_one_scale(bit_exact):
     model = write_model("QUANTIZE", [TensorSpec((9,), "int8", 0.05, 0)], [TensorSpec((9,), "uint8", 0.05, 128)])
     bit_exact(model)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16"])
+def test_quantize_from_float(bit_exact, kind):
+    scale = 0.05 if kind == "int8" else 0.0003
+    model = write_model("QUANTIZE", [TensorSpec((4, 300), "float32")], [TensorSpec((4, 300), kind, scale, ZEROS[kind])])
+    bit_exact(model)
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "uint8"])
+def test_dequantize(bit_exact, kind):
+    model = write_model(
+        "DEQUANTIZE", [TensorSpec((4, 300), kind, 0.0317, ZEROS[kind])], [TensorSpec((4, 300), "float32")]
+    )
+    bit_exact(model)

@@ -82,6 +82,26 @@ def test_resize_nearest_neighbor(bit_exact, out, align, centers):
 
 
 @pytest.mark.parametrize(
+    ("out", "align", "centers"),
+    [
+        ((6, 8), False, False),
+        ((7, 5), True, False),
+        ((5, 9), False, True),
+        ((2, 2), False, True),
+        ((1, 1), True, False),
+    ],
+)
+def test_resize_bilinear(bit_exact, out, align, centers):
+    model = write_model(
+        "RESIZE_BILINEAR",
+        [_quantized((2, 3, 4, 2)), constant(out)],
+        [_quantized((2, *out, 2))],
+        ("ResizeBilinearOptions", {"AlignCorners": align, "HalfPixelCenters": centers}),
+    )
+    bit_exact(model, runs=2)
+
+
+@pytest.mark.parametrize(
     ("kernel", "stride", "same", "bias"),
     [(3, 2, True, True), (2, 2, False, True), (4, 2, True, False), (3, 1, True, True)],
 )

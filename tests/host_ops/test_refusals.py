@@ -36,7 +36,8 @@ REFUSALS = [
         "has another scale or zero point than the output",
     ),
     ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
-    ("QUANTIZE", [FLOAT], [A], None, "from float32 to int8 is not done on the host"),
+    ("QUANTIZE", [FLOAT], [TensorSpec((1, 4), "int32", 0.1)], None, "from float32 to int32 is not done on the host"),
+    ("DEQUANTIZE", [TensorSpec((1, 4), "int32", 0.1)], [FLOAT], None, "takes int8 or int16 or uint8"),
     (
         "CONV_2D", [TensorSpec((1, 4, 4, 3), "int8", 0.1), constant(np.zeros((2, 1, 1, 2)), "int8", 0.1), None],
         [TensorSpec((1, 4, 4, 2), "int8", 0.1)], ("Conv2DOptions", {}), "do not fit 3 -> 2 channels",
@@ -60,7 +61,8 @@ def test_every_required_operator_is_there():
     required = (
         "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED AVERAGE_POOL_2D MAX_POOL_2D SOFTMAX ADD SUB MUL MINIMUM MAXIMUM "
         "RELU RELU6 LEAKY_RELU LOGISTIC TANH HARD_SWISH PAD RESHAPE SQUEEZE EXPAND_DIMS CONCATENATION SPLIT "
-        "STRIDED_SLICE SLICE TRANSPOSE MEAN QUANTIZE RESIZE_NEAREST_NEIGHBOR TRANSPOSE_CONV SVDF PACK UNPACK ABS"
+        "STRIDED_SLICE SLICE TRANSPOSE MEAN QUANTIZE DEQUANTIZE RESIZE_NEAREST_NEIGHBOR RESIZE_BILINEAR "
+        "TRANSPOSE_CONV SVDF PACK UNPACK ABS UNIDIRECTIONAL_SEQUENCE_LSTM"
     )
     assert set(required.split()) <= set(supported_names())
 

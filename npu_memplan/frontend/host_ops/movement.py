@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from ...ethosu.network import Tensor
 from .common import flat_values
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Buffer, Expr, const, raw_load, unflatten
+from .tir import Expr, const, raw_load, unflatten
 
 
-def _same_type(tensors: Sequence[Tensor]) -> None:
+def same_type(tensors: Sequence[Tensor]) -> None:
+    """Refuses tensors of different element types."""
     for tensor in tensors:
         if tensor.dtype != tensors[0].dtype:
             raise UnsupportedOperatorError(
@@ -36,7 +35,7 @@ def _axis(axis: int, rank: int) -> int:
 def reshape(work: Lowering) -> None:
     """The same elements in the same order."""
     data, output = work.tensor(0), work.output()
-    _same_type((data, output))
+    same_type((data, output))
     count = math.prod(output.shape)
     if math.prod(data.shape) != count:
         raise UnsupportedOperatorError(f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
@@ -50,7 +49,7 @@ def reshape(work: Lowering) -> None:
 def pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
     data, output = work.tensor(0), work.output()
-    _same_type((data, output))
+    same_type((data, output))
     before = flat_values(work, 1)[::2]
     value = output.zero_point if data.dtype == "int8" else 0
     if work.optional(2) is not None:
@@ -75,7 +74,7 @@ def concatenation(work: Lowering) -> None:
     output = work.output()
     axis = _axis(options.Axis(), len(output.shape))
     parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
-    _same_type([output, *parts])
+    same_type([output, *parts])
     for part in parts:
         if part.dtype == "int8" and (part.scale != output.scale or part.zero_point != output.zero_point):
             raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
@@ -96,7 +95,7 @@ def split(work: Lowering) -> None:
     data = work.tensor(position)
     axis = _axis(flat_values(work, axis_position)[0], len(data.shape))
     outputs = [work.output(i) for i in range(len(work.operator.outputs))]
-    _same_type([data, *outputs])
+    same_type([data, *outputs])
     function = work.function
     source = work.read(position, "input")
     targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
@@ -111,7 +110,7 @@ def split(work: Lowering) -> None:
 def slice_(work: Lowering) -> None:
     """A box of the input."""
     data, output = work.tensor(0), work.output()
-    _same_type((data, output))
+    same_type((data, output))
     begin = flat_values(work, 1)
     _copy_box(work, begin, [1] * len(begin), output.shape, list(range(len(begin))))
 
@@ -123,7 +122,7 @@ def strided_slice(work: Lowering) -> None:
 
     options = work.options(tflite.StridedSliceOptions)
     data, output = work.tensor(0), work.output()
-    _same_type((data, output))
+    same_type((data, output))
     if options.EllipsisMask() or options.NewAxisMask():
         raise UnsupportedOperatorError("it uses an ellipsis or a new axis")
     begin, end, strides = (flat_values(work, i) for i in (1, 2, 3))
@@ -165,7 +164,7 @@ def _copy_box(work: Lowering, start: list[int], stride: list[int], shape: tuple[
 def transpose(work: Lowering) -> None:
     """Axes in another order."""
     data, output = work.tensor(0), work.output()
-    _same_type((data, output))
+    same_type((data, output))
     order = [_axis(a, len(data.shape)) for a in flat_values(work, 1)]
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -184,7 +183,7 @@ def pack(work: Lowering) -> None:
     output = work.output()
     axis = _axis(work.options(tflite.PackOptions).Axis(), len(output.shape))
     parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
-    _same_type([output, *parts])
+    same_type([output, *parts])
     function = work.function
     sources = [work.read(i, f"input{i}") for i in range(len(parts))]
     target = work.write()
@@ -201,51 +200,13 @@ def unpack(work: Lowering) -> None:
     data = work.tensor(0)
     axis = _axis(work.options(tflite.UnpackOptions).Axis(), len(data.shape))
     outputs = [work.output(i) for i in range(len(work.operator.outputs))]
-    _same_type([data, *outputs])
+    same_type([data, *outputs])
     function = work.function
     source = work.read(0, "input")
     targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
     for number, (part, target) in enumerate(zip(outputs, targets, strict=True)):
         with function.grid(part.shape) as place:
             function.store(target, raw_load(source, [*place[:axis], const(number), *place[axis:]]), *place)
-
-
-@lowering("RESIZE_NEAREST_NEIGHBOR")
-def resize_nearest(work: Lowering) -> None:
-    """Each output element is one input element; the positions are computed in float32, here."""
-    import tflite
-
-    options = work.options(tflite.ResizeNearestNeighborOptions)
-    data, output = work.tensor(0), work.output()
-    _same_type((data, output))
-    if len(data.shape) != 4:
-        raise UnsupportedOperatorError(f"its input has {len(data.shape)} dimensions, not four")
-    align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
-    rows = _nearest(data.shape[1], output.shape[1], align, centers)
-    columns = _nearest(data.shape[2], output.shape[2], align, centers)
-    function = work.function
-    source = work.read(0, "input")
-    row_table, column_table = work.table("rows", rows), work.table("columns", columns)
-    target = work.write()
-    with function.grid(output.shape, "nyxc") as (n, y, x, c):
-        value = raw_load(source, [n, _element(row_table, y), _element(column_table, x), c])
-        function.store(target, value, n, y, x, c)
-
-
-def _element(table: Buffer, index: Expr) -> Expr:
-    return raw_load(table, [index])
-
-
-def _nearest(size: int, out_size: int, align: bool, centers: bool) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    f = np.float32
-    corner = align and out_size > 1
-    scale = f(size - 1) / f(out_size - 1) if corner else f(size) / f(out_size)
-    positions = []
-    for i in range(out_size):
-        exact = (f(i) + f(0.5 if centers else 0.0)) * scale
-        place = math.floor(float(exact) + 0.5) if align else math.floor(float(exact))
-        positions.append(max(0, min(place, size - 1)))
-    return np.array(positions, np.int32)
 
 
 def _moved(place: list[Expr], axis: int, start: int) -> list[Expr]:

@@ -1,0 +1,103 @@
+"""RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR.
+
+Invariant: source positions and weights are tables, computed here by the reference's own
+arithmetic (float32 for nearest, 10 fraction bits for bilinear).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .common import require_same_type, shape4
+from .fixed_point import LIMITS
+from .movement import same_type
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import Buffer, Expr, clamp, const, load, raw_load, select, truncated_div
+
+
+@lowering("RESIZE_NEAREST_NEIGHBOR")
+def resize_nearest(work: Lowering) -> None:
+    """Each output element is one input element; the positions are computed in float32, here."""
+    import tflite
+
+    options = work.options(tflite.ResizeNearestNeighborOptions)
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    if len(data.shape) != 4:
+        raise UnsupportedOperatorError(f"its input has {len(data.shape)} dimensions, not four")
+    align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    rows = _nearest(data.shape[1], output.shape[1], align, centers)
+    columns = _nearest(data.shape[2], output.shape[2], align, centers)
+    function = work.function
+    source = work.read(0, "input")
+    row_table, column_table = work.table("rows", rows), work.table("columns", columns)
+    target = work.write()
+    with function.grid(output.shape, "nyxc") as (n, y, x, c):
+        value = raw_load(source, [n, _element(row_table, y), _element(column_table, x), c])
+        function.store(target, value, n, y, x, c)
+
+
+def _element(table: Buffer, index: Expr) -> Expr:
+    return raw_load(table, [index])
+
+
+def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[np.int32]:
+    f = np.float32
+    corner = align and out_size > 1
+    scale = f(size - 1) / f(out_size - 1) if corner else f(size) / f(out_size)
+    positions = []
+    for i in range(out_size):
+        exact = (f(i) + f(0.5 if centers else 0.0)) * scale
+        place = math.floor(float(exact) + 0.5) if align else math.floor(float(exact))
+        positions.append(max(0, min(place, size - 1)))
+    return np.array(positions, np.int32)
+
+
+@lowering("RESIZE_BILINEAR")
+def resize_bilinear(work: Lowering) -> None:
+    """Each output element mixes four input elements."""
+    import tflite
+
+    options = work.options(tflite.ResizeBilinearOptions)
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8",), scaled=False)
+    batches, in_h, in_w, depth = shape4(data)
+    _, out_h, out_w, _ = shape4(output)
+    align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    function = work.function
+    source = work.read(0, "input")
+    rows = work.table("rows", _mixed(in_h, out_h, align, centers))
+    columns = work.table("columns", _mixed(in_w, out_w, align, centers))
+    target = work.write()
+    one = const(1 << 10)
+    with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
+        top, bottom, down = (load(rows, y, i) for i in range(3))
+        left, right, across = (load(columns, x, i) for i in range(3))
+        total = function.bind(
+            load(source, n, top, left, c) * (one - down) * (one - across)
+            + load(source, n, bottom, left, c) * down * (one - across)
+            + load(source, n, top, right, c) * (one - down) * across
+            + load(source, n, bottom, right, c) * down * across,
+            "sum",
+        )
+        half = const(1 << 19)
+        rounded = truncated_div(total + select(total > 0, half, const(0) - half), const(1 << 20))
+        function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
+
+
+def _mixed(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:
+    """(first position, second position, weight of the second with 10 fraction bits) of each output place."""
+    scale = ((1 << 10) * size + out_size // 2) // out_size
+    if align and out_size > 1:
+        scale = ((1 << 10) * (size - 1) + (out_size - 1) // 2) // (out_size - 1)
+    rows = []
+    for i in range(out_size):
+        place = i * scale + (scale // 2 - (1 << 9) if centers else 0)
+        first = max(int(place / (1 << 10)), 0)  # towards zero
+        second = min(int((place + (1 << 10) - 1) / (1 << 10)), size - 1)
+        rows.append((first, second, place - (first << 10)))
+    return np.array(rows, np.int32)
