@@ -330,6 +330,12 @@ def _validate_buffer(buffer: Buffer, pools: Mapping[str, Pool]) -> None:
                 f"buffer {name!r} is fixed at offset {offset!r}; give whole bytes that are a multiple of its "
                 f"alignment {buffer.alignment}"
             )
+        size = pools[pool].size_bytes
+        if size is not None and offset + buffer.size_bytes > size:
+            raise ProblemError(
+                f"buffer {name!r} is fixed at bytes [{offset}, {offset + buffer.size_bytes}) of pool {pool!r}, "
+                f"which has {size}; enlarge the pool by {offset + buffer.size_bytes - size} bytes or move the buffer"
+            )
         if not buffer.agents <= pools[pool].agents:
             raise ProblemError(f"buffer {name!r} is fixed in pool {pool!r}, which not all of its agents can reach")
 

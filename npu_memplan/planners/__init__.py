@@ -72,6 +72,8 @@ def plan(
         placements, name = incumbent.placements, incumbent.planner
     if incumbent is not None and _key(model, incumbent.placements) <= _key(model, placements):
         placements, name = incumbent.placements, incumbent.planner
+        if len(model.pool_names) > 1:
+            context.bounds.clear()  # they hold for the other assignment to pools
     limits = [] if time_limit_s is None else [f"{time_limit_s:g} s"]
     limits += [] if nodes is None else [f"{nodes} nodes"]
     answer = _assemble(model, placements, name, context, ", ".join(limits))

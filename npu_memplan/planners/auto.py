@@ -89,12 +89,12 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     if any(item.pools != (0,) for item in model.items):
         return None
     capacity = model.capacity[0]
-    assert capacity is not None
+    assert capacity is not None, "first fit always succeeds in an unbounded pool"
     inside = [item for item in model.items if item.size]
     low = load_peak(model, 0).bytes
     if low > capacity:
         raise no_room(context, failed)
-    zero = Layout([0] * len(model.items), [item.align(0) for item in model.items], [0])
+    zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
         found = small.below(capacity)

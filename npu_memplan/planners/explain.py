@@ -12,16 +12,36 @@ from .errors import PlanningError
 from .model import Model
 
 
-def live_at(model: Model, point: int) -> list[tuple[str, int]]:
-    """(buffer name, bytes) of all buffers live at `point`, largest first."""
+def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
+    """(buffer name, bytes) of all buffers live at `point` that may be in `pool`, largest first."""
     found = [
         (buffer.name, buffer.size_bytes)
         for item in model.items
-        if item.first <= point < item.last
+        if item.first <= point < item.last and pool in item.pools
         for buffer, _ in item.parts
         if any(life.first <= point < life.last for life in buffer.lifetimes)
     ]
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+
+
+def overfull(model: Model, point: int, pool: int) -> list[str]:
+    """Buffers that must share `pool` at `point` and together are larger than it; none can be left out.
+
+    Empty where overlaps or alias groups are among them: their sizes do not simply add up.
+    """
+    room = model.capacity[pool]
+    must = [item for item in model.items if item.pools == (pool,) and item.size]
+    live = [item for item in must if any(first <= point < last for first, last in item.lifetimes)]
+    if room is None or any(item.index in model.special for item in live):
+        return []
+    chosen: list[str] = []
+    total = 0
+    for item in sorted(live, key=lambda item: (-item.size, item.index)):
+        chosen.append(item.name)
+        total += item.size
+        if total > room:
+            return sorted(chosen)
+    return []
 
 
 def point_label(model: Model, point: int | None) -> str:
@@ -54,6 +74,8 @@ def explain_no_room(
     if worst is not None:
         _, pool, peak = worst
         required, proven = peak.bytes, True
+        if not subset and peak.point is not None:
+            subset = overfull(model, peak.point, pool)
     else:
         if pool is None:
             candidates = model.items[item].pools if item is not None else tuple(range(len(model.capacity)))
@@ -68,7 +90,7 @@ def explain_no_room(
     name = model.pool_names[pool]
     label = point_label(model, peak.point)
     largest = (
-        tuple(live_at(model, peak.point)[:5])
+        tuple(live_at(model, peak.point, pool)[:5])
         if peak.point is not None
         else tuple((model.items[i].name, model.items[i].size) for i in peak.members[:5])
     )
@@ -88,7 +110,8 @@ def explain_no_room(
         entry = model.items[item]
         lines.append(f"  {entry.name!r} ({entry.size} bytes) found no place")
     if subset:
-        lines.append(f"  cannot be together in {available} bytes: {', '.join(subset)}")
+        shown = ", ".join(subset[:12]) + (f" and {len(subset) - 12} more" if len(subset) > 12 else "")
+        lines.append(f"  these {len(subset)} cannot be together in {available} bytes: {shown}")
     lines.append("  " + _remedy(model, pool, required - available, proven, largest))
     return PlanningError(
         "\n".join(lines),

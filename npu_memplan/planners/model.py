@@ -36,6 +36,11 @@ class Item:
     fixed: int | None  # the origin to keep (in pools[0])
     simple: bool  # one part, one lifetime
 
+    @property
+    def home(self) -> int:
+        """Its fixed origin, else the lowest there is."""
+        return self.align(0) if self.fixed is None else self.fixed
+
     def align(self, at: int) -> int:
         """The least allowed origin not below `at`."""
         return at + (self.residue - at) % self.modulus
@@ -178,6 +183,29 @@ class Model:
         self._neighbours: list[list[int]] | None = None
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
+
+        self._check_fixed()
+
+    def _check_fixed(self) -> None:
+        """Fixed items that are in each other's way contradict themselves: no planner can help."""
+        fixed = sorted(
+            (item for item in self.items if item.fixed is not None and item.size),
+            key=lambda item: (item.pools[0], item.fixed or 0, item.index),
+        )
+        for k, item in enumerate(fixed):
+            start = item.fixed or 0
+            for other in fixed[k + 1 :]:
+                at = other.fixed or 0
+                if other.pools[0] != item.pools[0] or at >= start + item.size:
+                    break
+                meet = any(a < d and c < b for a, b in item.lifetimes for c, d in other.lifetimes)
+                if not meet and other.index not in self.extra.get(item.index, ()):
+                    continue
+                if any(low < start - at < high for low, high in self.zones(item.index, other.index)):
+                    raise ProblemError(
+                        f"{item.name!r} and {other.name!r} conflict but are fixed on the same bytes of pool "
+                        f"{self.pool_names[item.pools[0]]!r}, at offsets {start} and {at}; move one of them"
+                    )
 
     @staticmethod
     def _group_item(parts: list[tuple[Buffer, int]], pools_of: object) -> Item:

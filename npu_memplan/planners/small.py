@@ -60,7 +60,7 @@ class SmallSearch:
 
     def below(self, ceiling: int) -> bool | None:
         """True: placed with every end <= `ceiling`; False: proven impossible; None: the nodes are spent."""
-        least = [item.align(0) if item.fixed is None else item.fixed for item in self.items]
+        least = [item.home for item in self.items]
         most = [ceiling - item.size if item.fixed is None else item.fixed for item in self.items]
         if any(a + item.size > ceiling or a > m for a, m, item in zip(least, most, self.items, strict=True)):
             return False

@@ -44,6 +44,7 @@ class Assigner:
                     k += 1
             self.ranks.append(tuple(mine))
         self.packed: dict[tuple[int, tuple[int, ...]], list[int] | None] = {}
+        self.unsure = False  # a packing was neither found nor ruled out
 
     def load(self, pools: Sequence[int], pool: int) -> list[int]:
         """Bytes live in `pool` at every ranked point."""
@@ -75,9 +76,10 @@ class Assigner:
             if len(members) > 200 and make is ORDERS[2]:
                 break
         capacity = model.capacity[pool]
-        assert capacity is not None
+        if capacity is None:
+            return None  # only fixed items in each other's way fail without a limit
         sized = [model.items[i] for i in inside if model.items[i].size]
-        origins = {i: model.items[i].align(0) for i in inside}
+        origins = {i: model.items[i].home for i in inside}
         found: Iterable[int] | None = None
         if len(sized) <= PACK_SMALL:
             small = SmallSearch.over(model, sized, PACK_NODES)
@@ -87,7 +89,8 @@ class Assigner:
                 self.unsure = True
             if result_small:
                 found = small.origins
-        elif sum(item.size for item in sized) > capacity and len(sized) <= 1000:
+        elif len(sized) <= 1000:
+            self.unsure = True
             search = exact.search_for(model, sized, 0)
             if search is not None and search.low <= capacity:
                 limited = Context(model, context.seed, PACK_NODES * 4, context.deadline)
@@ -98,8 +101,6 @@ class Assigner:
             return None
         origins.update((item.index, at) for item, at in zip(sized, found, strict=True))
         return [origins[i] for i in inside]
-
-    unsure = False  # a packing was neither found nor ruled out
 
     def layout(self, pools: Sequence[int]) -> Layout | None:
         """The layout of an assignment, or None when a pool does not pack."""
