@@ -13,7 +13,7 @@ import select
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +79,7 @@ class QemuRunner:
             kernel.write_bytes(image.image)
             with child(self._command(folder, kernel)) as process, contextlib.ExitStack() as stack:
                 try:
-                    machine = _Machine(self.firmware, image, folder, stack)
+                    machine = _Machine(self.firmware, image, folder, stack, lambda: process.poll() is None)
                 except QemuError as error:
                     process.kill()
                     said = process.communicate()[1].decode("utf-8", "replace").strip()
@@ -152,14 +152,16 @@ def _until_end(
 class _Machine:
     """A running QEMU: its control channels, and its memory as the NPU sees it."""
 
-    def __init__(self, firmware: Firmware, elf: Elf, folder: Path, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, firmware: Firmware, elf: Elf, folder: Path, stack: contextlib.ExitStack, alive: Callable[[], bool]
+    ) -> None:
         self.elf = elf
         self._board = firmware.board
         self._dump = folder / "memory"
         self._fetched: list[tuple[int, Bytes, Bytes]] = []  # address, as it was, as the job leaves it
-        self.qmp = Qmp(folder / "qmp")
+        self.qmp = Qmp(folder / "qmp", alive)
         stack.callback(self.qmp.close)
-        self.qtest = Qtest(folder / "qtest")
+        self.qtest = Qtest(folder / "qtest", alive)
         stack.callback(self.qtest.close)
         self.gdb = GdbClient(folder / "gdb")
         stack.callback(self.gdb.close)

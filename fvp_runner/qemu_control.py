@@ -10,6 +10,7 @@ import contextlib
 import json
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class QemuError(RunnerError):
 class _Lines:
     """Text lines over a unix socket."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, alive: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -36,7 +37,7 @@ class _Lines:
                 break
             except OSError as error:
                 self._socket.close()
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or not alive():
                     raise QemuError(f"QEMU did not open {path.name}: {error}") from None
                 time.sleep(0.005)
         self._buffer = b""
@@ -67,8 +68,9 @@ class _Lines:
 class Qmp:
     """The machine protocol, for reading memory into files."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = _Lines(path)
+    def __init__(self, path: Path, alive: Callable[[], bool] = lambda: True) -> None:
+        """Connect to the socket at `path`, for as long as QEMU is `alive`."""
+        self._lines = _Lines(path, alive)
         version = json.loads(self._lines.line())["QMP"]["version"]["qemu"]
         self.version = f"QEMU {version['major']}.{version['minor']}.{version['micro']}"
         self.execute("qmp_capabilities")
@@ -99,8 +101,9 @@ class Qmp:
 class Qtest:
     """The test protocol, beside a CPU that runs normally."""
 
-    def __init__(self, path: Path) -> None:
-        self._lines = _Lines(path)
+    def __init__(self, path: Path, alive: Callable[[], bool] = lambda: True) -> None:
+        """Connect to the socket at `path`, for as long as QEMU is `alive`."""
+        self._lines = _Lines(path, alive)
 
     def request(self, text: str) -> str:
         """One request; `QemuError` unless it is answered with OK."""

@@ -18,8 +18,10 @@ import pytest
 from handmade import plain_artifact, vela_artifact, write
 
 from fvp_runner.build import build
+from fvp_runner.gdb import _expand
 from fvp_runner.guest import pool_spans
 from fvp_runner.qemu import QemuRunner
+from fvp_runner.qemu_control import QemuError
 from fvp_runner.registers import Sabotage
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
 from fvp_runner.unicorn import CPU, UnicornRunner
@@ -337,3 +339,16 @@ def test_a_users_board_file_decides_where_the_pool_lies(
     assert "board=mine" in result.transcript
     np.testing.assert_array_equal(result.outputs[0], expected[0][0])
     np.testing.assert_array_equal(result.pools_after[0], expected[1][0])
+
+
+def test_a_machine_that_qemu_does_not_know_is_told_in_its_words(kws_by_hand: tuple[Path, Any], tmp_path: Path) -> None:
+    text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace('machine = "mps3-an547"', 'machine = "mps9"'))
+    directory, artifact = kws_by_hand
+    with pytest.raises(QemuError, match=r"QEMU did not start: .*unsupported machine type"):
+        start("qemu", directory, board=tmp_path / "mine.toml").run(random_inputs(artifact))
+
+
+def test_packed_replies_of_a_debug_stub_are_unpacked() -> None:
+    assert _expand(b"0* 1*!f") == "0000" + "11111" + "f"
+    assert _expand(b"OK") == "OK"
