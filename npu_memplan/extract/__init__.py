@@ -13,8 +13,9 @@ from typing import Any
 
 from ..problem import Pool, Problem
 from .build import Options, build
+from .errors import ExtractionError
 from .lower import prepare
-from .relax_walk import STATES, ExtractionError, walk
+from .relax_walk import STATES, walk
 
 __all__ = ["STATES", "ExtractionError", "Options", "extract", "prepare"]
 

@@ -20,8 +20,11 @@ from ..problem import (
     Pool,
     Problem,
 )
+from .calls import may_overlap
+from .errors import ExtractionError
 from .liveness import Storage, lifetimes
 from .program import Branch, Candidate, Internal, Loop, Node, Program, Step, Tensor, View, result_views
+from .sizes import static_extent
 
 VIEW_ALIGNMENT = 64
 """A tensor object on pool bytes must start at a multiple of this (the runtime's own alignment)."""
@@ -47,6 +50,8 @@ def build(
     program: Program, pools: Sequence[Pool], options: Options
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
     """The problem of `program` on `pools`, and the lifetimes of all its storages."""
+    if options.io_in_pools:
+        _check_static(program)
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
@@ -63,7 +68,8 @@ def build(
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
     candidates = [c for call in program.calls for c in call.overlaps]
-    overlaps = _overlaps(candidates, ordered, planned, lives, program) if options.overlaps else ()
+    wanted = options.overlaps and may_overlap(program.function)
+    overlaps = _overlaps(candidates, ordered, planned, lives, program) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),
         pools=tuple(pools),
@@ -73,6 +79,17 @@ def build(
         name=program.name,
     )
     return problem, lives
+
+
+def _check_static(program: Program) -> None:
+    """Pools carry no shapes: inputs and outputs in them must have known ones."""
+    for tensor in program.inputs:
+        if any(static_extent(e) is None for e in tensor.shape) or tensor.external:
+            shape = ", ".join(str(e) for e in tensor.shape) or "unknown"
+            raise ExtractionError(
+                f"input {tensor.name!r} of {program.name!r} has the shape ({shape}), which is not known at compile"
+                " time: it cannot lie in a pool; leave inputs and outputs to the caller (use_workspace_io=False)"
+            )
 
 
 def _declared(program: Program) -> list[Storage]:

@@ -25,6 +25,15 @@ NPU_ALIGNMENT = 16
 _KINDS = {"rolling": BufferKind.ROLLING, "weights": BufferKind.WEIGHTS}
 
 
+OVERLAPS = "npu_memplan.overlaps"
+"""Attribute of a function, Relax or PrimFunc: False forbids in-place and partial overlaps in it."""
+
+
+def may_overlap(function: Any) -> bool:
+    """Whether the function's attributes leave overlaps on."""
+    return function.attrs is None or OVERLAPS not in function.attrs or bool(function.attrs[OVERLAPS])
+
+
 class CallWalker:
     """Makes `Invoke`s; outlines are computed once for each PrimFunc."""
 
@@ -76,7 +85,7 @@ class CallWalker:
         storages += [None] * (plan.parameters - len(storages))
         storages += internals
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
-        call.nodes = instantiate(plan, storages, call.label, sizes)
+        call.nodes = instantiate(plan, storages, call.label, sizes, overlaps=may_overlap(call.primfunc))
 
     def internal_name(self, call: Invoke, name: str) -> str:
         return self.names.unique(f"{call.function}.{name}")
@@ -114,7 +123,7 @@ class CallWalker:
             ]
             steps.append(Step(f"{call.label}.{j}", tuple(touched)))
         call.nodes = list(steps)
-        for found in program.overlaps():
+        for found in program.overlaps() if may_overlap(call.primfunc) else ():
             if found.first in storages and found.second in storages:
                 first, second = storages[found.first], storages[found.second]
                 step = steps[found.operation]

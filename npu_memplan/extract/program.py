@@ -225,6 +225,8 @@ class Program:
     nodes: list[Node]
     tensors: list[Tensor]
     calls: list[Invoke]
+    values: dict[Any, Value] = field(default_factory=dict)  # what each Relax variable stands for
+    bounds: dict[Any, int] = field(default_factory=dict)  # greatest values promised for shape symbols
 
     def number_points(self) -> list[Step]:
         """Gives every step its point and returns the steps in that order."""

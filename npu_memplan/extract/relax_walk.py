@@ -14,9 +14,9 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
-from ..errors import NpuMemplanError
 from ..problem import Agent, BufferKind
 from .calls import CallWalker
+from .errors import ExtractionError
 from .names import Names
 from .program import (
     Access,
@@ -37,7 +37,7 @@ from .program import (
     View,
     result_views,
 )
-from .sizes import size_bytes
+from .sizes import entry_symbols, size_bytes
 
 STATES = "npu.states"
 """main's attribute that lists which of its parameters (by name) keep their content between runs."""
@@ -47,10 +47,6 @@ VIEWS = frozenset(
     for name in ("reshape", "flatten", "expand_dims", "squeeze", "memory.view", "memory.ensure_zero_offset")
 )
 """Operators whose result is their argument's bytes in another shape."""
-
-
-class ExtractionError(NpuMemplanError):
-    """A module cannot be planned: what is missing or not understood, and where."""
 
 
 def walk(module: Any, name: str = "main") -> Program:
@@ -89,7 +85,9 @@ class _Walker:
         for leaf in result_views(result):
             if isinstance(leaf, View) and leaf.tensor.kind is BufferKind.TENSOR:
                 leaf.tensor.kind = BufferKind.OUTPUT
-        return Program(self.name, self.function, inputs, result, statements, nodes, self.tensors, self.calls)
+        return Program(
+            self.name, self.function, inputs, result, statements, nodes, self.tensors, self.calls, self.env, self.bounds
+        )
 
     def parameter(self, name: str, ty: Any, var: Any, inputs: list[Tensor]) -> Value:
         if isinstance(ty, relax.TupleType):
@@ -305,4 +303,4 @@ def _bounds(function: Any, attrs: Any) -> dict[Any, int]:
     if "tir_var_upper_bound" not in attrs:
         return {}
     promised = {str(k): int(v) for k, v in attrs["tir_var_upper_bound"].items()}
-    return {v: promised[v.name] for v in relax.analysis.defined_symbolic_vars(function) if v.name in promised}
+    return {v: promised[v.name] for v in sorted(entry_symbols(function), key=lambda v: v.name) if v.name in promised}

@@ -6,11 +6,10 @@ the kernel), and a bounded size uses the upper bound of every symbol at once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tvm import DataType, sym, tirx
+from tvm import DataType, ir, relax, sym, tirx
 
 
 def element_bytes(dtype: str) -> int:
@@ -58,11 +57,22 @@ def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
 
 
 def _range(bound: int) -> Any:
-    from tvm.ir import Range
-
-    return Range(0, bound + 1)
+    return ir.Range(0, bound + 1)
 
 
-def elements(shape: Sequence[int]) -> int:
-    """Number of elements of a static shape."""
-    return math.prod(shape)
+def entry_symbols(function: Any) -> set[Any]:
+    """Shape symbols that a parameter of a Relax function defines."""
+    found: set[Any] = set()
+
+    def look(ty: Any) -> None:
+        if isinstance(ty, relax.TupleType):
+            for field in ty.fields:
+                look(field)
+        elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+            found.update(e for e in ty.shape.values if isinstance(e, ir.Var))
+        elif isinstance(ty, relax.ShapeType) and ty.values is not None:
+            found.update(e for e in ty.values if isinstance(e, ir.Var))
+
+    for parameter in function.params:
+        look(parameter.ty)
+    return found

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, relax, sym, tirx
+from tvm import ir, sym, tirx
 from tvm.tirx.analysis import undefined_vars
 
 from ..problem import Lifetime
 from .liveness import Storage
 from .program import Internal, Program, Tensor
-from .sizes import element_bytes
+from .sizes import element_bytes, entry_symbols
 
 ALIGNMENT = 64
 SAMPLE = 48
@@ -63,7 +63,7 @@ def plan_symbolic(program: Program, lives: Mapping[Storage, tuple[Lifetime, ...]
 class _Planner:
     def __init__(self, program: Program, lives: Mapping[Storage, tuple[Lifetime, ...]]) -> None:
         self.lives = lives
-        self.known = _entry_symbols(program.function)
+        self.known = entry_symbols(program.function)
         self.sizes: list[_Size] = []
         self.larger: dict[tuple[int, int], bool] = {}
         self.analyzer = sym.Analyzer()
@@ -169,24 +169,6 @@ class _Planner:
         for index, end in enumerate(kept):
             result = self.expr(end) if index == 0 else tirx.max(result, self.expr(end))
         return result
-
-
-def _entry_symbols(function: Any) -> set[Any]:
-    """Shape symbols that a parameter of the function defines."""
-    found: set[Any] = set()
-
-    def look(ty: Any) -> None:
-        if isinstance(ty, relax.TupleType):
-            for field in ty.fields:
-                look(field)
-        elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            found.update(e for e in ty.shape.values if isinstance(e, ir.Var))
-        elif isinstance(ty, relax.ShapeType) and ty.values is not None:
-            found.update(e for e in ty.values if isinstance(e, ir.Var))
-
-    for parameter in function.params:
-        look(parameter.ty)
-    return found
 
 
 def _shape_of(storage: Storage) -> tuple[Sequence[Any], str]:

@@ -258,10 +258,18 @@ class Origin:
 
 
 def instantiate(
-    plan: Outline, storages: Sequence[Tensor | Internal | None], label: str, sizes: Sequence[int]
+    plan: Outline,
+    storages: Sequence[Tensor | Internal | None],
+    label: str,
+    sizes: Sequence[int],
+    *,
+    overlaps: bool = True,
 ) -> list[Node]:
-    """The steps of one call: `storages[i]` stands for index i, None for what is not planned."""
-    return _instantiate(plan, plan.nodes, storages, label, sizes, once=True)
+    """The steps of one call: `storages[i]` stands for index i, None for what is not planned.
+
+    With `overlaps` they can be asked how their storages may overlap.
+    """
+    return _instantiate(plan, plan.nodes, storages, label, sizes, once=overlaps)
 
 
 def _instantiate(

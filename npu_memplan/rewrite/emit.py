@@ -66,6 +66,13 @@ class Emitter:
                 fill_var = self.builder.add_func(fill.with_attr("global_symbol", fill_name), fill_name)
                 self.builder.emit(relax.Call(fill_var, [self.pool_vars[-1]]))
 
+    def check_bounds(self) -> None:
+        """A symbol above its promised bound would write past its storages: stop with an error instead."""
+        for symbol, bound in self.program.bounds.items():
+            text = f"{symbol.name} was promised at most {bound}, but it is {{}}; plan with a larger bound"
+            limit = tirx.LE(symbol, tirx.IntImm(str(symbol.ty.dtype), bound))
+            self.builder.emit(relax.op.assert_op(relax.prim_value(limit), [relax.prim_value(symbol)], format=text))
+
     def take_inputs(self) -> None:
         """Parameters stand for themselves; fields of tuple parameters are taken out."""
         inputs = iter(self.program.inputs)

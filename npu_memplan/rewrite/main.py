@@ -69,6 +69,7 @@ def rewrite_program(
     parameters = list(emitter.pool_vars) if io_in_pools else list(function.params)
     with builder.function(program.name, parameters, pure=False):
         if not io_in_pools:
+            emitter.check_bounds()
             emitter.make_pools(poison)
             emitter.take_inputs()
         emitter.statements(program.statements)

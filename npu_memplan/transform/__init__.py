@@ -5,18 +5,28 @@ Invariant: these are ordinary `tvm.ir.transform` passes; nothing but the module 
 
 from __future__ import annotations
 
+from .config import ConfigError, PlanOptions, config, pass_context
+from .legacy import ConstantPoolInfo, PoolInfoProperties, WorkspaceMemoryPools, WorkspacePoolInfo
 from .legalize import Legalize
 from .pipeline import pipeline
 from .plan_memory import PlanMemory
 from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs
 
 __all__ = [
+    "ConfigError",
+    "ConstantPoolInfo",
     "Legalize",
     "Place",
     "PlanMemory",
+    "PlanOptions",
+    "PoolInfoProperties",
     "Workspace",
     "WorkspaceError",
+    "WorkspaceMemoryPools",
+    "WorkspacePoolInfo",
+    "config",
     "map_inputs",
     "map_outputs",
+    "pass_context",
     "pipeline",
 ]

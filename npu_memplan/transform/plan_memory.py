@@ -6,20 +6,23 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from .. import planners, verify
+from ..errors import NpuMemplanError
 from ..extract.build import Options, build
 from ..extract.relax_walk import walk
 from ..extract.symbolic import plan_symbolic
 from ..problem import Pool
 from ..rewrite.main import POOLS, rewrite_program, slots_of
 from ..rewrite.primfunc import Slot
+from .config import PlanOptions, options
 from .legalize import legalize
+from .order import reorder
 
 UPPER_BOUND = "tir_var_upper_bound"
 """TVM's attribute of a Relax function: name of a shape symbol -> its greatest value."""
@@ -27,40 +30,51 @@ UPPER_BOUND = "tir_var_upper_bound"
 DYNAMIC_POOL = "dynamic"
 """Name of the pool of storages whose sizes are only known when the function is called."""
 
-DEFAULT_POOLS = (Pool("workspace"),)
+RUN_TIME = "npu.run_time"
+"""Attribute of a planned function: (name, reason) of every tensor that is still allocated at run time."""
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.PlanMemory")
-class PlanMemory:
-    """Plans every Relax function of a module on `pools` and rewrites it to run there.
+class _PlanMemory:
+    """The pass behind `PlanMemory`; `error` is what it raised last, before TVM made text of it."""
 
-    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
-    it they take the pools (uint8 tensors) and find inputs and outputs in them.
-    """
+    error: NpuMemplanError | None = None
 
     def __init__(
         self,
-        pools: Sequence[Pool] = DEFAULT_POOLS,
-        planner: str = "auto",
+        pools: Iterable[Pool] | None = None,
+        planner: str | None = None,
         *,
-        use_workspace_io: bool = False,
-        overlaps: bool = True,
-        alignment: int = 16,
-        seed: int = 0,
+        use_workspace_io: bool | None = None,
+        overlaps: bool | None = None,
+        reorder: bool | None = None,
+        alignment: int | None = None,
+        seed: int | None = None,
         bounds: Mapping[str, int] | None = None,
         poison: int | None = None,
     ) -> None:
-        self.pools = tuple(pools)
-        self.planner = planner
-        self.use_workspace_io = use_workspace_io
-        self.overlaps = overlaps
-        self.alignment = alignment
-        self.seed = seed
-        self.bounds = dict(bounds or {})
-        self.poison = poison
+        self.given = {
+            "pools": None if pools is None else tuple(pools),
+            "planner": planner,
+            "use_workspace_io": use_workspace_io,
+            "overlaps": overlaps,
+            "reorder": reorder,
+            "alignment": alignment,
+            "seed": seed,
+            "bounds": bounds,
+            "poison": poison,
+        }
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The planned module."""
+        try:
+            return self.plan(module)
+        except NpuMemplanError as error:
+            self.error = error
+            raise
+
+    def plan(self, module: Any) -> Any:
+        """Plans each function that is not planned yet."""
         open_functions = [
             gv.name_hint
             for gv, f in module.functions.items()
@@ -68,24 +82,58 @@ class PlanMemory:
         ]
         if not open_functions:
             return module
+        chosen = options(**self.given)
         module = legalize(module)
         for name in open_functions:
-            if name in {gv.name_hint for gv in module.functions}:
-                module = self.plan(module, name)
+            if name in {gv.name_hint for gv in module.functions}:  # private ones are part of their callers now
+                module = plan_function(module, name, chosen)
         return module
 
-    def plan(self, module: Any, name: str) -> Any:
-        if self.bounds:
-            gv = module.get_global_var(name)
-            module.update_func(gv, module[gv].with_attr(UPPER_BOUND, self.bounds))
-        options = Options(self.use_workspace_io, self.overlaps, True, self.alignment)
-        program = walk(module, name)
-        problem, lives = build(program, self.pools, options)
-        plan = planners.plan(problem, self.planner, seed=self.seed)
-        verify.check(problem, plan)
-        pools, slots = slots_of(problem, plan)
-        symbolic = plan_symbolic(program, lives)
-        if symbolic.offsets:
-            pools.append((DYNAMIC_POOL, symbolic.size))
-            slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
-        return rewrite_program(module, program, pools, slots, poison=self.poison)
+
+_Pass: Any = _PlanMemory  # the decorator has made a TVM pass class of it
+
+
+class PlanMemory(_Pass):  # type: ignore[misc]
+    """Plans every Relax function of a module on `pools` and rewrites it to run there.
+
+    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
+    it they take the pools (uint8 tensors) and find inputs and outputs in them. `PlanOptions` says
+    what the parameters mean; those left None come from the scope (`config`, `pass_context`).
+    Raises `PlanningError` when hard pool sizes cannot be met, with the numbers, and
+    `ExtractionError` for what cannot be planned; inside a `Sequential` TVM turns both into its own
+    errors with the same text.
+    """
+
+    def __call__(self, module: Any) -> Any:
+        """The planned module; `module` stays as it is."""
+        try:
+            return super().__call__(module)
+        except Exception:
+            error, self._inst.error = self._inst.error, None
+            if error is not None:
+                raise error from None
+            raise
+
+
+def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
+    """`module` (in legal form) with the Relax function called `name` planned."""
+    if chosen.bounds:
+        gv = module.get_global_var(name)
+        module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
+    if chosen.reorder:
+        module = reorder(module, name)
+    program = walk(module, name)
+    how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment)
+    problem, lives = build(program, chosen.pools, how)
+    plan = planners.plan(problem, chosen.planner, seed=chosen.seed)
+    verify.check(problem, plan)
+    pools, slots = slots_of(problem, plan)
+    symbolic = plan_symbolic(program, lives)
+    if symbolic.offsets:
+        pools.append((DYNAMIC_POOL, symbolic.size))
+        slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
+    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison)
+    left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
+    gv = planned.get_global_var(name)
+    planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
+    return planned

@@ -1,0 +1,138 @@
+"""Options of `PlanMemory` by name, from a scope around the compilation.
+
+Invariant: an option given to `PlanMemory` itself wins over the scope, an inner scope over an outer
+one. TVM 0.27 has no way to register an option of a `PassContext` from Python, so `pass_context`
+takes the whole configuration, keeps what is this package's, and hands the rest to TVM's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import tvm
+
+from ..errors import NpuMemplanError
+from ..problem import Pool
+
+PREFIX = "npu_memplan."
+LEGACY_ALGORITHMS = {
+    "greedy_by_size": "greedy-by-size",
+    "greedy_by_conflicts": "greedy-by-conflicts",
+    "hill_climb": "hill-climb",
+}
+
+
+class ConfigError(NpuMemplanError):
+    """A planning option has an unknown name or a value of the wrong kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """What `PlanMemory` plans with.
+
+    `pools`: in order of preference. `planner`: a registered name. `use_workspace_io`: inputs and
+    outputs lie in the pools. `overlaps`: proven in-place and partial overlaps are used.
+    `reorder`: independent calls may be reordered when that lowers the peak. `alignment`: least
+    alignment of a buffer in bytes. `seed`: of the planner. `bounds`: greatest value of shape
+    symbols by name. `poison`: byte that fills run-time pools first, None for no fill.
+    """
+
+    pools: tuple[Pool, ...] = (Pool("workspace"),)
+    planner: str = "auto"
+    use_workspace_io: bool = False
+    overlaps: bool = True
+    reorder: bool = False
+    alignment: int = 16
+    seed: int = 0
+    bounds: Mapping[str, int] | None = None
+    poison: int | None = None
+
+
+_SCOPE: ContextVar[Mapping[str, Any]] = ContextVar("npu_memplan_options", default={})  # noqa: B039 - never mutated
+
+
+@contextlib.contextmanager
+def config(options: Mapping[str, Any]) -> Iterator[None]:
+    """A scope in which `PlanMemory` uses `options`, e.g. `{"npu_memplan.planner": "first-fit"}`.
+
+    The legacy keys `tir.usmp.enable`, `.algorithm`, `.custom_algorithm` and `.use_workspace_io` mean
+    what they meant. Raises `ConfigError` for unknown names and wrong kinds of values.
+    """
+    token = _SCOPE.set({**_SCOPE.get(), **_understood(options)})
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
+@contextlib.contextmanager
+def pass_context(*, config: Mapping[str, Any] | None = None, **others: Any) -> Iterator[Any]:
+    """`tvm.transform.PassContext(...)` whose `config` may also hold options of this package."""
+    given = dict(config or {})
+    own = {k: v for k, v in given.items() if k.startswith((PREFIX, "tir.usmp."))}
+    # The legacy companion has the same meaning under its new name.
+    rest = {("tirx" + k[3:] if k == "tir.disable_storage_rewrite" else k): v for k, v in given.items() if k not in own}
+    with _config(own), tvm.transform.PassContext(config=rest, **others) as context:
+        yield context
+
+
+_config = config  # `pass_context` has a parameter of this name
+
+
+def options(**given: Any) -> PlanOptions:
+    """The options in force; those `given` and not None win."""
+    chosen = {**_SCOPE.get(), **{k: v for k, v in given.items() if v is not None}}
+    return replace(PlanOptions(), **chosen)
+
+
+def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
+    names = {f.name: f for f in fields(PlanOptions)}
+    result: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in _LEGACY:
+            result.update(_LEGACY[key](value))
+            continue
+        name = key.removeprefix(PREFIX)
+        if not key.startswith(PREFIX) or name not in names:
+            known = ", ".join([*(PREFIX + n for n in names), *_LEGACY])
+            raise ConfigError(f"unknown planning option {key!r}; known: {known}")
+        result[name] = _checked(key, name, value)
+    return result
+
+
+def _checked(key: str, name: str, value: Any) -> Any:
+    if name == "pools":
+        if not isinstance(value, Sequence) or not all(isinstance(p, Pool) for p in value) or not value:
+            raise ConfigError(f"{key} must be a list of at least one npu_memplan.Pool, not {value!r}")
+        return tuple(value)
+    kinds: dict[str, Any] = {"planner": str, "alignment": int, "seed": int, "bounds": Mapping, "poison": int}
+    kind = kinds.get(name, bool)
+    if kind is bool and value in (0, 1):
+        return bool(value)
+    if not isinstance(value, kind):
+        raise ConfigError(f"{key} must be of type {kind.__name__.lower()}, not {value!r}")
+    return value
+
+
+def _enable(value: Any) -> dict[str, Any]:
+    if not value:
+        raise ConfigError("tir.usmp.enable=False: leave PlanMemory out of the pipeline instead")
+    return {}
+
+
+def _algorithm(value: Any) -> dict[str, Any]:
+    if value not in LEGACY_ALGORITHMS:
+        raise ConfigError(f"tir.usmp.algorithm={value!r} is unknown; known: {', '.join(LEGACY_ALGORITHMS)}")
+    return {"planner": LEGACY_ALGORITHMS[value]}
+
+
+_LEGACY: dict[str, Any] = {
+    "tir.usmp.enable": _enable,
+    "tir.usmp.algorithm": _algorithm,
+    "tir.usmp.custom_algorithm": lambda value: {"planner": str(value)},
+    "tir.usmp.use_workspace_io": lambda value: {"use_workspace_io": bool(value)},
+}

@@ -1,0 +1,229 @@
+"""Reorders independent calls so that less memory is live at the worst point.
+
+Invariant: the order of everything with effects is kept (packed calls, in-place calls, branches,
+casts); only pure calls between them move, and only when the peak of the whole function, measured
+with the lifetimes that planning uses, gets lower.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, relax
+
+from ..analysis import pressure_of
+from ..extract.build import Options, build
+from ..extract.program import Several, View, result_views
+from ..extract.relax_walk import VIEWS, walk
+from ..problem import Pool
+
+STATES = 20_000
+"""Search states up to which the best order is found for certain; above, the beam decides."""
+BEAM = 48
+
+PEAKS = "npu.order_peaks"
+"""Attribute of a reordered function: peak bytes before and after."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A binding: bytes it needs while it runs, storages it makes and storages it touches."""
+
+    scratch: int
+    makes: tuple[int, ...]
+    uses: tuple[int, ...]
+    needs: int  # bit set of tasks that must come first
+
+
+def reorder(module: Any, name: str = "main") -> Any:
+    """`module` (in legal form) with the bindings of function `name` in a better order, if there is one."""
+    gv = module.get_global_var(name)
+    function = module[gv]
+    if not isinstance(function.body, relax.SeqExpr):
+        return module
+    before = _peak(module, name)
+    blocks = _Reorder(module, name).blocks()
+    body = relax.SeqExpr(blocks, function.body.body)
+    changed = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
+    candidate = ir.IRModule(dict(module.functions.items()), module.attrs)
+    candidate.update_func(gv, changed)
+    after = _peak(candidate, name)
+    if after >= before:
+        return module
+    candidate.update_func(gv, changed.with_attr(PEAKS, [before, after]))
+    return candidate
+
+
+def _peak(module: Any, name: str) -> int:
+    problem, _ = build(walk(module, name), (Pool("any"),), Options(overlaps=False))
+    return pressure_of(problem).peak_bytes
+
+
+class _Reorder:
+    def __init__(self, module: Any, name: str) -> None:
+        program = walk(module, name)
+        self.function = program.function
+        self.values = program.values
+        self.sizes: dict[Any, int] = {t: t.size_bytes or 0 for t in program.tensors}
+        self.kept = {v.tensor for v in result_views(program.result) if isinstance(v, View)}
+        self.scratch: dict[str, int] = {}
+        for call in program.calls:
+            self.scratch.setdefault(call.function, sum(i.size_bytes or 0 for i in call.internals))
+
+    def blocks(self) -> list[Any]:
+        bindings = [b for block in self.function.body.blocks for b in block.bindings]
+        last_use = {t: i for i, b in enumerate(bindings) for t in self.touched(b)}
+        ordered: list[Any] = []
+        segment: list[Any] = []
+        for index, binding in enumerate([*bindings, None]):
+            if binding is not None and _movable(binding):
+                segment.append(binding)
+                continue
+            ordered += self.best(segment, last_use, index)
+            segment = []
+            if binding is not None:
+                ordered.append(binding)
+        return [relax.BindingBlock(ordered)]
+
+    def touched(self, binding: Any) -> set[Any]:
+        """Storages that a binding reads or writes."""
+        found: set[Any] = set()
+        for var in (binding.var, *relax.analysis.free_vars(binding.value)):
+            value = self.values.get(var)
+            if value is not None:
+                found.update(v.tensor for v in result_views(value) if isinstance(v, View))
+        return found
+
+    def best(self, segment: Sequence[Any], last_use: dict[Any, int], end: int) -> list[Any]:
+        """The segment in its best order; `end` is the index of the binding behind it."""
+        if len(segment) < 3:
+            return list(segment)
+        number: dict[Any, int] = {}
+        maker: dict[Any, int] = {b.var: i for i, b in enumerate(segment)}
+        tasks = []
+        made: set[int] = set()
+        for binding in segment:
+            touched = self.touched(binding)
+            ids = tuple(sorted(number.setdefault(t, len(number)) for t in touched))
+            makes = tuple(i for i in ids if i not in made and self.made_here(binding, number, i))
+            made.update(makes)
+            needs = 0
+            for var in relax.analysis.free_vars(binding.value):
+                if var in maker:
+                    needs |= 1 << maker[var]
+            callee = getattr(getattr(binding.value, "args", [None])[0], "name_hint", "")
+            tasks.append(_Task(self.scratch.get(callee, 0), makes, ids, needs))
+        sizes = [0] * len(number)
+        stays = [False] * len(number)
+        for tensor, i in number.items():
+            sizes[i] = self.sizes.get(tensor, 0)
+            stays[i] = tensor in self.kept or last_use.get(tensor, -1) >= end
+        order = _search(tasks, sizes, stays)
+        return [segment[i] for i in order]
+
+    def made_here(self, binding: Any, number: dict[Any, int], index: int) -> bool:
+        value = self.values.get(binding.var)
+        if not isinstance(value, View | Several) or not _is_call_tir(binding):
+            return False
+        return any(number.get(v.tensor) == index for v in result_views(value) if isinstance(v, View))
+
+
+def _is_call_tir(binding: Any) -> bool:
+    value = binding.value
+    return isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir"
+
+
+def _movable(binding: Any) -> bool:
+    if isinstance(binding, relax.MatchCast):
+        return False
+    value = binding.value
+    if isinstance(value, ir.Call):
+        return isinstance(value.op, ir.Op) and (value.op.name == "relax.call_tir" or value.op.name in VIEWS)
+    return isinstance(value, ir.Var | ir.Tuple) or type(value).__name__ in ("TupleGetItem", "GenericConst")
+
+
+class _Search:
+    """Cost of orders: bytes of storages made and not yet dead, plus scratch while a task runs."""
+
+    def __init__(self, tasks: Sequence[_Task], sizes: Sequence[int], stays: Sequence[bool]) -> None:
+        self.tasks, self.sizes, self.stays = tasks, sizes, stays
+        self.users = [0] * len(sizes)
+        for i, task in enumerate(tasks):
+            for storage in task.uses:
+                self.users[storage] |= 1 << i
+        made = {s for task in tasks for s in task.makes}
+        self.start = sum(size for i, size in enumerate(sizes) if i not in made)
+
+    def after(self, done: int, level: int, task: int) -> tuple[int, int]:
+        """(bytes live afterwards, highest meanwhile) when `task` runs next."""
+        t = self.tasks[task]
+        during = level + sum(self.sizes[s] for s in t.makes)
+        done |= 1 << task
+        freed = sum(self.sizes[s] for s in t.uses if not self.stays[s] and not self.users[s] & ~done)
+        return during - freed, during + t.scratch
+
+    def ready(self, done: int) -> list[int]:
+        """Tasks whose needs are met."""
+        return [i for i, t in enumerate(self.tasks) if not done >> i & 1 and not t.needs & ~done]
+
+
+def _search(tasks: Sequence[_Task], sizes: Sequence[int], stays: Sequence[bool]) -> list[int]:
+    """The order with the lowest peak; the given one when no better is found."""
+    search = _Search(tasks, sizes, stays)
+    given = list(range(len(tasks)))
+    peak, level, done = 0, search.start, 0
+    for i in given:
+        level, high = search.after(done, level, i)
+        peak, done = max(peak, high), done | 1 << i
+    found, complete = _exact(search, peak)
+    return found or (given if complete else _beam(search, peak) or given)
+
+
+def _exact(search: _Search, limit: int) -> tuple[list[int] | None, bool]:
+    """Best first over sets of done tasks: the first complete set has the lowest peak.
+
+    The order if one has a peak below `limit`, and whether the search ran to its end.
+    """
+    everything = (1 << len(search.tasks)) - 1
+    best: dict[int, tuple[int, int, int]] = {0: (0, -1, 0)}  # done -> peak, last task, done before it
+    queue = [(0, 0, 0, search.start)]  # peak, -tasks done, done, bytes live
+    closed: set[int] = set()
+    while queue:
+        peak, negative_count, done, level = heapq.heappop(queue)
+        if done in closed:
+            continue
+        closed.add(done)
+        if done == everything:
+            order = []
+            while done:
+                _, task, done = best[done]
+                order.append(task)
+            return order[::-1], True
+        if len(closed) > STATES:
+            return None, False
+        for task in search.ready(done):
+            state = done | 1 << task
+            below, high = search.after(done, level, task)
+            reached = max(peak, high)
+            if reached < limit and (state not in best or reached < best[state][0]):
+                best[state] = (reached, task, done)
+                heapq.heappush(queue, (reached, negative_count - 1, state, below))
+    return None, True
+
+
+def _beam(search: _Search, limit: int) -> list[int] | None:
+    """The best order among the `BEAM` most promising beginnings of every length."""
+    front: list[tuple[int, int, int, tuple[int, ...]]] = [(0, search.start, 0, ())]
+    for _ in search.tasks:
+        following: dict[int, tuple[int, int, int, tuple[int, ...]]] = {}
+        for peak, level, done, order in front:
+            for task in search.ready(done):
+                below, high = search.after(done, level, task)
+                entry = (max(peak, high), below, done | 1 << task, (*order, task))
+                if entry[0] < limit and (entry[2] not in following or entry[:2] < following[entry[2]][:2]):
+                    following[entry[2]] = entry
+        front = heapq.nsmallest(BEAM, following.values())
+    return list(front[0][3]) if front else None

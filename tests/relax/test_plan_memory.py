@@ -1,0 +1,261 @@
+"""PlanMemory's options: pools, bounds, symbols, order, scopes and legacy names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tvm")
+
+import tvm
+from tvm import relax
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
+
+import npu_memplan as nm
+from npu_memplan.planners import PlanningError
+from npu_memplan.problem import Agent, Pool
+from npu_memplan.rewrite import POOLS
+from npu_memplan.transform import (
+    ConfigError,
+    ConstantPoolInfo,
+    PlanMemory,
+    PoolInfoProperties,
+    WorkspaceMemoryPools,
+    WorkspacePoolInfo,
+    config,
+    pass_context,
+)
+from npu_memplan.transform.legacy import LegacyPoolError
+from npu_memplan.transform.order import PEAKS
+from npu_memplan.transform.plan_memory import RUN_TIME
+
+
+def pools_of(module) -> dict[str, int]:
+    """Pool name -> bytes of a planned main."""
+    return {str(n): b for n, b in module["main"].attrs[POOLS]}
+
+
+def test_the_documented_call(zoo, run):
+    entry = zoo.ZOO["cnn_nhwc"]()
+    planned = nm.transform.PlanMemory(pools=[nm.Pool("sram", 512 * 1024), nm.Pool("dram")], planner="auto")(
+        entry.module
+    )
+    executable = tvm.compile(planned, target="llvm", relax_pipeline=nm.transform.pipeline())
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    output = vm["main"](*[tvm.runtime.tensor(a) for a in entry.inputs[0]]).numpy()
+    np.testing.assert_array_equal(output, run(entry.module, entry.inputs[:1])[0][0])
+    assert set(pools_of(planned)) == {"sram", "dram"}
+
+
+def test_overlaps_lower_the_pool_and_keep_the_results(zoo, run):
+    entry = zoo.ZOO["cnn_nhwc"]()
+    without = PlanMemory(overlaps=False, poison=0xA5)(entry.module)
+    with_them = PlanMemory(poison=0xA5)(entry.module)
+    assert pools_of(with_them)["workspace"] < pools_of(without)["workspace"]
+    for a, b in zip(run(without, entry.inputs), run(with_them, entry.inputs), strict=True):
+        assert a[0].tobytes() == b[0].tobytes()
+
+
+def test_overlaps_can_be_switched_off_per_function(zoo):
+    entry = zoo.ZOO["cnn_nhwc"]()
+    gv = entry.module.get_global_var("main")
+    module = tvm.IRModule(dict(entry.module.functions.items()))
+    module.update_func(gv, entry.module["main"].with_attr("npu_memplan.overlaps", False))
+    assert pools_of(PlanMemory()(module)) == pools_of(PlanMemory(overlaps=False)(entry.module))
+
+
+def test_hard_pool_sizes_are_hard(zoo):
+    with pytest.raises(PlanningError) as caught:
+        PlanMemory([Pool("sram", 8 * 1024)])(zoo.ZOO["cnn_nhwc"]().module)
+    assert caught.value.available_bytes == 8 * 1024
+    assert caught.value.required_bytes > 8 * 1024
+
+
+def test_two_pools_spill_and_still_run(zoo, run):
+    entry = zoo.ZOO["cnn_nhwc"]()
+    planned = PlanMemory([Pool("fast", 24 * 1024), Pool("slow")], poison=0xA5)(entry.module)
+    used = pools_of(planned)
+    assert 0 < used["fast"] <= 24 * 1024
+    assert used["slow"] > 0
+    assert run(planned, entry.inputs)[0][0].tobytes() == run(entry.module, entry.inputs)[0][0].tobytes()
+
+
+# -- dynamic shapes ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["dynamic_convs", "dynamic_match_cast"])
+def test_bounded_symbols_make_a_pool_of_constant_size(name, unplanned, run):
+    entry, expected = unplanned(name)
+    planned = PlanMemory(bounds=entry.bounds, poison=0xA5)(entry.module)
+    assert set(pools_of(planned)) == {"workspace"}
+    assert isinstance(pools_of(planned)["workspace"], int)
+    for want, got in zip(expected, run(planned, entry.inputs), strict=True):
+        assert [a.tobytes() for a in want] == [b.tobytes() for b in got]
+    tvm.ir.assert_structural_equal(tvm.script.from_source(planned.script(show_meta=True)), planned)
+
+
+def test_values_above_a_promised_bound_are_refused(zoo):
+    entry = zoo.ZOO["dynamic_convs"]()
+    planned = PlanMemory(bounds={"h": 4, "w": 4})(entry.module)
+    executable = tvm.compile(planned, target="llvm", relax_pipeline=nm.transform.pipeline())
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    small, large = entry.inputs[2], entry.inputs[1]
+    vm["main"](*[tvm.runtime.tensor(a) for a in small])
+    with pytest.raises(Exception, match="promised at most"):
+        vm["main"](*[tvm.runtime.tensor(a) for a in large])
+
+
+def test_symbolic_pool_is_smaller_than_all_storages(zoo):
+    planned = PlanMemory()(zoo.ZOO["dynamic_convs"]().module)
+    # conv2d pads, convolves, activates, permutes twice, pads, convolves, activates, sums: two live at once.
+    assert "dynamic" in pools_of(planned)
+    h = w = 16
+    size = eval(str(pools_of(planned)["dynamic"]), {"h": h, "w": w, "T": type("T", (), {"int64": int, "max": max})})
+    assert size <= (8 * (h + 2) * (w + 2) + 8 * h * w) * 4 + 128
+
+
+def test_what_stays_at_run_time_says_why(zoo):
+    left = dict(PlanMemory()(zoo.ZOO["packed_calls"]().module)["main"].attrs[RUN_TIME])
+    assert left["x"] == "the caller owns it"
+    assert any(reason.startswith("it is the result of relax.") for reason in left.values())
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+def _wide(branches: int):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((256,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            wide = [builder.emit(relax.op.concat([x] * 4, axis=0)) for _ in range(branches)]
+            sums = [builder.emit(relax.op.sum(relax.op.multiply(b, relax.const(i + 1.0)))) for i, b in enumerate(wide)]
+            total = sums[0]
+            for s in sums[1:]:
+                total = builder.emit(relax.op.add(total, s))
+            out = builder.emit_output(total)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+@pytest.mark.parametrize("branches", [3, 12])
+def test_reordering_lowers_the_peak_of_a_branchy_graph(branches, run):
+    module = _wide(branches)
+    plain, ordered = PlanMemory(overlaps=False)(module), PlanMemory(overlaps=False, reorder=True)(module)
+    before, after = ordered["main"].attrs[PEAKS]
+    assert after < before
+    assert pools_of(ordered)["workspace"] < pools_of(plain)["workspace"]
+    x = [[np.arange(256, dtype=np.float32)]]
+    assert run(ordered, x)[0][0].tobytes() == run(module, x)[0][0].tobytes()
+
+
+def test_reordering_leaves_a_chain_alone(zoo):
+    planned = PlanMemory(reorder=True)(zoo.ZOO["cnn_nhwc"]().module)
+    assert PEAKS not in planned["main"].attrs
+
+
+# -- options by name -----------------------------------------------------------------------------
+
+
+def test_options_come_from_the_scope_and_arguments_win(zoo):
+    module = zoo.ZOO["mlp"]().module
+    linear = PlanMemory(planner="linear")(module)
+    with config({"npu_memplan.planner": "linear", "npu_memplan.pools": [Pool("ram")]}):
+        scoped = PlanMemory()(module)
+        with config({"tir.usmp.algorithm": "greedy_by_size"}):
+            inner = PlanMemory()(module)
+        given = PlanMemory(planner="auto")(module)
+    assert pools_of(scoped) == {"ram": pools_of(linear)["workspace"]}
+    assert pools_of(inner)["ram"] < pools_of(scoped)["ram"]
+    assert pools_of(given)["ram"] < pools_of(scoped)["ram"]
+
+
+def test_pass_context_takes_both_kinds_of_options(zoo):
+    module = zoo.ZOO["mlp"]().module
+    options = {"tir.usmp.use_workspace_io": True, "tir.disable_storage_rewrite": True, "npu_memplan.alignment": 64}
+    with pass_context(opt_level=3, config=options) as context:
+        assert context.config["tirx.disable_storage_rewrite"]
+        planned = PlanMemory()(module)
+    assert [p.name for p in planned["main"].params] == ["workspace"]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"npu_memplan.planer": "auto"}, "unknown planning option 'npu_memplan.planer'; known: npu_memplan.pools, "),
+        ({"tir.usmp.algorithm": "best"}, "tir.usmp.algorithm='best' is unknown; known: greedy_by_size, "),
+        ({"tir.usmp.enable": False}, "leave PlanMemory out of the pipeline"),
+        ({"npu_memplan.pools": []}, "must be a list of at least one npu_memplan.Pool"),
+        ({"npu_memplan.alignment": "big"}, "npu_memplan.alignment must be of type int, not 'big'"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message), config(options):
+        pass
+
+
+def test_legacy_pools_map_one_to_one():
+    properties = PoolInfoProperties(
+        size_hint_bytes=1 << 20,
+        clock_frequency_hz=200_000_000,
+        read_bandwidth_bytes_per_cycle=4,
+        write_bandwidth_bytes_per_cycle=2,
+        read_latency_cycles=8,
+        write_latency_cycles=9,
+        target_burst_bytes={"ethos-u": 16},
+    )
+    pools = list(
+        WorkspaceMemoryPools(
+            [
+                WorkspacePoolInfo("sram", ["ethos-u", "c"], properties),
+                WorkspacePoolInfo("host", [tvm.target.Target("llvm")]),
+            ]
+        )
+    )
+    sram = Pool(
+        "sram",
+        1 << 20,
+        clock_hz=200_000_000,
+        read_bandwidth_bytes_per_cycle=4,
+        write_bandwidth_bytes_per_cycle=2,
+        read_latency_cycles=8,
+        write_latency_cycles=9,
+        burst_bytes={"ethos-u": 16},
+    )
+    assert pools == [sram, Pool("host", agents=frozenset({Agent.HOST}))]
+    assert ConstantPoolInfo("flash", ["c"]).pool().read_only
+
+
+def test_legacy_pool_with_unknown_target_is_refused():
+    with pytest.raises(LegacyPoolError, match="pool 'sram': target 'cuda' is unknown; known: c, llvm"):
+        WorkspacePoolInfo("sram", ["cuda"]).pool()
+
+
+# -- a planned module can be broken on purpose ---------------------------------------------------
+
+
+@I.ir_module
+class NotInPlace:
+    """Reading backwards: an output on its dying input would be wrong."""
+
+    @T.prim_func(s_tir=True)
+    def flip(x: T.Buffer((64,), "int32"), o: T.Buffer((64,), "int32")):
+        for i in range(64):
+            o[i] = x[63 - i] + 1
+
+    @R.function
+    def main(x: R.Tensor((64,), "int32")):
+        cls = NotInPlace
+        a = R.call_tir(cls.flip, (x,), out_ty=R.Tensor((64,), "int32"))
+        b = R.call_tir(cls.flip, (a,), out_ty=R.Tensor((64,), "int32"))
+        c = R.call_tir(cls.flip, (b,), out_ty=R.Tensor((64,), "int32"))
+        return c
+
+
+def test_what_is_not_proven_does_not_overlap(run):
+    planned = PlanMemory()(NotInPlace)
+    assert pools_of(planned)["workspace"] == 2 * 64 * 4
+    x = np.arange(64, dtype=np.int32)
+    np.testing.assert_array_equal(run(planned, [[x]])[0][0], (((x[::-1] + 1)[::-1]) + 1)[::-1] + 1)
