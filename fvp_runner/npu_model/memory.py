@@ -98,7 +98,7 @@ class FeatureMapAccess:
     `load` fills and `store` writes back.
     """
 
-    __slots__ = ("_moves", "_shadows", "array", "layout", "regs")
+    __slots__ = ("_moves", "_shadow", "_shadows", "array", "layout", "regs")
 
     def __init__(
         self,
@@ -136,6 +136,7 @@ class FeatureMapAccess:
                     outside, inside = element_view(region, piece, layout.dtype), piece.inner(scratch)
                 self._moves.append((inside, outside))
         shadow = memory.shadows[layout.region]
+        self._shadow: Any = shadow
         self._shadows = [] if shadow is None else [shadow_view(shadow, p, element) for p in pieces]
 
     @property
@@ -160,7 +161,7 @@ class FeatureMapAccess:
                 missing = int(np.count_nonzero(~view))
                 raise UninitialisedReadError(
                     f"{self.regs.where}: {self.layout.name} reads {missing} bytes of region {self.layout.region} that "
-                    f"nobody wrote, the first at address {_first_undefined(view, self.layout):#x}"
+                    f"nobody wrote, the first at address {_first_undefined(view, self._shadow):#x}"
                 )
 
     def mark_defined(self) -> None:
@@ -169,11 +170,8 @@ class FeatureMapAccess:
             view[...] = True
 
 
-def _first_undefined(view: Shadow, layout: Layout) -> int:
-    index = np.unravel_index(int(np.argmin(view)), view.shape)
-    base = view.base
-    origin = 0
-    while isinstance(base, np.ndarray):
-        base = base.base
-    offset = sum(int(i) * s for i, s in zip(index, view.strides, strict=True))
-    return origin + offset + min(layout.bases[:1])
+def _first_undefined(view: Shadow, whole: Shadow) -> int:
+    """Address in the region of the first byte of `view`, a view of `whole`, that is not defined."""
+    missing = np.argwhere(~view) @ np.array(view.strides)
+    start = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    return int(missing.min()) + int(start)

@@ -129,6 +129,17 @@ def test_uninitialised_read_names_the_first_byte() -> None:
     assert not shadow[0x100 + SIZE :].any()
 
 
+def test_first_undefined_byte_of_a_map_with_gaps() -> None:
+    # Rows 32 bytes apart from byte 0x20 on; only the bytes of the map itself have to be defined.
+    changes = {"IFM_BASE0": 0x20, "IFM_STRIDE_Y": 32}
+    shadow = np.zeros(0x200, np.bool_)
+    shadow[0x20 : 0x20 + 12] = shadow[0x40 : 0x40 + 12] = True
+    run(pooling(**changes), defined=[None, shadow])
+    shadow[0x20 + 11] = shadow[0x40 + 5] = False
+    with pytest.raises(UninitialisedReadError, match="reads 2 bytes .* the first at address 0x2b"):
+        run(pooling(**changes), defined=[None, shadow])
+
+
 def test_lut_that_was_never_loaded() -> None:
     with pytest.raises(UninitialisedReadError, match="reads LUT slot 2, which no DMA has filled"):
         run(pooling(ACTIVATION=18))
