@@ -20,7 +20,7 @@ from npu_memplan.ethosu.stream import Command, Marker, Wait
 
 
 def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Outputs of the program; `inputs` by buffer name. Reading a byte that nobody wrote raises."""
+    """Outputs of the program; `inputs` in the graph's order. Reading a byte that nobody wrote raises."""
     program = lowered.program
     places: dict[str, tuple[int, int]] = {}
     size = 0
@@ -40,7 +40,8 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
         commands += [operation, Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
     commands.append(Marker(Op.STOP, 0xFFFF))
     arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
-    for name, values in inputs.items():
+    given = [b.name for b in program.buffers if b.role is BufferRole.INPUT]
+    for name, values in zip(given, inputs.values(), strict=True):
         start = places[name][1]
         arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
         defined[start : start + values.nbytes] = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ...errors import NpuMemplanError
 from .. import vela
 from ..accelerator import Accelerator, Product
-from ..isa import BRICK_CHANNELS, SHRAM_REGION, Op, Rounding, Upscale
+from ..isa import BRICK_CHANNELS, SHRAM_REGION, Op
 from ..isa import Register as R
 from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from .blocks import Choice, choose
-from .graph import Padding
+from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
-from .shram import BlockKind, Shape, Work
+from .shram import BlockKind, Work
 from .views import View
 
 _LUT_SLOT_BYTES = 256
@@ -34,60 +34,6 @@ _OP_NAMES = {BlockKind.CONV: Op.CONV, BlockKind.DEPTHWISE: Op.DEPTHWISE}
 
 class LoweringError(NpuMemplanError):
     """A layer that passed the constraint checks cannot be put on the NPU after all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A feature map of one operation: a view as [H, W, C] and how its numbers are read."""
-
-    view: View
-    dtype: str
-    zero_point: int = 0
-
-    @property
-    def shape(self) -> Shape:
-        """Height, width, depth."""
-        return Shape(*self.view.shape)
-
-    @property
-    def bits(self) -> int:
-        """Bits of an element."""
-        return int(np.dtype(self.dtype).itemsize) * 8
-
-    @property
-    def precision(self) -> int:
-        """Signedness, size and layout as IFM_PRECISION has them."""
-        size = {8: 0, 16: 1, 32: 2}[self.bits]
-        return int(self.dtype.startswith("int")) | size << 2 | int(self.view.brick) << 6
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Kernel, stride and padding of one operation, in elements of the upscaled input."""
-
-    kernel: tuple[int, int] = (1, 1)
-    stride: tuple[int, int] = (1, 1)
-    dilation: tuple[int, int] = (1, 1)
-    padding: Padding = field(default_factory=Padding)
-    upscale: Upscale = Upscale.NONE
-
-    @property
-    def dilated(self) -> tuple[int, int]:
-        """Extents in input elements."""
-        return (
-            (self.kernel[0] - 1) * self.dilation[0] + 1,
-            (self.kernel[1] - 1) * self.dilation[1] + 1,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """What happens to an accumulator on its way out."""
-
-    clamp: tuple[int, int]
-    scale: Scale | None = None  # None: one scale for each channel, from the scale table
-    rounding: Rounding = Rounding.TFL
-    table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
 
 
 class Builder:
@@ -293,7 +239,7 @@ class Builder:
             R.ACC_FORMAT: int(chosen.acc_format),
         }
         if window is not None:
-            registers |= _kernel_registers(window, part_kernel)
+            registers |= kernel_registers(window, part_kernel)
         if output.scale is not None:
             registers[R.OFM_SCALE] = output.scale.register
         if self.accelerator.product is Product.U65:
@@ -384,20 +330,3 @@ class Builder:
 
     def _add(self, op: Op, parameter: int, registers: Mapping[R, int], addresses: Mapping[R, tuple[str, int]]) -> None:
         self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses)))
-
-
-def _kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:
-    """KERNEL_* and IFM_PAD_*: the stride's low bits are apart from its high bits."""
-    (stride_y, stride_x), (dilation_y, dilation_x) = window.stride, window.dilation
-    bits = (stride_x - 1) & 1 | ((stride_y - 1) & 1) << 1 | int(part_kernel) << 2
-    bits |= (dilation_x - 1) << 3 | (dilation_y - 1) << 4 | (stride_x - 1) >> 1 << 6 | (stride_y - 1) >> 1 << 9
-    padding = window.padding
-    return {
-        R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
-        R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
-        R.KERNEL_STRIDE: bits,
-        R.IFM_PAD_TOP: padding.top,
-        R.IFM_PAD_LEFT: padding.left,
-        R.IFM_PAD_BOTTOM: padding.bottom,
-        R.IFM_PAD_RIGHT: padding.right,
-    }

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..isa import ElementwiseMode, PoolMode, Upscale
 from .blocks import part_kernel_first
-from .emit import Builder, LoweringError, Operand, Output, Window
+from .emit import Builder, LoweringError
 from .graph import (
     Abs,
     Binary,
@@ -35,6 +35,7 @@ from .graph import (
     Tensor,
     Transpose,
 )
+from .operands import Operand, Output, Window
 from .scaling import (
     UNITY,
     add_scales,

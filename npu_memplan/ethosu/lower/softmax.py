@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ..isa import ElementwiseMode, PoolMode, Rounding
 from ..program import BufferRole
-from .emit import Builder, Operand, Output, Window
+from .emit import Builder
 from .fixed import doubling_high_product, rounding_shift
+from .operands import Operand, Output, Window
 from .scaling import UNITY, Scale, double, quantise_multiplier
 from .views import View
 

@@ -1,0 +1,89 @@
+"""What an operation works on: feature maps, windows, and what happens to its results.
+
+Invariant: these are descriptions without addresses or state; `emit.Builder` turns them into registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..isa import Register as R
+from ..isa import Rounding, Upscale
+from .graph import Padding
+from .scaling import Scale
+from .shram import Shape
+from .views import View
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A feature map of one operation: a view as [H, W, C] and how its numbers are read."""
+
+    view: View
+    dtype: str
+    zero_point: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Height, width, depth."""
+        return Shape(*self.view.shape)
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return int(np.dtype(self.dtype).itemsize) * 8
+
+    @property
+    def precision(self) -> int:
+        """Signedness, size and layout as IFM_PRECISION has them."""
+        size = {8: 0, 16: 1, 32: 2}[self.bits]
+        return int(self.dtype.startswith("int")) | size << 2 | int(self.view.brick) << 6
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Kernel, stride and padding of one operation, in elements of the upscaled input."""
+
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = field(default_factory=Padding)
+    upscale: Upscale = Upscale.NONE
+
+    @property
+    def dilated(self) -> tuple[int, int]:
+        """Extents in input elements."""
+        return (
+            (self.kernel[0] - 1) * self.dilation[0] + 1,
+            (self.kernel[1] - 1) * self.dilation[1] + 1,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What happens to an accumulator on its way out."""
+
+    clamp: tuple[int, int]
+    scale: Scale | None = None  # None: one scale for each channel, from the scale table
+    rounding: Rounding = Rounding.TFL
+    table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
+
+
+def kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:
+    """KERNEL_* and IFM_PAD_*: the stride's low bits are apart from its high bits."""
+    (stride_y, stride_x), (dilation_y, dilation_x) = window.stride, window.dilation
+    bits = (stride_x - 1) & 1 | ((stride_y - 1) & 1) << 1 | int(part_kernel) << 2
+    bits |= (dilation_x - 1) << 3 | (dilation_y - 1) << 4 | (stride_x - 1) >> 1 << 6 | (stride_y - 1) >> 1 << 9
+    padding = window.padding
+    return {
+        R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
+        R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
+        R.KERNEL_STRIDE: bits,
+        R.IFM_PAD_TOP: padding.top,
+        R.IFM_PAD_LEFT: padding.left,
+        R.IFM_PAD_BOTTOM: padding.bottom,
+        R.IFM_PAD_RIGHT: padding.right,
+    }

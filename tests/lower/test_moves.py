@@ -1,0 +1,192 @@
+"""Concatenation, split, slice, reshape and padding are views: no operation moves data that need not move."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_model import run_program
+from single_operators import all_cases
+
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.isa import Op, PoolMode, Register
+from npu_memplan.ethosu.lower.graph import (
+    Concat,
+    Graph,
+    Lookup,
+    Pad,
+    Padding,
+    Reshape,
+    Slice,
+    Tensor,
+)
+from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lower.views import View
+
+NPU = accelerator("ethos-u55-256")
+NEGATE = tuple(-max(v, -127) for v in range(-128, 128))
+
+
+def lookup(name: str, source: str, target: str) -> Lookup:
+    return Lookup(name, (source,), target, NEGATE)
+
+
+def negated(values: np.ndarray) -> np.ndarray:
+    return (-np.maximum(values, -127)).astype(np.int8)
+
+
+def tensor(name: str, *shape: int) -> Tensor:
+    return Tensor(name, shape, "int8", 0.5, 3)
+
+
+def graph(layers: list, inputs: list[Tensor], inner: list[Tensor], outputs: list[Tensor]) -> Graph:
+    tensors = {t.name: t for t in (*inputs, *inner, *outputs)}
+    names = [tuple(t.name for t in group) for group in (inputs, outputs)]
+    return Graph("moves", tensors, names[0], names[1], tuple(layers))
+
+
+def kernels(lowered: Lowered) -> int:
+    return sum(o.op is not Op.DMA_START for o in lowered.program.operations)
+
+
+def run(lowered: Lowered, *values: np.ndarray) -> list[np.ndarray]:
+    return run_program(lowered, {str(i): v for i, v in enumerate(values)})
+
+
+def values(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.mark.parametrize("axis, other", [(1, (1, 3, 5, 8)), (2, (1, 4, 2, 8)), (3, (1, 4, 5, 7))])
+def test_concat_of_computed_tensors_costs_nothing(axis: int, other: tuple[int, ...]) -> None:
+    shape = tuple(a + b if i == axis else a for i, (a, b) in enumerate(zip((1, 4, 5, 8), other, strict=True)))
+    lowered = lower(
+        graph(
+            [
+                lookup("a", "x", "p"),
+                lookup("b", "y", "q"),
+                Concat("c", ("p", "q"), "joined", axis),
+                lookup("d", "joined", "out"),
+            ],
+            [tensor("x", 1, 4, 5, 8), tensor("y", *other)],
+            [tensor("p", 1, 4, 5, 8), tensor("q", *other), tensor("joined", *shape)],
+            [tensor("out", *shape)],
+        ),
+        NPU,
+    )
+    assert kernels(lowered) == 3
+    x, y = values(1, 4, 5, 8), values(*other)
+    assert np.array_equal(run(lowered, x, y)[0], negated(np.concatenate((negated(x), negated(y)), axis)))
+
+
+def test_a_tensor_concatenated_twice_is_copied_once() -> None:
+    lowered = lower(
+        graph(
+            [lookup("a", "x", "p"), Concat("c", ("p", "p"), "out", 3)],
+            [tensor("x", 1, 4, 5, 8)],
+            [tensor("p", 1, 4, 5, 8)],
+            [tensor("out", 1, 4, 5, 16)],
+        ),
+        NPU,
+    )
+    x = values(1, 4, 5, 8)
+    assert np.array_equal(run(lowered, x)[0], np.concatenate((negated(x), negated(x)), 3))
+    assert kernels(lowered) == 3
+
+
+def test_slices_and_reshapes_are_read_in_place() -> None:
+    lowered = lower(
+        graph(
+            [
+                Slice("s", ("x",), "part", (0, 1, 2, 3), (1, 2, 1, 1)),
+                lookup("a", "part", "p"),
+                Reshape("r", ("p",), "flat"),
+                lookup("b", "flat", "out"),
+            ],
+            [tensor("x", 1, 8, 6, 9)],
+            [tensor("part", 1, 3, 4, 5), tensor("p", 1, 3, 4, 5), tensor("flat", 1, 60)],
+            [tensor("out", 1, 60)],
+        ),
+        NPU,
+    )
+    assert kernels(lowered) == 2
+    x = values(1, 8, 6, 9)
+    part = x[:, 1:7:2, 2:6, 3:8]
+    assert np.array_equal(run(lowered, x)[0].reshape(-1), negated(negated(part)).reshape(-1))
+
+
+def test_a_padded_tensor_is_made_inside_its_border() -> None:
+    lowered = lower(
+        graph(
+            [
+                lookup("a", "x", "p"),
+                Pad("w", ("p",), "wide", Padding(1, 2, 0, 3), 3),
+                lookup("b", "wide", "out"),
+            ],
+            [tensor("x", 1, 4, 5, 8)],
+            [tensor("p", 1, 4, 5, 8), tensor("wide", 1, 5, 10, 8)],
+            [tensor("out", 1, 5, 10, 8)],
+        ),
+        NPU,
+    )
+    x = values(1, 4, 5, 8)
+    wide = np.pad(negated(x), ((0, 0), (1, 0), (2, 3), (0, 0)), constant_values=3)
+    assert np.array_equal(run(lowered, x)[0], negated(wide))
+    assert kernels(lowered) == 2 + 3  # three borders, and no copy of the inside
+
+
+def test_feature_maps_between_operations_are_bricks_where_that_is_free() -> None:
+    lowered = lower(
+        graph(
+            [lookup("a", "x", "p"), lookup("b", "p", "q"), lookup("c", "q", "out")],
+            [tensor("x", 1, 4, 5, 32)],
+            [tensor("p", 1, 4, 5, 32), tensor("q", 1, 4, 5, 32)],
+            [tensor("out", 1, 4, 5, 32)],
+        ),
+        NPU,
+    )
+    used = [
+        (o.registers[Register.IFM_PRECISION] >> 6 & 1, o.registers[Register.OFM_PRECISION] >> 6 & 1)
+        for o in lowered.program.operations
+        if o.op is Op.POOL and o.parameter == PoolMode.AVERAGE
+    ]
+    assert used == [(0, 1), (1, 1), (1, 0)]
+    x = values(1, 4, 5, 32)
+    assert np.array_equal(run(lowered, x)[0], negated(negated(negated(x))))
+
+
+def test_a_table_is_loaded_once() -> None:
+    lowered = lower(
+        graph(
+            [lookup("a", "x", "p"), lookup("b", "p", "out")],
+            [tensor("x", 1, 4, 5, 8)],
+            [tensor("p", 1, 4, 5, 8)],
+            [tensor("out", 1, 4, 5, 8)],
+        ),
+        NPU,
+    )
+    assert sum(o.op is Op.DMA_START for o in lowered.program.operations) == 1
+    assert len(lowered.constants) == 256
+
+
+def test_views_fold_only_what_strides_can_express() -> None:
+    dense = View.dense("b", (2, 3, 4, 5), 1)
+    folded = dense.hwc()
+    assert folded is not None
+    assert folded.shape == (6, 4, 5)
+    part = dense.box((0, 1, 0, 0), (2, 2, 4, 5))
+    assert part is not None
+    assert part.hwc() is None  # two batches of two rows are not evenly apart
+    assert part.reshaped((80,)) is None
+    assert dense.reshaped((120,)) is not None
+    assert dense.box((0, 0, 0, 0), (2, 3, 4, 2), (1, 1, 1, 2)) is None
+
+
+def test_the_split_cases_are_functions_of_views() -> None:
+    from npu_memplan.frontend.repairs import import_relax
+    from npu_memplan.relax.graphs import build_graph
+    from npu_memplan.relax.partition import offloaded, partition_for_ethosu
+
+    (case,) = (c for c in all_cases() if c.name == "split_axis3_3")
+    module = partition_for_ethosu(import_relax(case.build()))
+    for function in offloaded(module).values():
+        assert [type(layer) for layer in build_graph(function, "part").layers] == [Slice]

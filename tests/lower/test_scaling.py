@@ -1,0 +1,111 @@
+"""Scales and tables against exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_memplan.ethosu.lower.fixed import multiply_by_quantized, rounding_shift
+from npu_memplan.ethosu.lower.graph import Tensor
+from npu_memplan.ethosu.lower.scaling import (
+    ScaleError,
+    add_scales,
+    mean_scale,
+    quantise_multiplier,
+    reciprocal_scale,
+)
+from npu_memplan.ethosu.lower.softmax import exp_of_negative, exp_table
+from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
+
+
+@given(st.floats(min_value=2.0**-31, max_value=2.0**20))
+def test_multipliers_have_31_significant_bits(real: float) -> None:
+    scale = quantise_multiplier(real)
+    assert 1 << 30 <= scale.multiplier < 1 << 31
+    assert abs(Fraction(scale.multiplier, 1) / 2**scale.shift / Fraction(real) - 1) <= Fraction(1, 1 << 31)
+
+
+@pytest.mark.parametrize("real, multiplier", [(0.0, 0), (2.0**-40, 0), (1.0, 1 << 30), (1 - 2.0**-40, 1 << 30)])
+def test_corner_multipliers(real: float, multiplier: int) -> None:
+    assert quantise_multiplier(real).multiplier == multiplier
+
+
+@pytest.mark.parametrize("real", [-1.0, math.inf, math.nan, 2.0**40])
+def test_impossible_scales_are_refused(real: float) -> None:
+    with pytest.raises(ScaleError):
+        quantise_multiplier(real)
+
+
+@given(st.integers(-(1 << 24), 1 << 24), st.floats(min_value=1e-6, max_value=4.0))
+def test_products_are_within_one_of_the_real_one(value: int, real: float) -> None:
+    assert abs(multiply_by_quantized(value, quantise_multiplier(real)) - value * real) <= 1 + abs(value) * real * 2**-30
+
+
+@given(st.integers(-(1 << 30), 1 << 30), st.integers(0, 30))
+def test_shifts_round_half_away_from_zero(value: int, bits: int) -> None:
+    exact = Fraction(value, 1 << bits)
+    rounded = math.floor(abs(exact) + Fraction(1, 2)) * (1 if value >= 0 else -1)
+    assert rounding_shift(value, bits) == rounded
+
+
+@given(st.integers(1, 4096), st.integers(-(1 << 19), 1 << 19))
+def test_reciprocals_average_exactly(count: int, total: int) -> None:
+    scale = reciprocal_scale(count)
+    # the NPU's double rounding: 31 bits first, the rest half away from zero
+    first = (total * scale.multiplier + (1 << 30)) >> 31 if scale.shift > 31 else None
+    found = (
+        rounding_shift(first, scale.shift - 31)
+        if first is not None
+        else (total * scale.multiplier + (1 << (scale.shift - 1))) >> scale.shift
+    )
+    assert abs(found - Fraction(total, count)) <= Fraction(1, 2) + Fraction(1, 1 << 10)
+
+
+def test_the_operand_with_the_smaller_scale_is_multiplied() -> None:
+    assert add_scales(0.1, 0.2, 0.3).scaled == 1
+    assert add_scales(0.2, 0.1, 0.3).scaled == 2
+    scales = add_scales(0.1, 0.2, 0.3)
+    assert scales.operand.multiplier / 2**scales.operand.shift == pytest.approx(0.25 * 2**20, rel=1e-6)
+
+
+def test_means_fold_the_count() -> None:
+    scale = mean_scale(0.5, 0.25, 49)
+    assert scale.multiplier / 2**scale.shift == pytest.approx(2 / 49, rel=1e-8)
+
+
+@given(st.floats(min_value=-31.9, max_value=0.0))
+def test_exponentials_are_close(x: float) -> None:
+    fixed = exp_of_negative(math.floor(x * (1 << 26)))
+    assert fixed / (1 << 31) == pytest.approx(math.exp(x), abs=5e-7)
+
+
+def test_exponential_tables_end_at_one() -> None:
+    table = exp_table(1.0, 0.1)
+    assert table.shape == (256,)
+    assert table[-1] == (1 << 31) - 1
+    assert np.all(np.diff(table) >= 0)
+    assert table[255 - 10] / 2**31 == pytest.approx(math.exp(-1), rel=1e-6)
+
+
+TENSOR = Tensor("t", (1,), "int8", 0.05, -3)
+OUT = Tensor("o", (1,), "int8", 0.04, 5)
+
+
+@pytest.mark.parametrize(
+    "table, function",
+    [
+        (leaky_relu(TENSOR, OUT, 0.1), lambda x: x if x >= 0 else np.float32(0.1) * x),
+        (hard_swish(TENSOR, OUT), lambda x: x * min(max(x + 3, 0), 6) / 6),
+        (real_function(math.tanh, TENSOR, OUT), math.tanh),
+    ],
+    ids=["leaky_relu", "hard_swish", "tanh"],
+)
+def test_tables_follow_the_real_function(table: tuple[int, ...], function) -> None:  # type: ignore[no-untyped-def]
+    for stored, found in zip(range(-128, 128), table, strict=True):
+        real = function(0.05 * (stored + 3)) / 0.04 + 5
+        assert abs(found - min(max(real, -128), 127)) <= 1.01

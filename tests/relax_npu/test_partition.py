@@ -1,0 +1,98 @@
+"""Partitioning: registered patterns, reasons kept in the IR, forms that survive TVMScript."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tvm
+from on_model import only_graph
+from single_operators import all_cases
+from tvm import ir, relax
+from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
+
+import npu_memplan as nm
+from npu_memplan.ethosu.accelerator import AcceleratorError
+from npu_memplan.ethosu.lower.graph import Conv, Pad, Softmax
+from npu_memplan.ethosu.primfunc import is_npu_primfunc
+from npu_memplan.frontend.repairs import import_relax
+from npu_memplan.relax.patterns import PATTERNS
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+def model(name: str) -> bytes:
+    (found,) = (c for c in all_cases() if c.name == name)
+    return found.build()
+
+
+def test_every_kind_is_registered_with_tvm() -> None:
+    assert nm.relax.partition_for_ethosu
+    kinds = {str(p.name).split(".")[1] for p in get_patterns_with_prefix("ethos-u")}
+    assert kinds == set(PATTERNS)
+
+
+def test_the_example_is_one_function_and_nothing_stays() -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(EXAMPLE.read_bytes()), accelerator="ethos-u55-256")
+    assert nm.relax.host_operators(module) == ()
+    graph = only_graph(module)
+    assert any(isinstance(layer, Conv) for layer in graph.layers)
+    assert any(isinstance(layer, Softmax) for layer in graph.layers)
+
+
+def test_an_unknown_accelerator_is_refused() -> None:
+    with pytest.raises(AcceleratorError):
+        nm.relax.partition_for_ethosu(import_relax(EXAMPLE.read_bytes()), accelerator="ethos-u99")
+
+
+def test_excluded_kinds_stay_on_the_host() -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(EXAMPLE.read_bytes()), exclude=("softmax",))
+    assert [o.kind for o in nm.relax.host_operators(module)] == ["nn.softmax"]
+
+
+@pytest.mark.parametrize(
+    "name, kind, reason",
+    [
+        ("conv_d4x4", "nn.conv2d", "its dilation 4x4 is not 1 or 2"),
+        ("rsqrt_int8", "rsqrt", "no NPU pattern matches it"),
+        ("abs_int16", "abs", "its tensor of type int16 is not 8 bits"),
+    ],
+)
+def test_reasons_are_kept_in_the_module(name: str, kind: str, reason: str) -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(model(name)))
+    found = [o for o in nm.relax.host_operators(module) if o.kind == kind]
+    assert [o.reason for o in found] == [reason]
+    again = tvm.script.from_source(module.script(show_meta=True))
+    assert nm.relax.host_operators(again) == nm.relax.host_operators(module)
+
+
+def test_lowered_modules_survive_tvmscript() -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(EXAMPLE.read_bytes()))
+    lowered = nm.relax.lower_for_ethosu(module)
+    again = tvm.script.from_source(lowered.script(show_meta=True))
+    ir.assert_structural_equal(again, lowered)
+    npu = [f for f in lowered.functions.values() if is_npu_primfunc(f)]
+    assert len(npu) == 1
+    assert int(npu[0].attrs["npu.macs"]) > 0
+    assert not any("Codegen" in (f.attrs or {}) for f in lowered.functions.values() if isinstance(f, relax.Function))
+
+
+def test_pads_are_folded_and_each_split_is_a_view(shared_model: Callable[[str], Path]) -> None:
+    module = nm.relax.partition_for_ethosu(import_relax(shared_model("mobilenet_v2_pt2tflite_int8").read_bytes()))
+    graph = only_graph(module)
+    assert sum(isinstance(layer, Pad) for layer in graph.layers) == 18
+    from npu_memplan.ethosu.lower.fold import fold_pads
+
+    assert not any(isinstance(layer, Pad) for layer in fold_pads(graph).layers)
+
+
+def test_operators_of_the_source_are_listed_with_their_reasons() -> None:
+    from npu_memplan.frontend.attributes import operators_of
+    from npu_memplan.frontend.tvm_npu import build_module
+
+    imported = build_module(EXAMPLE, host_ops=("SOFTMAX",))
+    operators = operators_of(imported.module["main"])
+    assert [(o.kind, o.reason) for o in operators if not o.on_npu] == [("SOFTMAX", "kept on the CPU by --host-ops")]
+    assert json.loads(json.dumps([o.name for o in operators]))

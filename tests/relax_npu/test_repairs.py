@@ -1,0 +1,107 @@
+"""Each repair of TVM's TFLite frontend, and that TVM still needs it: when such a test fails, drop the repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tflite
+import tvm
+from single_operators import Case, all_cases, pool
+from tflite_builder import ModelBuilder
+from tvm import relax
+from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
+
+from fvp_runner.reference import Reference
+from npu_memplan.frontend.repairs import (
+    clear_stray_quantized_dimensions,
+    import_relax,
+    repaired_frontend,
+    round_integer_averages,
+)
+
+
+def case(name: str) -> bytes:
+    (found,) = (c for c in all_cases() if c.name == name)
+    return found.build()
+
+
+def plain_import(model: bytes) -> object:
+    return from_tflite(tflite.Model.GetRootAsModel(model, 0))
+
+
+@pytest.mark.parametrize(
+    "name", ["pad_plane", "transpose_hw", "slice_box", "split_axis3_3", "nearest_x2", "pack_axis3"]
+)
+def test_moving_operators_import_and_tvm_still_refuses_them(name: str) -> None:
+    with pytest.raises(Exception, match="not supported"):
+        plain_import(case(name))
+    assert import_relax(case(name))["main"] is not None
+
+
+def test_the_frontend_is_as_before_after_the_block() -> None:
+    converter = tflite_frontend.OperatorConverter
+    before = (converter._SUPPORTED_QUANTIZED_OPS, converter.convert_fully_connected)
+    with repaired_frontend():
+        assert converter.convert_fully_connected is not before[1]
+    assert (converter._SUPPORTED_QUANTIZED_OPS, converter.convert_fully_connected) == before
+    with pytest.raises(Exception, match="PRELU"):
+        import_relax(case("prelu_scalar"))
+    assert (converter._SUPPORTED_QUANTIZED_OPS, converter.convert_fully_connected) == before
+
+
+def three_dimensional_dense() -> bytes:
+    b = ModelBuilder()
+    x = b.tensor((1, 4, 10), "int8", 0.05, 3)
+    w = b.constant(np.arange(-100, 100).reshape(5, 40).astype(np.int8), 0.01)
+    y = b.tensor((1, 5), "int8", 0.5, -1)
+    b.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions", 4)
+    return b.made([x], [y]).finish()
+
+
+def test_dense_layers_flatten_and_tvm_still_does_not() -> None:
+    with pytest.raises(Exception, match=r"(?i)matmul|shape"):
+        plain_import(three_dimensional_dense())
+    module = import_relax(three_dimensional_dense())
+    assert [int(d) for d in module["main"].ret_ty.shape] == [1, 5]
+
+
+def test_stray_quantized_dimensions_are_cleared() -> None:
+    model = case("depthwise_c1")  # one scale, but dimension 3
+    with pytest.raises(Exception, match="QuantizedDimension"):
+        plain_import(model)
+    repaired, count = clear_stray_quantized_dimensions(model)
+    assert count >= 1
+    assert len(repaired) == len(model)
+    assert clear_stray_quantized_dimensions(repaired)[1] == 0
+    import_relax(model)
+
+
+def test_per_channel_dimensions_stay() -> None:
+    model = case("conv_k3x3")
+    assert clear_stray_quantized_dimensions(model) == (model, 0)
+
+
+def run_on_host(module: object, value: np.ndarray) -> np.ndarray:
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    return np.asarray(machine["main"](tvm.runtime.tensor(value)).numpy())
+
+
+def test_integer_averages_round_and_tvm_still_truncates() -> None:
+    average = Case("repair", "pool", lambda rng: pool(rng, kind="AVERAGE", kernel=(3, 3), stride=(2, 2)))
+    model = average.build()
+    value = np.random.default_rng(8).integers(-128, 128, (1, 9, 10, 7)).astype(np.int8)
+    expected = Reference(model).run([value])[0]
+    module = import_relax(model)
+    assert not np.array_equal(run_on_host(module, value), expected)
+    assert np.array_equal(run_on_host(round_integer_averages(module), value), expected)
+
+
+def test_real_models_need_them(shared_model: Callable[[str], Path]) -> None:
+    for name in ("person_detect", "micro_speech_quantized"):
+        model = shared_model(name).read_bytes()
+        with pytest.raises(Exception, match=r".+"):
+            plain_import(model)
+        import_relax(model)
