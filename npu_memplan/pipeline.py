@@ -2,6 +2,8 @@
 
 Invariant: every stage takes the result of the one before and nothing else; what the later
 stages need is in the module, the problem and the plan.
+
+What needs TVM is imported inside the stages: TVM takes a second to load, and loads while Vela works.
 """
 
 from __future__ import annotations
@@ -9,26 +11,25 @@ from __future__ import annotations
 import hashlib
 import sys
 import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import planners, verify
 from .artifact import Artifact, Target
 from .codegen.interface import Interface, identifier
-from .codegen.sources import Sources, print_sources
-from .describe import calls_of, operators_of, slots_of
 from .ethosu.primfunc import from_primfunc, is_npu_primfunc
-from .extract import extract
 from .frontend.attributes import quantised
 from .frontend.load import Loaded, load_model
 from .options import CompileOptions
 from .problem import Plan, Problem
 from .report.memory_txt import memory_text
 from .report.no_room import no_room
-from .rewrite import rewrite
-from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 from .staging import staged_directory
+
+if TYPE_CHECKING:
+    from .codegen.sources import Sources
 
 __all__ = ["CompileOptions", "Compiled", "build", "compile_model", "plan_model", "pose", "write"]
 
@@ -39,6 +40,7 @@ class Compiled:
 
     artifact: Artifact
     module: Any  # the planned IRModule
+    script: str  # the same as TVMScript
     sources: Sources
 
 
@@ -63,20 +65,30 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:
     """The planning problem of a loaded model."""
+    from .extract import extract
+
     pools = options.planned_pools()
     return extract(loaded.module, pools, overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
 
 
 def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan) -> Compiled:
     """Put `plan` into the module and print it; the plan is taken as it is, right or wrong."""
+    from .codegen.sources import print_sources
+    from .rewrite import rewrite
+
     module = rewrite(loaded.module, problem, plan)
     artifact = _describe(loaded, options, problem, plan, module)
-    sources = print_sources(module, Interface.of(artifact))
+    with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
+        script = beside.submit(module.script, show_meta=True)
+        sources = print_sources(module, Interface.of(artifact))
     artifact = replace(artifact, constants_bytes=sources.constants_bytes, stream_bytes=sources.stream_bytes)
-    return Compiled(artifact, module, sources)
+    return Compiled(artifact, module, script.result(), sources)
 
 
 def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any) -> Artifact:
+    from .describe import calls_of, operators_of, slots_of
+    from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+
     main = module["main"]
     npu = [f for f in loaded.module.functions.values() if is_npu_primfunc(f)]
     return Artifact(
@@ -118,7 +130,7 @@ def write(compiled: Compiled, folder: Path) -> Artifact:
     files = {f"source {path.name}": f"src/{path.name}" for path in paths}
     files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
     artifact = replace(compiled.artifact, files=files)
-    (folder / "planned.tvmscript").write_text(compiled.module.script(show_meta=True), encoding="utf-8")
+    (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
     artifact.save(folder)
     return artifact

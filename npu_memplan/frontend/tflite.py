@@ -8,7 +8,9 @@ and command data are constants, and there is no host operator without an exact l
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,9 @@ def import_tflite(
     forced = forced_operators(source, host_ops)
     if forced:
         options = replace(options, ignore_operators=forced)
-    result = compile_tflite(data, options, name)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(importlib.import_module, "tvm.relax")  # a second of work while Vela's process runs
+        result = compile_tflite(data, options, name)
     network = with_omitted_inputs(read_network(result.network, name), source)
     check_host_operators(network, result.messages, forced)
     return Imported(from_network(network, source, result.messages, forced), network, result)
