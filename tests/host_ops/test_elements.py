@@ -211,3 +211,23 @@ def test_dequantize(bit_exact, kind):
         "DEQUANTIZE", [TensorSpec((4, 300), kind, 0.0317, ZEROS[kind])], [TensorSpec((4, 300), "float32")]
     )
     bit_exact(model)
+
+
+@pytest.mark.parametrize("scales", [(0.03, 0.02, 0.01), (0.05, 0.05, 0.2)])
+def test_squared_difference(bit_exact, scales):
+    first, second, out = scales
+    model = write_model(
+        "SQUARED_DIFFERENCE",
+        [TensorSpec((2, 6, 50), "int8", first, 3), TensorSpec((6, 1), "int8", second, -9)],
+        [TensorSpec((2, 6, 50), "int8", out, -128)],
+    )
+    bit_exact(model)
+
+
+@pytest.mark.parametrize("shape", [(7,), (1, 1, 7), (5, 5, 7)])
+def test_prelu(bit_exact, shape):
+    alpha = constant(R.integers(-128, 128, shape), "int8", 0.004, 5)
+    model = write_model(
+        "PRELU", [TensorSpec((1, 5, 5, 7), "int8", 0.05, -3), alpha], [TensorSpec((1, 5, 5, 7), "int8", 0.041, 7)]
+    )
+    bit_exact(model)

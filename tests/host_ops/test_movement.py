@@ -59,6 +59,55 @@ MOVES = [
     ),
     ("TRANSPOSE", [_quantized((2, 3, 4)), constant([2, 0, 1])], [_quantized((4, 2, 3))], ("TransposeOptions", {})),
     ("PACK", [_quantized((2, 3))] * 3, [_quantized((2, 3, 3))], ("PackOptions", {"Axis": 1, "ValuesCount": 3})),
+    (
+        "MIRROR_PAD",
+        [_quantized((2, 3, 4)), constant([[0, 0], [2, 1], [1, 3]])],
+        [_quantized((2, 6, 8))],
+        ("MirrorPadOptions", {"Mode": 0}),
+    ),
+    (
+        "MIRROR_PAD",
+        [_quantized((2, 3)), constant([[2, 1], [1, 3]])],
+        [_quantized((5, 7))],
+        ("MirrorPadOptions", {"Mode": 1}),
+    ),
+    ("BROADCAST_TO", [_quantized((3, 1)), constant([2, 3, 4])], [_quantized((2, 3, 4))], ("BroadcastToOptions", {})),
+    (
+        "GATHER",
+        [_quantized((2, 5, 3)), constant([4, 0, 0, 2])],
+        [_quantized((2, 4, 3))],
+        ("GatherOptions", {"Axis": 1}),
+    ),
+    (
+        "GATHER",
+        [_quantized((5, 3)), constant([[4, 1], [0, 2]])],
+        [_quantized((2, 2, 3))],
+        ("GatherOptions", {"Axis": 0}),
+    ),
+    (
+        "DEPTH_TO_SPACE",
+        [_quantized((1, 2, 3, 8))],
+        [_quantized((1, 4, 6, 2))],
+        ("DepthToSpaceOptions", {"BlockSize": 2}),
+    ),
+    (
+        "SPACE_TO_DEPTH",
+        [_quantized((1, 4, 6, 3))],
+        [_quantized((1, 2, 3, 12))],
+        ("SpaceToDepthOptions", {"BlockSize": 2}),
+    ),
+    (
+        "SPACE_TO_BATCH_ND",
+        [TensorSpec((1, 5, 6, 2), "int8", 0.1), constant([2, 3]), constant([[1, 0], [0, 3]])],
+        [TensorSpec((6, 3, 3, 2), "int8", 0.1)],
+        ("SpaceToBatchNDOptions", {}),
+    ),
+    (
+        "BATCH_TO_SPACE_ND",
+        [_quantized((6, 3, 3, 2)), constant([2, 3]), constant([[1, 0], [0, 3]])],
+        [_quantized((1, 5, 6, 2))],
+        ("BatchToSpaceNDOptions", {}),
+    ),
     ("UNPACK", [_quantized((2, 3, 2))], [_quantized((2, 2))] * 3, ("UnpackOptions", {"Axis": 1, "Num": 3})),
 ]
 

@@ -36,6 +36,11 @@ REFUSALS = [
         "has another scale or zero point than the output",
     ),
     ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
+    (
+        "SPACE_TO_BATCH_ND",
+        [TensorSpec((1, 3, 4, 1), "int8", 0.1, 4), constant([2, 2]), constant([[0, 1], [0, 0]])],
+        [TensorSpec((4, 2, 2, 1), "int8", 0.1, 4)], None, "it pads a tensor whose zero point is 4, not 0",
+    ),
     ("QUANTIZE", [FLOAT], [TensorSpec((1, 4), "int32", 0.1)], None, "from float32 to int32 is not done on the host"),
     ("DEQUANTIZE", [TensorSpec((1, 4), "int32", 0.1)], [FLOAT], None, "takes int8 or int16 or uint8"),
     (

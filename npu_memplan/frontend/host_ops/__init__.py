@@ -8,6 +8,7 @@ from __future__ import annotations
 # Each module registers its operators when it is imported.
 from . import (
     activation,
+    blocks,
     convolution,
     elementwise,
     fully_connected,
@@ -27,6 +28,7 @@ __all__ = [
     "HostOperator",
     "UnsupportedOperatorError",
     "activation",
+    "blocks",
     "convolution",
     "elementwise",
     "fully_connected",

@@ -11,7 +11,7 @@ from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
 from .fixed_point import quantize_multiplier
 from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, const, largest, load, smallest
+from .tir import Expr, const, largest, load, select, smallest
 
 
 @lowering("ADD", "SUB")
@@ -59,6 +59,44 @@ def multiply(work: Lowering) -> None:
         y = load(second, *broadcast(place, b, output)) - const(b.zero_point)
         result = multiply_by_quantized(function, x * y, *scale)
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+
+
+@lowering("SQUARED_DIFFERENCE")
+def squared_difference(work: Lowering) -> None:
+    """(input 0 - input 1) squared."""
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b, output), ("int8",))
+    left_shift = 7
+    twice = 2 * max(a.scale, b.scale)
+    result_scale = quantize_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    with function.grid(output.shape) as place:
+        operands = []
+        for tensor, buffer in ((a, first), (b, second)):
+            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
+            scale = quantize_multiplier(tensor.scale / twice)
+            operands.append(multiply_by_quantized(function, value * const(1 << left_shift), *scale))
+        difference = function.bind(operands[0] - operands[1], "difference")
+        value = multiply_by_quantized(function, difference * difference, *result_scale)
+        function.store(target, clamp_to_activation(value, 0, output), *place)
+
+
+@lowering("PRELU")
+def prelu(work: Lowering) -> None:
+    """x for x >= 0, alpha x below, with an alpha for each element or channel."""
+    data, alpha, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((data, alpha, output), ("int8",))
+    above = quantize_multiplier(data.scale / output.scale)
+    below = quantize_multiplier(data.scale * alpha.scale / output.scale)
+    function = work.function
+    source, slopes, target = work.read(0, "input"), work.read(1, "alpha"), work.write()
+    with function.grid(output.shape) as place:
+        x = function.bind(load(source, *broadcast(place, data, output)) - const(data.zero_point), "x")
+        slope = load(slopes, *broadcast(place, alpha, output)) - const(alpha.zero_point)
+        yes = multiply_by_quantized(function, x, *above)
+        no = multiply_by_quantized(function, x * slope, *below)
+        function.store(target, clamp_to_activation(select(x >= 0, yes, no), 0, output), *place)
 
 
 @lowering("MINIMUM", "MAXIMUM")

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...ethosu.network import Tensor
 from .common import flat_values
+from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, const, raw_load, unflatten
 
@@ -61,6 +64,59 @@ def pad(work: Lowering) -> None:
     with function.grid(data.shape) as place:
         moved = [p + const(b) if b else p for p, b in zip(place, before, strict=True)]
         function.store(target, raw_load(source, place), *moved)
+
+
+@lowering("MIRROR_PAD")
+def mirror_pad(work: Lowering) -> None:
+    """The input, continued by its mirror image; the positions are tables."""
+    import tflite
+
+    offset = 0 if work.options(tflite.MirrorPadOptions).Mode() == 1 else 1  # symmetric repeats the border
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    before = flat_values(work, 1)[::2]
+    function = work.function
+    source = work.read(0, "input")
+    tables = []
+    for axis, (first, size) in enumerate(zip(before, data.shape, strict=True)):
+        places = np.arange(output.shape[axis]) - first
+        places = np.where(places < 0, offset - 1 - places, places)
+        places = np.where(places >= size, 2 * size - 1 - offset - places, places)
+        tables.append(work.table(f"axis{axis}", places.astype(np.int32)) if output.shape[axis] != size else None)
+    target = work.write()
+    with function.grid(output.shape) as place:
+        moved = [p if t is None else raw_load(t, [p]) for p, t in zip(place, tables, strict=True)]
+        function.store(target, raw_load(source, moved), *place)
+
+
+@lowering("BROADCAST_TO")
+def broadcast_to(work: Lowering) -> None:
+    """The input repeated along axes of extent 1."""
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        function.store(target, raw_load(source, broadcast(place, data, output)), *place)
+
+
+@lowering("GATHER")
+def gather(work: Lowering) -> None:
+    """Slices of the input along an axis, chosen by int32 indices that are only known when running."""
+    import tflite
+
+    options = work.options(tflite.GatherOptions)
+    data, indices, output = work.tensor(0), work.tensor(1), work.output()
+    same_type((data, output))
+    axis = _axis(options.Axis(), len(data.shape))
+    if indices.dtype != "int32" or options.BatchDims() != 0:
+        raise UnsupportedOperatorError(f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
+    function = work.function
+    source, chosen, target = work.read(0, "input"), work.read(1, "indices"), work.write()
+    rank = len(indices.shape)
+    with function.grid(output.shape) as place:
+        index = raw_load(chosen, place[axis : axis + rank])
+        function.store(target, raw_load(source, [*place[:axis], index, *place[axis + rank :]]), *place)
 
 
 @lowering("CONCATENATION")

@@ -218,6 +218,11 @@ def floor_div(a: Expr, b: int) -> Expr:
     return a if b == 1 else tirx.floordiv(a, const(b))
 
 
+def floor_mod(a: Expr, b: int) -> Expr:
+    """`a % b` for a positive constant b."""
+    return const(0) if b == 1 else tirx.floormod(a, const(b))
+
+
 def truncated_div(a: Expr, b: Expr) -> Expr:
     """C's integer division: towards zero."""
     return tirx.truncdiv(a, b)

@@ -1,0 +1,66 @@
+"""DEPTH_TO_SPACE, SPACE_TO_DEPTH, BATCH_TO_SPACE_ND and SPACE_TO_BATCH_ND.
+
+Invariant: each output element is one input element, or padding; four dimensions, NHWC.
+"""
+
+from __future__ import annotations
+
+from .common import both_inside, flat_values, shape4
+from .movement import same_type
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import const, floor_div, floor_mod, raw_load
+
+
+@lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def depth_and_space(work: Lowering) -> None:
+    """Blocks of `block` x `block` places become channels, or channels become places."""
+    import tflite
+
+    to_space = work.operator.name == "DEPTH_TO_SPACE"
+    options = work.options(tflite.DepthToSpaceOptions if to_space else tflite.SpaceToDepthOptions)
+    block = options.BlockSize()
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    shape4(data)
+    depth = shape4(output if to_space else data)[3]  # channels on the side with the larger image
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
+        channel = (floor_mod(y, block) * block + floor_mod(x, block)) * depth + c
+        packed, spread = (n, floor_div(y, block), floor_div(x, block), channel), (n, y, x, c)
+        if to_space:
+            function.store(target, raw_load(source, packed), *spread)
+        else:
+            function.store(target, raw_load(source, spread), *packed)
+
+
+@lowering("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
+def batch_and_space(work: Lowering) -> None:
+    """Places of a block become images of a batch, after padding; or the reverse, before cropping."""
+    to_batch = work.operator.name == "SPACE_TO_BATCH_ND"
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    block, borders = flat_values(work, 1), flat_values(work, 2)
+    image, batch = (data, output) if to_batch else (output, data)
+    images, height, width, _ = shape4(image)
+    batches, rows, columns, depth = shape4(batch)
+    if len(block) != 2 or batches != images * block[0] * block[1]:
+        raise UnsupportedOperatorError(f"blocks {block} do not turn {images} images into {batches}")
+    if to_batch and any(borders) and output.zero_point:
+        # TFLite fills with the zero point, TFLite Micro with the number 0: there is no one right answer.
+        raise UnsupportedOperatorError(f"it pads a tensor whose zero point is {output.zero_point}, not 0")
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):
+        place = floor_div(b, images)
+        row = function.bind(y * block[0] + floor_div(place, block[1]) - borders[0], "row")
+        column = function.bind(x * block[1] + floor_mod(place, block[1]) - borders[2], "column")
+        n = floor_mod(b, images)
+        inside = both_inside(row, height, column, width)
+        if to_batch:
+            function.store(target, const(0, output.dtype), b, y, x, c)
+            with function.when(inside):
+                function.store(target, raw_load(source, (n, row, column, c)), b, y, x, c)
+        else:
+            with function.when(inside):
+                function.store(target, raw_load(source, (b, y, x, c)), n, row, column, c)
