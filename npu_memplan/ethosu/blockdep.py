@@ -27,8 +27,11 @@ def blockdep(previous: Operation, op: Operation) -> int:
     """The largest safe BLOCKDEP of kernel `op` after kernel `previous`: 0 to 3."""
     output = FeatureMap.ofm(previous)
     inputs = [v for v in (FeatureMap.ifm(op), FeatureMap.ifm2(op)) if v is not None and v.region == output.region]
-    written = output.ranges()
-    inputs = [v for v in inputs if share_byte(v.ranges(), written)]
+    low, high = output.span()
+    inputs = [v for v in inputs if v.span()[0] < high and low < v.span()[1]]
+    if inputs:
+        written = output.ranges()
+        inputs = [v for v in inputs if share_byte(v.ranges(), written)]
     if not inputs:
         return MAX_BLOCKDEP
     last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, MAX_BLOCKDEP)]

@@ -202,6 +202,19 @@ class FeatureMap:
             parts.append(strided_ranges(base + whole * self.stride_c, rest * size, grid))
         return merge_ranges(parts)
 
+    def span(self) -> tuple[int, int]:
+        """Bytes from the lowest to the highest one touched, half-open: cheap, and never too small."""
+        low, high = 1 << 62, 0
+        outer = (-(-self.depth // BRICK_CHANNELS) - 1) * self.stride_c if self.brick else 0
+        step = BRICK_CHANNELS * self.element_bytes if self.brick else self.stride_x
+        run = min(self.depth, BRICK_CHANNELS) if self.brick else self.depth
+        for tile, rows, columns in self.tiles(self.height, self.width):
+            base = self.bases[tile]
+            low = min(low, base)
+            end = base + (rows - 1) * self.stride_y + (columns - 1) * step + outer + run * self.element_bytes
+            high = max(high, end)
+        return (low, high) if high else (0, 0)
+
     def ranges(self, height: int | None = None, width: int | None = None, depth: int | None = None) -> Ranges:
         """Bytes of the top-left `height` x `width` x `depth` elements (default: all), merged; [n, 2]."""
         height = self.height if height is None else height

@@ -236,9 +236,9 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
     scales: tuple[float, ...] = ()
     zeros: tuple[int, ...] = ()
     if quantization is not None and quantization.ScaleLength():
-        scales = tuple(float(s) for s in quantization.ScaleAsNumpy())
+        scales = tuple(quantization.ScaleAsNumpy().tolist())
         if quantization.ZeroPointLength():
-            zeros = tuple(int(z) for z in quantization.ZeroPointAsNumpy())
+            zeros = tuple(quantization.ZeroPointAsNumpy().tolist())
     return Tensor(
         index=index,
         name=label,

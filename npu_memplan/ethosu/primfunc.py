@@ -103,7 +103,7 @@ def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
     tirx = _tvm().tirx
     arguments: list[Any] = [operation.parameter]
     for register in sorted({*operation.registers, *operation.addresses}, key=_ORDER.__getitem__):
-        arguments.append(register.name)
+        arguments.append(_label(register))
         if register in operation.addresses:
             name, offset = operation.addresses[register]
             arguments += [tirx.buffer_data(buffers[name]), _integer(offset)]
@@ -112,9 +112,15 @@ def _call(operation: NpuOperation, buffers: dict[str, Any]) -> Any:
     return tirx.Evaluate(tirx.call_extern("int32", EXTERNS[operation.op], *arguments))
 
 
+@functools.cache
+def _label(register: Register) -> Any:
+    return _tvm().tvm.ir.StringImm(register.name)
+
+
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 
+@functools.lru_cache(maxsize=4096)  # the same few hundred values come again and again
 def _integer(value: int) -> Any:
     return _tvm().tirx.IntImm("int32" if value < 1 << 31 else "int64", value)
 

@@ -15,6 +15,7 @@ import numpy as np
 from .featuremap import Ranges
 
 NOBODY = -1
+_MANY = 64  # ranges from which arrays beat a loop
 ALIGNMENT = 16  # bytes; feature maps, weights and DMA want it, and lifting keeps addresses modulo it
 
 
@@ -29,6 +30,9 @@ class Writers:
 
     def write(self, ranges: Ranges, owner: int) -> None:
         """Make `owner` the last writer of all bytes in `ranges`."""
+        if len(ranges) > _MANY:
+            self._write_many(ranges, owner)
+            return
         for start, stop in ranges.tolist():
             first = bisect.bisect_right(self._starts, start) - 1
             last = bisect.bisect_left(self._starts, stop) - 1
@@ -43,8 +47,28 @@ class Writers:
             self._starts[first : last + 1] = starts
             self._owners[first : last + 1] = owners
 
+    def _write_many(self, ranges: Ranges, owner: int) -> None:
+        """`write` for thousands of runs (strided maps), without a Python step for each."""
+        starts, owners = np.array(self._starts, np.int64), np.array(self._owners, np.int64)
+        holder = np.searchsorted(starts, ranges[:, 1], "right") - 1  # the segment each range ends in, or ends at
+        open_end = starts[holder] != ranges[:, 1]
+        before = np.searchsorted(ranges[:, 0], starts, "right") - 1
+        covered = (before >= 0) & (starts < ranges[np.maximum(before, 0), 1])
+        starts, owners, ends = starts[~covered], owners[~covered], owners[holder][open_end]
+        starts = np.concatenate((starts, ranges[:, 0], ranges[open_end, 1]))
+        owners = np.concatenate((owners, np.full(len(ranges), owner), ends))
+        order = np.argsort(starts, kind="stable")
+        self._starts, self._owners = starts[order].tolist(), owners[order].tolist()
+
     def readers_see(self, ranges: Ranges) -> set[int]:
         """Owners of the bytes in `ranges`; contains `NOBODY` when some were never written."""
+        if len(ranges) > _MANY:
+            starts = np.array(self._starts, np.int64)
+            depth = np.zeros(len(starts) + 1, np.int64)  # how many ranges see each segment
+            np.add.at(depth, np.searchsorted(starts, ranges[:, 0], "right") - 1, 1)
+            np.add.at(depth, np.searchsorted(starts, ranges[:, 1], "left"), -1)
+            seen = np.cumsum(depth)[:-1] > 0
+            return set(np.array(self._owners, np.int64)[seen].tolist())
         found: set[int] = set()
         for start, stop in ranges.tolist():
             first = bisect.bisect_right(self._starts, start) - 1

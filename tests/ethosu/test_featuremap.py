@@ -59,6 +59,9 @@ def test_ranges_and_addresses_are_the_bytes_of_every_element(made: tuple[Operati
     assert np.array_equal(fm.addresses(*map(range, shape)).ravel(), expected[:, 0])
     assert _bytes(fm.ranges()) == set(expected.ravel().tolist())
     assert _is_canonical(fm.ranges())
+    low, high = fm.span()
+    assert low == expected.min()
+    assert high >= expected.max() + 1
 
 
 @given(_views(), st.data())
