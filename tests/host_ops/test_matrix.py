@@ -142,3 +142,14 @@ def test_softmax(bit_exact, shape, scale, beta, kind):
     operator = bit_exact(model, runs=6)
     scratch = [b for b in operator.problem.buffers if "exponents" in b.name]
     assert [b.size_bytes for b in scratch] == [4 * shape[-1]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "beta"), [((1, 12), 0.0005, 1.0), ((3, 200), 0.0001, 2.0), ((2, 9), 1e-6, 1.0)]
+)
+def test_softmax_of_int16(bit_exact, shape, scale, beta):
+    model = write_model(
+        "SOFTMAX", [TensorSpec(shape, "int16", scale)], [TensorSpec(shape, "int16", 1 / 32768)],
+        ("SoftmaxOptions", {"Beta": beta}),
+    )  # fmt: skip
+    bit_exact(model, runs=8)

@@ -19,6 +19,7 @@ from .fixed_tir import (
     rounding_shift_by,
 )
 from .operator import Lowering, UnsupportedOperatorError, lowering
+from .softmax16 import store_softmax16
 from .tir import cast, clamp, const, largest, load, row_indices, select
 
 _DIFF_INTEGER_BITS = 5
@@ -27,11 +28,13 @@ _SUM_INTEGER_BITS = 12
 
 @lowering("SOFTMAX")
 def softmax(work: Lowering) -> None:
-    """Over the last axis; int8 to int8 or int16."""
+    """Over the last axis; int8 to int8 or int16, or int16 to int16."""
     import tflite
 
     beta = float(work.options(tflite.SoftmaxOptions).Beta())
     data, output = work.tensor(0), work.output()
+    if data.dtype == "int16":
+        return store_softmax16(work, data, output, beta)
     require_same_type((data,), ("int8",))
     if output.dtype not in ("int8", "int16"):
         raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int8 or int16")
@@ -83,3 +86,4 @@ def softmax(work: Lowering) -> None:
             rounded = rounding_shift_by(function, high_mul(reciprocal, power), exponent)
             value = clamp(rounded + const(low), low, high)
             function.store(target, value, *row_indices(row, c, output.shape))
+    return None

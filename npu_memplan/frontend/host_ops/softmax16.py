@@ -1,0 +1,102 @@
+"""SOFTMAX from int16 to int16: tables of exp and of 1 / (1 + x), with interpolation.
+
+Invariant: the two tables of 513 entries are the reference's, computed here in float32; the
+exponents of one row are planned int16 scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ethosu.network import Tensor
+from .common import require_same_type
+from .fixed_point import quantize_multiplier
+from .fixed_tir import leading_zeros, multiply_by_quantized
+from .operator import Lowering, UnsupportedOperatorError
+from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices
+
+_STEPS = 512
+_RANGE = 65535
+
+
+def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -> None:
+    """Statements of the operator."""
+    require_same_type((data, output), ("int16",))
+    if data.zero_point or output.zero_point or not math.isclose(output.scale, 1 / 32768, rel_tol=1e-3):
+        raise UnsupportedOperatorError("int16 needs zero points of 0 and an output scale of 1/32768")
+    # Differences in [-65535, 0] stand for exponents in [-10, 0].
+    multiplier, shift = quantize_multiplier(data.scale * beta / (10.0 / 65535.0))
+    depth = data.shape[-1]
+    rows = math.prod(data.shape) // depth
+    function = work.function
+    source = work.read(0, "input")
+    exp_table = work.table("exp_table", interpolation_table(10.0, 32767, math.exp))
+    inverse_table = work.table("inverse_table", interpolation_table(1.0, -32768, lambda x: 1.0 / (1.0 + x)))
+    target = work.write()
+    exponents = function.scratch("exponents", (depth,), "int16")
+    peak, total = function.local("peak"), function.local("total")
+    with function.loop(rows, "row") as row:
+        peak.set(const(-32768))
+        with function.loop(depth, "c") as c:
+            peak.set(largest(peak.get(), load(source, *row_indices(row, c, data.shape))))
+        total.set(const(0))
+        with function.loop(depth, "c") as c:
+            difference = load(source, *row_indices(row, c, data.shape)) - peak.get()
+            scaled = multiply_by_quantized(function, difference, multiplier, shift)
+            power = function.bind(_look_up(function, exp_table, scaled + const(32767)), "power")
+            function.store(exponents, power, c)
+            total.add(power)
+        zeros = leading_zeros(function, total.get())
+        shifted = (cast(total.get(), "int64") << cast(zeros - const(1), "int64")) + const(1 << 13, "int64")
+        place = cast(shifted >> const(14, "int64"), "int32") - const((1 << 15) + (1 << 16))
+        reciprocal = function.bind(_look_up(function, inverse_table, place), "inverse")
+        right = function.bind(const(31) - zeros, "right")
+        half = function.bind(const(1) << (right - const(1)), "half")
+        with function.loop(depth, "c") as c:
+            product = cast(load(exponents, c), "int64") * cast(reciprocal, "int64") + cast(half, "int64")
+            result = cast(product >> cast(right, "int64"), "int32")
+            function.store(target, clamp(result, 0, 32767), *row_indices(row, c, output.shape))
+
+
+def _look_up(function: Function, table: Buffer, value: Expr) -> Expr:
+    """A table of 512 steps over the int16 range, interpolated; `value` is limited to int16 first."""
+    value = function.bind(clamp(value, -32768, 32767), "place")
+    index = function.bind((value >> const(7)) + const(256), "index")
+    base = function.bind(load(table, index), "base")
+    slope = load(table, index + const(1)) - base
+    return base + ((slope * (value & const(127)) + const(64)) >> const(7))
+
+
+def interpolation_table(extent: float, zero_point: int, curve: Callable[[float], float]) -> npt.NDArray[np.int16]:
+    """513 samples of `curve`, each lowered by half the interpolation error of its step, scale 2/65535."""
+    f = np.float32
+
+    def sample(x: Any) -> Any:
+        return f(curve(float(x)))
+
+    scale, out_scale = f(extent) / f(_RANGE), f(2.0) / f(_RANGE)
+    first, last = scale * f(-32768 - zero_point), scale * f(32767 - zero_point)
+    step = (last - first) / f(_STEPS)
+    half_step = step / f(2)
+    inverse = f(65536) / (out_scale * f(32767) - out_scale * f(-32768))
+    values = []
+    for i in range(_STEPS):
+        here, middle, following = (
+            sample(x) for x in (first + f(i) * step, first + f(i) * step + half_step, first + f(i + 1) * step)
+        )
+        rounded = _round(here * inverse)
+        between = _round((following * inverse + rounded) / f(2))
+        bias = _round((between - _round(middle * inverse)) / f(2))
+        values.append(min(max(rounded - bias, -32768.0), 32767.0))
+    values.append(min(max(_round(sample(last) * inverse), -32768.0), 32767.0))
+    return np.array(values, np.float64).astype(np.int16)
+
+
+def _round(value: Any) -> Any:
+    """C's roundf()."""
+    return np.float32(np.floor(value + np.float32(0.5)) if value >= 0 else np.ceil(value - np.float32(0.5)))
