@@ -86,6 +86,10 @@ def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
         name = placement.buffer
         if name not in buffers:
             found.append(Violation(Law.UNKNOWN, f"{name!r} is placed but not in the problem", name))
+        elif type(placement.offset_bytes) is not int:
+            found.append(
+                Violation(Law.UNKNOWN, f"{name!r} is at offset {placement.offset_bytes!r}, no whole number", name)
+            )
         elif placement.pool not in pools:
             found.append(Violation(Law.UNKNOWN, f"{name!r} is in pool {placement.pool!r}, which does not exist", name))
         elif name in placed:
