@@ -1,4 +1,4 @@
-"""`npu-memplan report`: the page, the table, the plain files of a compiled model.
+"""`npu-memplan report`: the page, the table, the plain files of a compiled model, or of a bare plan.
 
 Invariant: files go beside plan.json (or to -o) complete or not at all; in a pipe the command
 prints nothing but what was asked for.
@@ -14,8 +14,10 @@ import click
 from ..artifact import Artifact
 
 
-@click.command(help="Write the HTML report of a compiled model.")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.command(help="Write the HTML report of a compiled model (a directory), or of a problem file and its --plan.")
+@click.argument("directory", metavar="DIRECTORY|PROBLEM", type=click.Path(path_type=Path))
+@click.option("--plan", "plan_file", type=click.Path(path_type=Path, dir_okay=False), metavar="PLAN",
+              help="The plan (.csv or .json) of a problem file.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
               help="Where to write; default: beside plan.json.")  # fmt: skip
 @click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
@@ -26,14 +28,30 @@ from ..artifact import Artifact
               help="The model that was compiled; needed by --tflm.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(
-    directory: Path, output: Path | None, png: bool, table: bool, tflm: Path | None, model: Path | None, as_json: bool
+    directory: Path,
+    plan_file: Path | None,
+    output: Path | None,
+    png: bool,
+    table: bool,
+    tflm: Path | None,
+    model: Path | None,
+    as_json: bool,
 ) -> None:
-    """Report on the artifact in DIRECTORY."""
+    """Report on the artifact in DIRECTORY, or on PROBLEM as PLAN places it."""
     from rich.console import Console
 
     from ..report.files import ReportError, write_reports
 
-    artifact = Artifact.load(directory)
+    if plan_file is not None:
+        from ..report.bare import bare_artifact
+
+        artifact, directory = bare_artifact(directory, plan_file), directory.parent
+    elif directory.is_file():
+        raise ReportError(
+            f"{directory} is a file; give its plan with --plan PLAN, or the directory of a compiled model"
+        )
+    else:
+        artifact = Artifact.load(directory)
     if table:
         from ..report.memory_txt import print_memory
 

@@ -25,6 +25,7 @@ from npu_memplan.report.files import (
 )
 from npu_memplan.report.html import html_report, report_data
 from npu_memplan.report.svg import LEFT, PANEL, WIDTH, svg_map
+from npu_memplan.verify import VerificationError
 
 
 def test_buffers_csv(small: Artifact) -> None:
@@ -146,3 +147,18 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
 
     names = {p.name for p in resources.files("npu_memplan.report").joinpath("assets").iterdir()}
     assert names == {"report.html", "style.css", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
+
+
+def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:
+    (tmp_path / "chain.csv").write_text("id,lower,upper,size\na,0,2,64\nb,1,3,32\n", encoding="utf-8")
+    problem, plan = str(tmp_path / "chain.csv"), str(tmp_path / "plan.csv")
+    run = CliRunner().invoke
+    assert run(cli, ["plan", problem, "-o", plan]).exit_code == 0
+    result = run(cli, ["report", problem, "--plan", plan, "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "96 bytes (0.09 KiB)" in (tmp_path / "out" / "memory.svg").read_text(encoding="utf-8")
+    (tmp_path / "plan.csv").write_text("id,offset\na,0\nb,16\n", encoding="utf-8")
+    broken = run(cli, ["report", problem, "--plan", plan, "-o", str(tmp_path / "out2")])
+    assert isinstance(broken.exception, VerificationError)
+    assert not (tmp_path / "out2").exists()
+    assert "--plan PLAN" in str(run(cli, ["report", problem]).exception)

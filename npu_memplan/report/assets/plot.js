@@ -81,7 +81,7 @@ class Plot {
     for (let a = Math.ceil(this.address[0] / step) * step; a <= this.address[1]; a += step) {
       const y = Math.round(this.y(a)) + 0.5;
       c.strokeStyle = this.gridColour; line(c, LEFT, y, this.width - RIGHT, y);
-      c.fillStyle = this.quiet; c.fillText(step >= 1024 ? trim(a / 1024) + " KiB" : number.format(a) + " B", LEFT - 8, y);
+      c.fillStyle = this.quiet; c.fillText(step >= 1 << 24 ? trim(a / 1048576) + " MiB" : step >= 1024 ? trim(a / 1024) + " KiB" : number.format(a) + " B", LEFT - 8, y);
     }
   }
 
@@ -163,7 +163,7 @@ class Plot {
     c.setLineDash([]);
     c.restore();
     c.fillStyle = this.quiet; c.textAlign = "right"; c.textBaseline = "middle";
-    c.fillText("live bytes", LEFT - 8, this.curveTop + 8); c.fillText(kib(this.pool.peak.bytes), LEFT - 8, this.curveTop + 24);
+    c.fillText("live bytes", LEFT - 8, this.curveTop + 8); c.fillText(this.pool.peak.bytes >= 1 << 27 ? trim(this.pool.peak.bytes / 1048576) + " MiB" : kib(this.pool.peak.bytes), LEFT - 8, this.curveTop + 24);
     c.strokeStyle = this.gridColour; c.lineWidth = 1; line(c, LEFT, this.curveBottom + 0.5, this.width - RIGHT, this.curveBottom + 0.5);
   }
 
