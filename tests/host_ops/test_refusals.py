@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from single_op import TensorSpec, constant, write_model
@@ -70,6 +73,23 @@ def test_every_required_operator_is_there():
         "TRANSPOSE_CONV SVDF PACK UNPACK ABS UNIDIRECTIONAL_SEQUENCE_LSTM"
     )
     assert set(required.split()) <= set(supported_names())
+
+
+def test_the_documentation_lists_every_operator():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "host-operators.md").read_text(encoding="utf-8")
+    table = page[page.index("| family |") : page.index("## How it is checked")]
+    assert sorted(re.findall(r"`([A-Z0-9_]{3,})`", table)) == sorted(supported_names())
+
+
+def test_golden_c_of_a_fully_connected_layer(compiled, golden):
+    weights = constant(np.arange(-6, 6).reshape(3, 4), "int8", [0.5, 0.25, 0.125])
+    model = write_model(
+        "FULLY_CONNECTED",
+        [A, weights, constant([7, 8, 9], "int32", 0.05)],
+        [TensorSpec((1, 3), "int8", 0.2, -1)],
+        ("FullyConnectedOptions", {"FusedActivationFunction": 1}),
+    )
+    golden("host_op_fully_connected.c", compiled(model).sources.texts["op_host.c"])
 
 
 def test_lowering_is_deterministic():
