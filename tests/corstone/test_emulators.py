@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,7 @@ import pytest
 from handmade import plain_artifact, vela_artifact, write
 
 from fvp_runner.build import build
-from fvp_runner.gdb import _expand
+from fvp_runner.gdb import GdbError, _expand
 from fvp_runner.guest import pool_spans
 from fvp_runner.qemu import QemuRunner
 from fvp_runner.qemu_control import QemuError
@@ -219,6 +220,26 @@ def test_firmware_that_hangs_is_stopped_and_leaves_nothing(runner: str, tmp_path
     with pytest.raises(RunTimeoutError, match=rf"toy on {runner} did not end within 3 s .* its last line was 'RUN'"):
         machine.run([np.zeros((1, 16), np.int8)])
     assert children(os.getpid()) <= before
+
+
+def test_an_emulator_that_dies_is_not_a_result(tmp_path: Path) -> None:
+    before = children(os.getpid())
+
+    def kill_it() -> None:
+        for _ in range(600):
+            for pid in children(os.getpid()) - before:
+                if b"-qtest" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    time.sleep(1.0)
+                    os.kill(pid, signal.SIGKILL)
+                    return
+            time.sleep(0.05)
+
+    machine = start("qemu", toy(tmp_path / "toy", HANG))
+    killer = threading.Thread(target=kill_it)
+    killer.start()
+    with pytest.raises((QemuError, GdbError), match=r"QEMU ended before the firmware did|closed its debug connection"):
+        machine.run([np.zeros((1, 16), np.int8)])
+    killer.join()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])

@@ -19,7 +19,7 @@ from fvp_runner.runner import RunnerError, RunOptions
 from fvp_runner.sources import linker_script, program_header, region_config
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
-from npu_memplan.target_data import load_board
+from npu_memplan.target_data import board_names, load_board
 
 IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
 OUT = TensorSlot("out", "int8", (1, 16), "sram", 32, 16, 1.0, 0)
@@ -143,6 +143,17 @@ def test_an_artifact_that_may_not_be_written_is_built_in_the_cache(
     firmware = build(tmp_path / "toy", RunOptions())
     assert firmware.path.is_relative_to(tmp_path / "cache" / "npu_memplan" / "firmware")
     assert not (tmp_path / "toy" / "firmware").exists()
+
+
+@pytest.mark.parametrize("name", board_names())
+def test_every_board_that_ships_can_be_linked_for(name: str, tmp_path: Path, arm_gcc: None) -> None:
+    board = load_board(name)
+    write(toy(accelerator=board.accelerators[0]), tmp_path / "toy", COPY)
+    firmware = build(tmp_path / "toy", RunOptions(board=name))
+    code, pool = board.memory(board.code), board.memory("ISRAM")
+    assert code.base <= firmware.elf.entry < code.base + code.size_bytes
+    assert pool_spans(firmware) == [(pool.base, 64)]
+    assert any(s.physical == code.base for s in firmware.elf.segments), "the vectors come first"
 
 
 @pytest.mark.parametrize("given, message", [
