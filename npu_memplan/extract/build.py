@@ -52,6 +52,7 @@ def build(
     """The problem of `program` on `pools`, and the lifetimes of all its storages."""
     if options.io_in_pools:
         _check_static(program)
+        _check_results(program)
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
@@ -89,6 +90,16 @@ def _check_static(program: Program) -> None:
             raise ExtractionError(
                 f"input {tensor.name!r} of {program.name!r} has the shape ({shape}), which is not known at compile"
                 " time: it cannot lie in a pool; leave inputs and outputs to the caller (use_workspace_io=False)"
+            )
+
+
+def _check_results(program: Program) -> None:
+    """A result in a pool is what some call wrote there."""
+    for leaf in result_views(program.result):
+        if not isinstance(leaf, View):
+            raise ExtractionError(
+                f"a result of {program.name!r} is a constant or has no bytes, so it cannot lie in a pool; return a"
+                " tensor that a call computes, or leave outputs to the caller (use_workspace_io=False)"
             )
 
 

@@ -9,6 +9,7 @@ from .config import ConfigError, PlanOptions, config, pass_context
 from .legacy import ConstantPoolInfo, PoolInfoProperties, WorkspaceMemoryPools, WorkspacePoolInfo
 from .legalize import Legalize
 from .pipeline import pipeline
+from .plain_c import write_c
 from .plan_memory import PlanMemory
 from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs
 
@@ -29,4 +30,5 @@ __all__ = [
     "map_outputs",
     "pass_context",
     "pipeline",
+    "write_c",
 ]

@@ -58,7 +58,7 @@ def reorder(module: Any, name: str = "main") -> Any:
 
 
 def _peak(module: Any, name: str) -> int:
-    problem, _ = build(walk(module, name), (Pool("any"),), Options(overlaps=False))
+    problem, _ = build(walk(module, name), (Pool("any"),), Options(io_in_pools=False, overlaps=False))
     return pressure_of(problem).peak_bytes
 
 

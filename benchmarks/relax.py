@@ -1,0 +1,336 @@
+"""Bytes and planning times of Relax programs: TVM's planner, legacy-style planning, and this one.
+
+python benchmarks/relax.py                 # bytes of the zoo
+python benchmarks/relax.py --run           # also compare planned with unplanned results, bit for bit
+python benchmarks/relax.py --dynamic       # the symbolic example for several h, w
+python benchmarks/relax.py --times 100 1000 10000
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import random
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import ir, relax
+
+from npu_memplan import planners, verify
+from npu_memplan.analysis import pressure_of
+from npu_memplan.extract.build import Options, build
+from npu_memplan.extract.relax_walk import walk
+from npu_memplan.problem import Lifetime, Pool, Problem
+from npu_memplan.rewrite.main import rewrite_program, slots_of
+from npu_memplan.transform import PlanMemory, pipeline
+from npu_memplan.transform.legalize import legalize
+from npu_memplan.transform.order import reorder
+
+POOL = (Pool("workspace"),)
+
+
+def load_zoo() -> Any:
+    """tests/relax/zoo.py."""
+    path = Path(__file__).resolve().parent.parent / "tests" / "relax" / "zoo.py"
+    spec = importlib.util.spec_from_file_location("npu_memplan_zoo", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["npu_memplan_zoo"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def storages(module: Any) -> list[Any]:
+    """Sizes (expressions) of what StaticPlanBlockMemory allocates in main, results not included."""
+    passes = relax.transform
+    lowered = tvm.transform.Sequential(
+        [
+            passes.InlinePrivateFunctions(),
+            passes.LegalizeOps(),
+            passes.RewriteDataflowReshape(),
+            passes.ToNonDataflow(),
+            passes.RemovePurityChecking(),
+            passes.CallTIRRewrite(),
+            passes.StaticPlanBlockMemory(),
+        ]
+    )(module)
+    main = lowered["main"]
+    results = set(relax.analysis.free_vars(main.body.body))
+    found: list[Any] = []
+
+    def visit(expr: Any) -> None:
+        for block in expr.blocks:
+            for binding in block.bindings:
+                value = binding.value
+                if isinstance(value, relax.If):
+                    visit(value.true_branch)
+                    visit(value.false_branch)
+                elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op):
+                    if value.op.name == "relax.memory.alloc_storage":
+                        found.append(value.args[0].values[0])
+                    elif value.op.name == "relax.builtin.alloc_tensor" and binding.var not in results:
+                        found.append(_bytes(binding.var.ty))
+
+    visit(main.body)
+    return found
+
+
+def _bytes(ty: Any) -> Any:
+    total: Any = (tvm.DataType(str(ty.dtype)).bits + 7) // 8
+    for extent in ty.shape.values:
+        total = total * extent
+    return total
+
+
+def number(expr: Any, symbols: dict[str, int]) -> int:
+    """The value of a size for given symbols."""
+    import tvm_ffi
+
+    if isinstance(expr, int):
+        return expr
+    replaced = tvm_ffi.structural_map(
+        expr, (ir.Var, lambda v: tvm.tirx.IntImm(str(v.ty.dtype), symbols[v.name]) if v.name in symbols else v)
+    )
+    return int(tvm.sym.Analyzer().simplify(replaced))
+
+
+def whole_calls(problem: Problem, calls: list[Any]) -> Problem:
+    """`problem` with every allocation inside a PrimFunc live during its whole call."""
+    span = {}
+    for call in calls:
+        points = [s.point for s in _steps(call.nodes)]
+        for internal in call.internals:
+            if points:
+                span[internal.name] = (Lifetime(min(points), max(points) + 1),)
+    buffers = tuple(replace(b, lifetimes=span.get(b.name, b.lifetimes)) for b in problem.buffers)
+    return replace(problem, buffers=buffers, overlaps=())
+
+
+def _steps(nodes: Any) -> Any:
+    from npu_memplan.extract.program import steps
+
+    return steps(nodes)
+
+
+def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
+    """Bytes of one program under every planner; the caller's inputs and outputs are never counted."""
+    legal = legalize(module)
+    if bounds:
+        gv = legal.get_global_var("main")
+        legal.update_func(gv, legal[gv].with_attr("tir_var_upper_bound", bounds))
+    program = walk(legal, "main")
+    problem, _ = build(program, POOL, Options(io_in_pools=False))
+    internal = max((sum(i.size_bytes or 0 for i in c.internals) for c in program.calls), default=0)
+    try:
+        source = tvm.IRModule(dict(module.functions.items()), module.attrs)
+        if bounds:
+            gv = source.get_global_var("main")
+            source.update_func(gv, source[gv].with_attr("tir_var_upper_bound", bounds))
+        stock: Any = sum(number(s, bounds) for s in storages(source)) + internal
+    except Exception as error:
+        stock = f"fails: {type(error).__name__}"
+
+    def used(found: Problem, planner: str = "auto") -> Any:
+        plan = planners.plan(found, planner)
+        verify.check(found, plan)
+        return plan
+
+    legacy = used(whole_calls(problem, program.calls), "greedy-by-size")
+    plain = used(replace(problem, overlaps=()))
+    overlapping = used(problem)
+    ordered_problem, _ = build(walk(reorder(legal), "main"), POOL, Options(io_in_pools=False))
+    ordered = used(ordered_problem)
+    best = min((overlapping, ordered), key=lambda p: p.usage[0].used_bytes)
+    return {
+        "program": name,
+        "buffers": len(problem.buffers),
+        "tvm": stock,
+        "legacy": legacy.usage[0].used_bytes,
+        "ours": plain.usage[0].used_bytes,
+        "bound": plain.usage[0].lower_bound_bytes,
+        "status": plain.status.value,
+        "overlap": overlapping.usage[0].used_bytes,
+        "order": best.usage[0].used_bytes,
+        "bound2": best.usage[0].lower_bound_bytes,
+        "status2": best.status.value,
+        "peak": pressure_of(problem).peak_bytes,
+    }
+
+
+COLUMNS = (
+    ("program", "program"),
+    ("buffers", "buffers"),
+    ("tvm", "StaticPlanBlockMemory + internals"),
+    ("legacy", "legacy style"),
+    ("ours", "ours"),
+    ("bound", "bound"),
+    ("status", "status"),
+    ("overlap", "+ in place, overlap"),
+    ("order", "+ order"),
+    ("bound2", "bound with overlaps"),
+    ("status2", "status"),
+)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = ["| " + " | ".join(title for _, title in COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(str(r[key]) for key, _ in COLUMNS) + " |" for r in rows]
+    return "\n".join(lines)
+
+
+def fused(module: Any) -> Any:
+    """Constants folded, operators fused as TVM fuses them."""
+    with tvm.target.Target("llvm"):
+        return relax.get_pipeline("zero")(module)
+
+
+def same_results(module: Any, inputs: list[list[Any]]) -> bool:
+    """Whether the planned module, on poisoned pools, computes what the unplanned one computes."""
+
+    def outputs(m: Any) -> list[bytes]:
+        vm = relax.VirtualMachine(tvm.compile(m, target="llvm", relax_pipeline=pipeline()), tvm.cpu())
+        result = []
+        for arguments in inputs:
+            stack = [vm["main"](*[tvm.runtime.tensor(a) for a in arguments])]
+            while stack:
+                value = stack.pop()
+                if hasattr(value, "numpy"):
+                    result.append(value.numpy().tobytes())
+                else:
+                    stack.extend(value)
+        return result
+
+    return outputs(module) == outputs(PlanMemory(poison=0xA5)(module))
+
+
+def bytes_of_zoo(names: list[str], run: bool) -> None:
+    zoo = load_zoo().ZOO
+    rows, wrong = [], []
+    for name in names or zoo:
+        entry = zoo[name]()
+        if entry is None:
+            print(f"{name}: not available here", file=sys.stderr)
+            continue
+        modules = {name: entry.module}
+        if hasattr(tvm, "IRModule") and name.endswith(("int8", "model", "quant")):
+            modules[f"{name}, fused"] = fused(entry.module)
+        for label, module in modules.items():
+            rows.append(row(label, module, entry.bounds))
+            print(rows[-1], file=sys.stderr)
+            if run and not same_results(module, entry.inputs):
+                wrong.append(label)
+    print(table(rows))
+    for r in rows:
+        others = [v for v in (r["tvm"], r["legacy"]) if isinstance(v, int)]
+        assert r["order"] <= r["overlap"] <= r["ours"] <= min([*others, r["ours"]]), r
+    if run:
+        print(f"\nplanned and unplanned results: {'all equal' if not wrong else 'DIFFERENT in ' + ', '.join(wrong)}")
+
+
+def dynamic() -> None:
+    """The symbolic example: run-time bytes of TVM's storages, and of the pool with proven offsets."""
+    entry = load_zoo().ZOO["dynamic_convs"]()
+    legal = legalize(entry.module)
+    from npu_memplan.extract.liveness import lifetimes
+    from npu_memplan.extract.symbolic import plan_symbolic
+
+    program = walk(legal, "main")
+    build(program, POOL, Options(io_in_pools=False))
+    plan = plan_symbolic(program, lifetimes(program))
+    stock = storages(entry.module)
+    print(
+        "| h, w | StaticPlanBlockMemory | + internals of the largest call | ours, internals included |\n|---|---|---|---|"
+    )
+    for h, w in ((3, 5), (8, 8), (16, 16), (32, 32), (64, 48), (224, 224)):
+        symbols = {"h": h, "w": w}
+        internal = max(
+            sum(
+                number(_product(i.shape), symbols) * tvm.DataType(str(i.allocation.buffer.dtype)).bits // 8
+                for i in call.internals
+            )
+            for call in program.calls
+        )
+        tvm_bytes = sum(number(s, symbols) for s in stock)
+        print(f"| {h}, {w} | {tvm_bytes} | {tvm_bytes + internal} | {number(plan.size, symbols)} |")
+
+
+def _product(shape: Any) -> Any:
+    total: Any = 1
+    for extent in shape:
+        total = total * extent
+    return total
+
+
+def synthetic(count: int, seed: int = 0) -> Any:
+    """A chain of `count` operators with residual uses up to six steps back."""
+    generator = random.Random(seed)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 16, 16, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            values = [x]
+            for i in range(count):
+                a, b = values[-1], values[max(0, len(values) - 1 - generator.randint(0, 6))]
+                makers = (
+                    lambda a=a, b=b: relax.op.add(a, b),
+                    lambda a=a: relax.op.nn.relu(a),
+                    lambda a=a: relax.op.nn.avg_pool2d(a, (3, 3), padding=(1, 1), layout="NHWC"),
+                    lambda a=a, b=b: relax.op.multiply(a, b),
+                )
+                values.append(builder.emit(makers[i % 4]()))
+            out = builder.emit_output(values[-1])
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def times(counts: list[int]) -> None:
+    """Seconds of each stage; TVM's own lowering of the same module for comparison."""
+    print("| operators | buffers | analysis | plan | verify | rewrite | all of PlanMemory's own | TVM's lowering |")
+    print("|---|---|---|---|---|---|---|---|")
+    for count in counts:
+        module = synthetic(count)
+        start = time.perf_counter()
+        with tvm.target.Target("llvm"):
+            relax.get_pipeline("default_build")(module)
+        lowering = time.perf_counter() - start
+        legal = legalize(module)
+        marks = [time.perf_counter()]
+        program = walk(legal, "main")
+        problem, _ = build(program, POOL, Options(io_in_pools=False))
+        marks.append(time.perf_counter())
+        plan = planners.plan(problem)
+        marks.append(time.perf_counter())
+        verify.check(problem, plan)
+        marks.append(time.perf_counter())
+        pools, slots = slots_of(problem, plan)
+        rewrite_program(legal, program, pools, slots)
+        marks.append(time.perf_counter())
+        parts = [b - a for a, b in itertools.pairwise(marks)]
+        cells = [count, len(problem.buffers), *(f"{p:.2f} s" for p in [*parts, sum(parts), lowering])]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("programs", nargs="*", help="names of zoo programs; all by default")
+    parser.add_argument("--run", action="store_true", help="also run planned and unplanned modules and compare")
+    parser.add_argument("--dynamic", action="store_true", help="only the symbolic example")
+    parser.add_argument("--times", type=int, nargs="+", metavar="OPERATORS", help="only planning times")
+    arguments = parser.parse_args()
+    np.random.seed(0)
+    if arguments.times:
+        times(arguments.times)
+    elif arguments.dynamic:
+        dynamic()
+    else:
+        bytes_of_zoo(arguments.programs, arguments.run)
+
+
+if __name__ == "__main__":
+    main()

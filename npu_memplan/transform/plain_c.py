@@ -1,0 +1,42 @@
+"""A Relax module as plain C on planned pools, without an NPU and without TVM's runtime.
+
+Invariant: the C does what the same planned module does on the Relax VM; inputs and outputs lie in
+the pools, at the offsets that the header names.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..artifact import TensorSlot
+from .plan_memory import PlanMemory
+from .workspace import Place, map_inputs, map_outputs
+
+
+def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any) -> Any:
+    """Plans `module` (`plan`: as for `PlanMemory`) and writes its C sources into an existing directory.
+
+    Returns the planned module; `Workspace` and `map_inputs` say where its tensors lie. Raises
+    `CodegenError` for what has no plain C form: branches, packed calls, symbolic shapes.
+    """
+    from ..codegen.interface import Interface, PoolSpec, identifier
+    from ..codegen.sources import write_sources
+    from ..rewrite import POOLS
+
+    planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)
+    pools = tuple(PoolSpec(str(n), int(b), region=i + 1) for i, (n, b) in enumerate(planned["main"].attrs[POOLS]))
+    interface = Interface(
+        identifier(name),
+        pools,
+        tuple(_slot(p) for p in map_inputs(planned).values()),
+        tuple(_slot(p) for p in map_outputs(planned).values()),
+    )
+    write_sources(planned, interface, directory)
+    return planned
+
+
+def _slot(place: Place) -> TensorSlot:
+    return TensorSlot(
+        place.name, place.dtype, place.shape, place.pool, place.offset_bytes, place.size_bytes, scale=0.0, zero_point=0
+    )
