@@ -127,15 +127,19 @@ class FvpRunner:
         with tempfile.TemporaryDirectory(prefix="npu-memplan-fvp-") as folder:
             elf = Path(folder) / "firmware.elf"
             elf.write_bytes(image.image)
-            watch = Stopwatch(self.name, self.firmware.artifact, self._options)
-            with child(command_line(self.binary, self.firmware, elf, self._options), elf.parent) as process:
+            command = command_line(self.binary, self.firmware, elf, self._options)
+            with (
+                Stopwatch(self.name, self.firmware.artifact, self._options) as watch,
+                child(command, elf.parent) as process,
+            ):
                 output, errors = _until_end(process, watch)
+                seconds = watch.seconds
         try:
             return outputs_of(
                 self.firmware,
                 output,
                 version=f"{self.binary.name} {self.version}",
-                seconds=watch.seconds,
+                seconds=seconds,
                 cycles_are_estimates=not self._options.npu_cycles,
             )
         except FirmwareError as error:
@@ -168,7 +172,7 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
         if ended_at is None and END_OF_TRANSMISSION in output:
             ended_at = time.monotonic()
         if ended_at is None:
-            watch.check((), output)
+            watch.check(output)
         elif time.monotonic() >= ended_at + _GRACE_S:
             break
     if not pipes:

@@ -7,9 +7,10 @@ freshly loaded image, so one run never sees another's memory.
 from __future__ import annotations
 
 import struct
+import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from .runner import RunnerError, RunOptions, RunOutputs, RunTimeoutError
 from .transcript import check, parse
 
 _INPUT_MAGIC = 0x494D504E
+_PROGRESS_S = 2.0  # between two lines of progress
 
 
 def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
@@ -97,13 +99,28 @@ class Device:
 
 
 class Stopwatch:
-    """The time limit of one run, and a line of progress now and then."""
+    """The time limit of one run, and a line of progress now and then; use it as a context.
 
-    def __init__(self, name: str, artifact: Artifact, options: RunOptions, interval_s: float = 2.0) -> None:
+    Progress is told from a thread of its own, so that a long job of the NPU model does not silence it.
+    """
+
+    def __init__(self, name: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> None:
         self._started = time.monotonic()
-        self._next = self._started + interval_s
-        self._interval_s = interval_s
-        self._name, self._artifact, self._options = name, artifact, options
+        self._name, self._artifact, self._options, self._jobs = name, artifact, options, jobs
+        self._over = threading.Event()
+
+    def __enter__(self) -> Stopwatch:
+        if self._options.progress:
+            threading.Thread(target=self._tell, args=(self._options.progress,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+
+    def _tell(self, progress: Callable[[str], None]) -> None:
+        while not self._over.wait(_PROGRESS_S):
+            done = f"{len(self._jobs)} NPU jobs done, " if self._jobs else ""
+            progress(f"{self._artifact.name} on {self._name}: {done}{self.seconds:.0f} s")
 
     @property
     def seconds(self) -> float:
@@ -111,18 +128,11 @@ class Stopwatch:
         return time.monotonic() - self._started
 
     def left(self) -> float:
-        """Seconds until something is due: the limit or the next line of progress."""
-        now = time.monotonic()
-        return max(0.0, min(self._started + self._options.timeout_s, self._next) - now)
+        """Seconds until the limit."""
+        return max(0.0, self._options.timeout_s - self.seconds)
 
-    def check(self, jobs: Sequence[JobOutcome], text: bytes | bytearray) -> None:
-        """Tell progress when it is due; `RunTimeoutError` when the limit has passed."""
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + self._interval_s
-            if self._options.progress:
-                done = f"{len(jobs)} NPU jobs done, " if jobs else ""
-                self._options.progress(f"{self._artifact.name} on {self._name}: {done}{self.seconds:.0f} s")
+    def check(self, text: bytes | bytearray) -> None:
+        """`RunTimeoutError` when the limit has passed; `text` is what the firmware has printed."""
         if self.seconds >= self._options.timeout_s:
             lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
             last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"

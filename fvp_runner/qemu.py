@@ -27,7 +27,7 @@ from .guest import Device, Stopwatch, image_with_inputs, outputs_of, pool_spans,
 from .job import Bytes
 from .process import child
 from .qemu_control import QemuError, Qmp, Qtest
-from .registers import EthosURegisters, Sabotage
+from .registers import Sabotage
 from .result import Array
 from .runner import RunnerMissingError, RunOptions, RunOutputs
 from .transcript import END_OF_TRANSMISSION
@@ -100,9 +100,9 @@ class QemuRunner:
         device.connect_irq(machine.set_irq)
         trap = Trap(machine.gdb, self.firmware.board, device, machine.elf.read)
         trap.arm()
-        watch = Stopwatch(self.name, self.firmware.artifact, self._options)
-        uart = _until_end(process, machine.gdb, trap, device, watch)
-        seconds = watch.seconds
+        with Stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
+            uart = _until_end(process, machine.gdb, trap, watch)
+            seconds = watch.seconds
         self.trace = (trap.count, len(device.jobs))
         pools = None
         if self._options.pools_after and END_OF_TRANSMISSION in uart:
@@ -118,9 +118,7 @@ class QemuRunner:
         )
 
 
-def _until_end(
-    process: subprocess.Popen[bytes], gdb: GdbClient, trap: Trap, device: EthosURegisters, watch: Stopwatch
-) -> bytes:
+def _until_end(process: subprocess.Popen[bytes], gdb: GdbClient, trap: Trap, watch: Stopwatch) -> bytes:
     """Let the CPU run, serving its register accesses, until it prints its end mark or QEMU goes away."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -145,7 +143,7 @@ def _until_end(
                     raise QemuError(f"QEMU stopped the firmware: {reason}")
                 trap.handle()
                 gdb.resume()
-        watch.check(device.jobs, uart)
+        watch.check(uart)
     return bytes(uart)
 
 

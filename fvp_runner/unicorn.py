@@ -68,8 +68,9 @@ class UnicornRunner:
 
         machine = _Machine(self.firmware, image_with_inputs(self.firmware, inputs))
         device = self._device.start(machine)
-        watch = Stopwatch(self.name, self.firmware.artifact, self._options)
-        machine.run(device, watch)
+        with Stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
+            machine.run(device, watch)
+            seconds = watch.seconds
         pools = None
         if self._options.pools_after and machine.ended:
             pools = tuple(machine.view(address, size).copy() for address, size in pool_spans(self.firmware))
@@ -80,7 +81,7 @@ class UnicornRunner:
             notes=self._device.notes,
             pools=pools,
             version=f"Unicorn {unicorn.__version__}, {CPU}",
-            seconds=watch.seconds,
+            seconds=seconds,
         )
 
 
@@ -141,7 +142,7 @@ class _Machine:
         threading.Thread(target=work, daemon=True).start()
         try:
             while not done.wait(_LOOK_S):
-                watch.check(device.jobs, self.uart)
+                watch.check(self.uart)
         finally:
             while not done.is_set():  # time is up, or Ctrl-C
                 self._given_up = True
