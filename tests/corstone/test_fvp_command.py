@@ -115,6 +115,14 @@ def test_a_recorded_run_passes_with_the_version_on_record(toy: Path, tmp_path: P
     assert result.version == f"{BINARY} 11.27.42"
     assert told[-1] == f"{BINARY}: 11.27.42"
     assert result.pools_after is None
+    assert result.npu_cycles is None, "--fast counts nothing"
+
+
+def test_cycles_of_the_fvp_are_no_estimates(toy: Path, tmp_path: Path, recorded: str) -> None:
+    text = recorded.replace("CALLS 0\nCYCLES 0\n", "CALLS 1\nCYCLES 4711\n")
+    assert text != recorded
+    result = create("fvp", toy, options(stand_in(tmp_path, replay(text)), npu_cycles=True)).run([VALUES])
+    assert (result.npu_cycles, result.cycles_are_estimates) == (4711, False)
 
 
 @pytest.mark.parametrize("body, message", [
