@@ -14,9 +14,9 @@ import numpy as np
 
 from ..errors import NpuMemplanError
 from .accelerator import Accelerator
-from .featuremap import FeatureMap, Ranges, merge_ranges
+from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
 from .isa import SHRAM_REGION, Op, Register
-from .stream import Operation
+from .stream import MissingRegisterError, Operation
 
 
 class AccessError(NpuMemplanError):
@@ -83,12 +83,8 @@ def accesses(op: Operation, accelerator: Accelerator) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     try:
         return _dma(op) if op.op is Op.DMA_START else _kernel(op, accelerator)
-    except KeyError as missing:
-        register = missing.args[0]
-        name = register.name if isinstance(register, Register) else str(register)
-        raise AccessError(
-            f"{op.op.name} at stream offset {op.offset_bytes:#x} needs register {name}, which the stream never set"
-        ) from None
+    except (FeatureMapError, MissingRegisterError) as error:
+        raise AccessError(str(error)) from None
 
 
 def _span(start: int, length: int) -> Ranges:

@@ -7,6 +7,7 @@ Byte ranges are int64 arrays of shape [n, 2]: ascending, disjoint, half-open, ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import NpuMemplanError
 from .isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
 from .stream import Operation
 
 Ranges = NDArray[np.int64]
 NO_RANGES: Ranges = np.empty((0, 2), np.int64)
+
+
+class FeatureMapError(NpuMemplanError):
+    """The registers of a feature map make no sense."""
+
+
+_MOST_RUNS = 1 << 22  # of one feature map: 4 million separate runs fill the largest arena
 
 
 def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
@@ -51,6 +60,9 @@ def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, in
             run_bytes += (count - 1) * stride
         else:
             loops.append((count, stride))
+    if math.prod(count for count, _ in loops) > _MOST_RUNS:
+        extents = " x ".join(str(count) for count, _ in loops)
+        raise FeatureMapError(f"a feature map of {extents} separate runs fits no memory: the stream is damaged")
     starts = np.array([base], np.int64)
     for count, stride in loops:
         starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
@@ -145,7 +157,7 @@ class FeatureMap:
     @staticmethod
     def ifm2(op: Operation) -> FeatureMap | None:
         """The second input of a binary elementwise operation; None when there is none in memory."""
-        if op.op is not Op.ELEMENTWISE or ElementwiseMode(op.parameter).is_unary:
+        if op.op is not Op.ELEMENTWISE or op.parameter in _UNARY:
             return None
         broadcast = Broadcast(op[Register.IFM2_BROADCAST])
         if broadcast & Broadcast.SCALAR:
@@ -264,6 +276,7 @@ class FeatureMap:
         return Register[f"{self.name}_BASE{tile}"]
 
 
+_UNARY = frozenset(mode.value for mode in ElementwiseMode if mode.is_unary)
 _OFM_H, _OFM_W, _OFM_D = Register.OFM_HEIGHT_M1, Register.OFM_WIDTH_M1, Register.OFM_DEPTH_M1
 # name -> registers in the order: 4 bases, strides x y c, heights 0 and 1, width 0, region, precision, zero point
 _FIELDS = {
@@ -285,6 +298,11 @@ def _view(op: Operation, name: str, height: int, width: int, depth: int) -> Feat
     height0, height1, width0 = (op[f] + 1 for f in fields[7:10])
     precision = op[fields[11]]
     signed = bool(precision & 1)
+    code = precision >> (1 if name == "OFM" else 2) & 3
+    if code == 3:
+        raise FeatureMapError(
+            f"{op.op.name} at stream offset {op.offset_bytes:#x}: {name}_PRECISION = {precision:#x} has no element size"
+        )
     return FeatureMap(
         name=name,
         region=op[fields[10]],
@@ -295,7 +313,7 @@ def _view(op: Operation, name: str, height: int, width: int, depth: int) -> Feat
         stride_x=stride_x,
         stride_y=stride_y,
         stride_c=stride_c,
-        element_bytes=1 << (precision >> (1 if name == "OFM" else 2) & 3),
+        element_bytes=1 << code,
         signed=signed,
         brick=bool(precision & 1 << 6),
         zero_point=sign_extend(op.get(fields[12]), signed),

@@ -58,7 +58,7 @@ def working_bytes(op: Operation, accelerator: Accelerator) -> int:
     if op.op is Op.ELEMENTWISE:
         return min(whole, max(start, inputs) * _BANK_BYTES)  # no accumulators
     form = op.get(r.ACC_FORMAT)
-    bits = {AccFormat.INT32: 32, AccFormat.INT40: 40, AccFormat.FP16: 16}[AccFormat(form)]
+    bits = {int(AccFormat.INT40): 40, int(AccFormat.FP16): 16}.get(form, 32)
     depth = -(-(op[r.OFM_BLK_DEPTH_M1] + 1) // 8) * 8
     elements = (op[r.OFM_BLK_HEIGHT_M1] + 1) * (op[r.OFM_BLK_WIDTH_M1] + 1) * depth
     narrow, wide = _ACCUMULATOR_GRANULES[accelerator.macs]

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ..errors import NpuMemplanError
 from .isa import Op, Register
+
+
+class MissingRegisterError(NpuMemplanError, KeyError):
+    """An operation depends on a register that its stream never set."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +30,14 @@ class Operation:
     offset_bytes: int = -1  # of its command word in the stream it was decoded from
 
     def __getitem__(self, register: Register) -> int:
-        """Raw (unsigned) value of a register; `KeyError` when the stream never set it."""
-        return self.registers[register]
+        """Raw (unsigned) value of a register; `MissingRegisterError` when the stream never set it."""
+        try:
+            return self.registers[register]
+        except KeyError:
+            raise MissingRegisterError(
+                f"{self.op.name} at stream offset {self.offset_bytes:#x} needs register {register.name}, "
+                "which the stream never set"
+            ) from None
 
     def get(self, register: Register, default: int = 0) -> int:
         """Raw value of a register, or `default` when the stream never set it."""
