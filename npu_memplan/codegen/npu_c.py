@@ -41,7 +41,7 @@ def print_launch(
     sizes = ", ".join(size for _, size in bases)
     uses_pools = any(pointer.startswith("pools[") for pointer, _ in bases)
     text = (
-        c_array(stream, words, hexadecimal=True).replace("NPU_MEMPLAN_CONSTANT", "static NPU_MEMPLAN_CONSTANT", 1)
+        f"static {c_array(stream, words, hexadecimal=True)}"
         + f"\nint32_t {symbol}(uint8_t *const pools[]) {{\n"
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"

@@ -24,8 +24,8 @@ static NPU_MEMPLAN_CONSTANT int32_t op_host_constant_3[3] = {
 };
 
 static void op_fully_connected_body(uint8_t* sram, const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift) {
-  int8_t* input = ((int8_t*)(&(sram[0])));
-  int8_t* output = ((int8_t*)(&(sram[16])));
+  int8_t* input = ((int8_t*)(&(sram[...])));
+  int8_t* output = ((int8_t*)(&(sram[...])));
   int32_t sum;
   int64_t scaled;
   int64_t exponent;

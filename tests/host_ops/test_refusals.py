@@ -89,7 +89,8 @@ def test_golden_c_of_a_fully_connected_layer(compiled, golden):
         [TensorSpec((1, 3), "int8", 0.2, -1)],
         ("FullyConnectedOptions", {"FusedActivationFunction": 1}),
     )
-    golden("host_op_fully_connected.c", compiled(model).sources.texts["op_host.c"])
+    text = compiled(model).sources.texts["op_host.c"]
+    golden("host_op_fully_connected.c", re.sub(r"sram\[\d+\]", "sram[...]", text))  # where it lies is the planner's
 
 
 def test_lowering_is_deterministic():
