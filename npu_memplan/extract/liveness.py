@@ -125,6 +125,7 @@ class _Analysis:
                 if access.storage in local or _inside(node.body, access.storage):
                     continue
                 self.keep(access.storage, begin, stop)
+                self.first[access.storage] = min(self.first[access.storage], begin)
                 if not access.writes:
                     state.open(access.storage, ((access.start, access.stop),), stop)
 
