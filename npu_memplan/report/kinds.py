@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..artifact import Artifact
 from ..problem import Buffer, BufferKind
-from .memory import live_curve
+from .memory import live_curve, sharing_names
 
 GROUPS: tuple[tuple[str, tuple[BufferKind, ...]], ...] = (
     ("graph inputs and outputs", (BufferKind.INPUT, BufferKind.OUTPUT)),
@@ -36,8 +36,7 @@ def kinds_of_bytes(artifact: Artifact) -> tuple[ByteKind, ...]:
     """Rows for every pool (whole, then by kind), read-only data, and what the firmware adds."""
     rows: list[ByteKind] = []
     placed = {p.buffer: p for p in artifact.plan.placements}
-    sharing = {name for group in artifact.problem.aliases for name, _ in group.members}
-    sharing |= {name for o in artifact.problem.overlaps for name in (o.first, o.second)}
+    sharing = sharing_names(artifact.problem)
     for usage in artifact.plan.usage:
         rows.append(ByteKind("planned pool", usage.pool, usage.used_bytes, "its height; reserve exactly this"))
         for label, kinds in GROUPS:

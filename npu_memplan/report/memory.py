@@ -82,8 +82,7 @@ def memory_view(problem: Problem, plan: Plan) -> MemoryView:
     """Rectangles, live-byte curves and peaks of every pool of `plan`."""
     placed = {p.buffer: p for p in plan.placements}
     usage = {u.pool: u for u in plan.usage}
-    sharing = {name for group in problem.aliases for name, _ in group.members}
-    sharing |= {name for o in problem.overlaps for name in (o.first, o.second)}
+    sharing = sharing_names(problem)
     views = []
     for pool in problem.pools:
         buffers = [b for b in problem.buffers if placed[b.name].pool == pool.name]
@@ -97,6 +96,12 @@ def memory_view(problem: Problem, plan: Plan) -> MemoryView:
             )
         )
     return MemoryView(tuple(views), time_end(problem))
+
+
+def sharing_names(problem: Problem) -> set[str]:
+    """Buffers that may lie on another one that lives at the same time: aliases and proven overlaps."""
+    names = {name for group in problem.aliases for name, _ in group.members}
+    return names | {name for o in problem.overlaps for name in (o.first, o.second)}
 
 
 def time_end(problem: Problem) -> int:

@@ -8,6 +8,7 @@ info string ends in `file=NAME` is written to NAME first. One page is one workin
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -111,6 +112,25 @@ def test_links_lead_somewhere(page: str) -> None:
     path = REPOSITORY / page
     broken = [m for m in _LINK.findall(path.read_text(encoding="utf-8")) if not (path.parent / m).exists()]
     assert broken == []
+
+
+def test_reference_names_every_key_of_plan_json(shared_model: Callable[[str], Path]) -> None:
+    from npu_memplan.artifact import Artifact
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.pipeline import plan_model
+    from npu_memplan.problem import BufferKind
+
+    artifact: Artifact = plan_model(shared_model("ad01_int8"), CompileOptions()).artifact
+    document = json.loads(artifact.to_json())
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_0-9]+)(?:\[\])?`", text))
+    rows = ("buffers", "pools", "calls", "operators", "inputs")
+    keys = set(document) | set(document["target"]) | {key for row in rows for key in document[row][0]}
+    # of a pool, what weighs spilling is described together
+    together = {k for k in keys if k.startswith(("read_bandwidth", "write_bandwidth", "read_latency", "write_latency"))}
+    assert keys - together - {"clock_hz", "burst_bytes", "schema"} - named == set()
+    assert {kind.value for kind in BufferKind} - named == set()
+    assert document["schema"] in text
 
 
 def test_matching_is_strict_where_it_says_so() -> None:

@@ -150,6 +150,20 @@ class Browser:
         entries = [e["params"]["entry"] for e in self.events if e.get("method") == "Log.entryAdded"]
         return bad + [e["text"] for e in entries if e["level"] == "error"]
 
+    def rectangles(self) -> list[list[Any]]:
+        """Rectangles of a report, computed back from their pixels: [buffer, pool, first, last, low, high], sorted."""
+        axes = {a["pool"]: a for a in self.run("npuMemplan.axes()")}
+        found = []
+        for r in self.run("npuMemplan.rectangles()"):
+            a = axes[r["pool"]]
+            point = (a["view"][1] - a["view"][0]) / a["width"]
+            byte = (a["address"][1] - a["address"][0]) / a["height"]
+            first = a["view"][0] + (r["x"] - a["left"]) * point
+            high = a["address"][0] + (a["top"] + a["height"] - r["y"]) * byte
+            span = (first, first + r["width"] * point, high - r["height"] * byte, high)
+            found.append([r["buffer"], r["pool"], *(round(v) for v in span)])
+        return sorted(found)
+
     def picture(self, path: Path, **clip: float) -> None:
         """PNG of the viewport, or of the rectangle x, y, width, height (CSS pixels)."""
         more: dict[str, Any] = {"clip": {**clip, "scale": 1}} if clip else {}

@@ -22,31 +22,14 @@ def opened(browser: Any, artifact: Artifact, folder: Path) -> Any:
     return browser
 
 
-def plan_rectangles(artifact: Artifact) -> list[tuple[str, str, int, int, int, int]]:
-    """(buffer, pool, first, last, low, high) straight from the plan."""
+def plan_rectangles(artifact: Artifact) -> list[list[object]]:
+    """[buffer, pool, first, last, low, high] straight from the plan."""
     placed = {p.buffer: p for p in artifact.plan.placements}
     return sorted(
-        (b.name, placed[b.name].pool, t.first, t.last, placed[b.name].offset_bytes,
-         placed[b.name].offset_bytes + b.size_bytes)
+        [b.name, placed[b.name].pool, t.first, t.last, placed[b.name].offset_bytes,
+         placed[b.name].offset_bytes + b.size_bytes]
         for b in artifact.problem.buffers for t in b.lifetimes
     )  # fmt: skip
-
-
-def drawn_rectangles(browser: Any) -> list[tuple[str, str, int, int, int, int]]:
-    """The same, computed back from the pixels that are drawn."""
-    axes = {a["pool"]: a for a in browser.run("npuMemplan.axes()")}
-    found = []
-    for r in browser.run("npuMemplan.rectangles()"):
-        a = axes[r["pool"]]
-        per_point = a["width"] / (a["view"][1] - a["view"][0])
-        per_byte = a["height"] / (a["address"][1] - a["address"][0])
-        first = a["view"][0] + (r["x"] - a["left"]) / per_point
-        high = a["address"][0] + (a["top"] + a["height"] - r["y"]) / per_byte
-        found.append(
-            (r["buffer"], r["pool"], round(first), round(first + r["width"] / per_point),
-             round(high - r["height"] / per_byte), round(high))
-        )  # fmt: skip
-    return sorted(found)
 
 
 def canvas_corner(browser: Any, pool: str) -> tuple[float, float]:
@@ -75,7 +58,7 @@ def pixel(browser: Any, pool: str, x: float, y: float) -> list[int]:
 
 def test_rectangles_are_the_plan(browser: Any, small: Artifact, tmp_path: Path) -> None:
     opened(browser, small, tmp_path)
-    assert drawn_rectangles(browser) == plan_rectangles(small)
+    assert browser.rectangles() == plan_rectangles(small)
 
 
 def test_the_colour_at_a_buffer_is_its_kinds(browser: Any, small: Artifact, tmp_path: Path) -> None:
@@ -129,7 +112,7 @@ def test_zoom_and_pan(browser: Any, small: Artifact, tmp_path: Path) -> None:
     browser.run("document.getElementById('zoom-in').click()")
     t0, t1 = browser.run("npuMemplan.state.view")
     assert 0 < t0 < t1 < 7
-    assert drawn_rectangles(browser) == plan_rectangles(small)  # still the plan, at another scale
+    assert browser.rectangles() == plan_rectangles(small)  # still the plan, at another scale
     x, y = canvas_corner(browser, "sram")
     browser.mouse("mouseWheel", x + 300, y + 100, deltaX=0, deltaY=-300, modifiers=2)
     browser.frame()

@@ -44,7 +44,7 @@ def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_p
         [r["name"], r["pool"], first, last, r["offset_bytes"], r["offset_bytes"] + r["size_bytes"]]
         for r in rows for first, last in r["lifetimes"]
     )  # fmt: skip
-    assert drawn(browser) == expected
+    assert browser.rectangles() == expected
     # hover the largest, then zoom, search and toggle the pool
     largest = max(rows, key=lambda r: r["size_bytes"])
     r = next(r for r in browser.run("npuMemplan.rectangles()") if r["buffer"] == largest["name"])
@@ -57,7 +57,7 @@ def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_p
     assert largest["name"] in tip
     assert f"{largest['size_bytes']:,} bytes" in tip
     browser.run("document.getElementById('zoom-in').click()")
-    assert drawn(browser) == expected
+    assert browser.rectangles() == expected
     browser.run("document.getElementById('zoom-fit').click()")
     browser.run("document.getElementById('find').focus()")
     browser.call("Input.insertText", text=largest["name"])
@@ -67,21 +67,6 @@ def test_page_of_a_real_model(compiled: Compiled, browser: Any, name: str, tmp_p
     browser.run("document.querySelector('#pools button').click()")
     assert browser.run("document.querySelector('.plot').hidden") is True
     assert browser.errors() == []
-
-
-def drawn(browser: Any) -> list[list[Any]]:
-    """Rectangles computed back from their pixels: [buffer, pool, first, last, low, high]."""
-    axes = {a["pool"]: a for a in browser.run("npuMemplan.axes()")}
-    found = []
-    for r in browser.run("npuMemplan.rectangles()"):
-        a = axes[r["pool"]]
-        point = (a["view"][1] - a["view"][0]) / a["width"]
-        byte = (a["address"][1] - a["address"][0]) / a["height"]
-        first = a["view"][0] + (r["x"] - a["left"]) * point
-        high = a["address"][0] + (a["top"] + a["height"] - r["y"]) * byte
-        span = (first, first + r["width"] * point, high - r["height"] * byte, high)
-        found.append([r["buffer"], r["pool"], *(round(v) for v in span)])
-    return sorted(found)
 
 
 def test_streams_and_points_belong_together(compiled: Compiled) -> None:
