@@ -18,8 +18,16 @@ from npu_memplan.problem import Agent
 from .runner import RunnerError
 
 
-class UninitialisedReadError(RunnerError):
+class RunCheckError(RunnerError):
+    """A run did something that no right program does."""
+
+
+class UninitialisedReadError(RunCheckError):
     """A host operator was to read bytes that nobody wrote."""
+
+
+class SkippedCallError(RunCheckError):
+    """The C did not make an NPU call that main makes."""
 
 
 class Shadow:
@@ -76,7 +84,7 @@ class Shadow:
         while self._next < len(self._artifact.calls):
             call = self._artifact.calls[self._next]
             if call.agent is Agent.NPU:
-                raise RunnerError(f"the run ended without the NPU call {call.function}, which plan.json lists")
+                raise SkippedCallError(f"the run ended without the NPU call {call.function}, which plan.json lists")
             self._host_call(call, True)
             self._next += 1
 

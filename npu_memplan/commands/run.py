@@ -67,7 +67,11 @@ def command(
         progress=None if as_json else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     chosen = runners.create(runner, directory, options)
-    ran = chosen.run(values)
+    try:
+        ran = chosen.run(values)
+    except _complaints() as error:  # the run has no right result: that is not bad use, it is wrong
+        _complain(artifact, chosen.name, error, as_json)
+        raise click.exceptions.Exit(1) from None
     for path, array in zip(outputs, ran.outputs, strict=False):
         _save(path, array)
     result = None if model is None else _compare(artifact, chosen.name, ran, model, values)
@@ -77,6 +81,23 @@ def command(
         _print_table(artifact, chosen.name, ran, result)
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
+
+
+def _complaints() -> tuple[type[NpuMemplanError], ...]:
+    """What the checks of a run raise when a plan, a stream or the memory is wrong."""
+    from fvp_runner.npu_model import NpuModelError
+    from fvp_runner.shadow import RunCheckError
+
+    return (NpuModelError, RunCheckError)
+
+
+def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bool) -> None:
+    click.echo(f"npu-memplan: {artifact.name} on {name}: {error}", err=True)
+    if as_json:
+        document = {"runner": name, "bit_exact": False, "outputs": [], "model": artifact.name, "error": str(error)}
+        click.echo(json.dumps(document))
+    else:
+        click.echo(f"runner {name}\nNOT bit-exact: the run was stopped by a check")
 
 
 def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:

@@ -79,6 +79,22 @@ def test_wrong_is_one(run, digits, example, tmp_path):
     assert json.loads(out)["outputs"][0]["max_abs_diff"] == 1
 
 
+def test_a_complaint_of_the_checks_is_one(run, digits, example, tmp_path):
+    folder = tmp_path / "skipped"
+    shutil.copytree(digits("SOFTMAX"), folder)
+    source = folder / "src" / "digits.c"
+    text = source.read_text()
+    first = text.index("  status = ", text.index("status = 0"))
+    source.write_text(text[:first] + text[text.index("  status = ", first + 5) :])  # the NPU's step is left out
+    code, out, err = run(folder, "--on", "host", "--reference", example)
+    assert code == 1
+    assert "NOT bit-exact: the run was stopped by a check" in out
+    code, out, err = run(folder, "--on", "host", "--reference", example, "--json")
+    assert code == 1
+    assert json.loads(out)["bit_exact"] is False
+    assert json.loads(out)["error"] in err
+
+
 def test_files_in_and_out(run, digits, example, tmp_path):
     (slot,) = Artifact.load(digits()).inputs
     values = np.random.default_rng(1).integers(-128, 128, slot.shape).astype(slot.dtype)
