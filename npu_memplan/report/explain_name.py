@@ -57,7 +57,7 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
             return _explain_buffer(artifact, buffer, directory)
     numbered = _numbered(artifact)
     for operator, short in numbered:
-        if name in (operator.name, short):
+        if name == operator.name or _plain(name) == _plain(short):
             return _explain_operator(artifact, operator, short)
     for index, call in enumerate(artifact.calls):
         if name in (call.function, f"{index}:{call.function}"):
@@ -73,6 +73,11 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
         f"{artifact.name} has no buffer, operator or call named {name!r}{hint}; "
         "all names are in buffers.csv and in report.html (npu-memplan report)"
     )
+
+
+def _plain(name: str) -> str:
+    """Letters and digits only: `conv2d_7` and `CONV_2D_7` are the same."""
+    return "".join(c for c in name.lower() if c.isalnum())
 
 
 def _numbered(artifact: Artifact) -> list[tuple[Operator, str]]:

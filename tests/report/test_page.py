@@ -159,6 +159,19 @@ def test_search_marks_and_picks(browser: Any, small: Artifact, tmp_path: Path) -
     assert browser.run("npuMemplan.state.picked.name") == "relu"
 
 
+def test_the_legend_filters_by_kind(browser: Any, small: Artifact, tmp_path: Path) -> None:
+    opened(browser, small, tmp_path)
+    button = "[...document.querySelectorAll('#legend button')].find((b) => b.innerText === 'graph input').click()"
+    browser.run(button)
+    browser.frame()
+    at = {r["buffer"]: (r["x"] + 4, r["y"] + 4) for r in browser.run("npuMemplan.rectangles()")}
+    assert pixel(browser, "sram", *at["image"]) == [0x2F, 0x9E, 0x6E]
+    assert pixel(browser, "sram", *at["conv"]) != [0xE8, 0xA3, 0x3D]
+    browser.run(button)
+    browser.frame()
+    assert pixel(browser, "sram", *at["conv"]) == [0xE8, 0xA3, 0x3D]
+
+
 def test_a_pool_can_be_hidden(browser: Any, small: Artifact, tmp_path: Path) -> None:
     opened(browser, small, tmp_path)
     shown = "getComputedStyle(document.querySelector('.plot[data-pool=dram]')).display !== 'none'"

@@ -108,6 +108,7 @@ def test_operators_answer_to_kind_and_number_and_to_a_part(small: Artifact) -> N
     again = dataclasses.replace(small.operators[0], name="second_conv")
     more = dataclasses.replace(small, operators=(*small.operators, again))
     assert explain_name(more, "conv_2d_1").to_text().splitlines()[1] == "makes      second_conv"
+    assert explain_name(more, "conv2d_1").name == explain_name(more, "CONV_2D_1").name == "second_conv"
     assert explain_name(more, "SECOND").name == "second_conv"
     with pytest.raises(ExplainError, match="close: conv, conv_out, second_conv, conv_2d, conv_2d_1"):
         explain_name(more, "con")

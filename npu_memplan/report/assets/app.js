@@ -121,6 +121,12 @@ function attach(plot) {
     if (!e.ctrlKey && !e.metaKey && keys[e.key]) { e.preventDefault(); keys[e.key](); }
   });
 }
+function search(text) {
+  $("find").value = text;
+  state.query = text.trim().toLowerCase();
+  if (state.picked) pick(null);
+  redraw();
+}
 function step(plot, way) {
   const list = buffers.filter((b) => b.pool === plot.index && (!state.query || b.haystack.includes(state.query))).sort((a, b) => a.first - b.first || a.offset - b.offset);
   if (!list.length) return;
@@ -144,7 +150,7 @@ $("zoom-in").addEventListener("click", () => zoom(0.6));
 $("zoom-out").addEventListener("click", () => zoom(1 / 0.6));
 $("zoom-fit").addEventListener("click", fit);
 $("theme").addEventListener("click", () => setTheme(state.theme === "dark" ? "light" : "dark"));
-$("find").addEventListener("input", (e) => { state.query = e.target.value.trim().toLowerCase(); if (state.picked) pick(null); redraw(); });
+$("find").addEventListener("input", (e) => search(e.target.value));
 $("find").addEventListener("keydown", (e) => {
   if (e.key !== "Enter") return;
   const found = buffers.find((b) => b.name.toLowerCase() === state.query) || buffers.find((b) => b.haystack.includes(state.query));
@@ -174,3 +180,5 @@ window.npuMemplan = {
 };
 for (const p of plots) { p.resize(); if (state.shown.has(p.index)) p.draw(); }
 window.npuMemplan.painted = performance.now();
+// report.html#NAME opens with that buffer in hand
+if (byName.has(decodeURIComponent(location.hash.slice(1)))) pick(byName.get(decodeURIComponent(location.hash.slice(1))), false);

@@ -35,7 +35,13 @@ function makeLegend() {
   host.replaceChildren();
   const entries = state.colour === "agent" ? Object.values(data.agents) : data.kinds;
   const present = new Set(buffers.map((b) => (state.colour === "agent" ? data.agents[b.agents] : data.kinds[b.kind])));
-  for (const e of entries) if (present.has(e)) host.append(element("span", {}, element("i", { style: `background:${e.colour}` }), e.label));
+  for (const e of entries) {
+    if (!present.has(e)) continue;
+    const mark = element("i", { style: `background:${e.colour}` });
+    // a kind in the legend is also a filter: a second click takes it away
+    if (state.colour === "kind") host.append(element("button", { type: "button", title: "Show only these", onclick: () => search(state.query === e.label ? "" : e.label) }, mark, e.label));
+    else host.append(element("span", {}, mark, e.label));
+  }
   host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--good)" }), "lower bound"));
   if (data.pools.some((p) => p.capacity)) host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--warn)" }), "capacity"));
 }
