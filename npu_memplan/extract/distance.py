@@ -132,9 +132,7 @@ def _collect(statement: Any) -> list[_Access]:
             visit(stmt.then_case, loops)
             if stmt.else_case is not None:
                 visit(stmt.else_case, loops)
-        elif isinstance(stmt, tirx.AttrStmt):
-            visit(stmt.body, loops)
-        else:
+        else:  # also attributes: they may make threads of what is inside
             raise _NoOrder
 
     visit(statement, ())

@@ -96,7 +96,8 @@ class _Walker:
         elif isinstance(stmt, tirx.Bind) and isinstance(stmt.var.ty, ir.PointerType):
             self.roots[stmt.var] = self.used(stmt.value)
         elif isinstance(stmt, tirx.AttrStmt):
-            self.visit(stmt.body, into, local, serial=serial)
+            threads = stmt.attr_key in ("thread_extent", "virtual_thread")
+            self.visit(stmt.body, into, local, serial=serial and not threads)
         elif isinstance(stmt, tirx.For | tirx.While) and _declares(stmt.body):
             node = _Node(body=[])
             assert node.body is not None
