@@ -11,6 +11,7 @@ from .convolution import Convolution
 from .dma import Dma
 from .elementwise import Elementwise
 from .errors import UninitialisedReadError
+from .footprint import internal_scratch
 from .memory import Memory
 from .program import Bound, Step
 
@@ -40,3 +41,10 @@ def check(memory: Memory, step: Step, operation: Bound) -> None:
             raise UninitialisedReadError(
                 f"{step.registers.where}: ACTIVATION reads LUT slot {output.lut_slot}, which no DMA has filled"
             )
+
+
+def overwrite_tables(memory: Memory, step: Step) -> None:
+    """Forget look-up tables that the kernel's working memory lies over."""
+    scratch = internal_scratch(step, memory.accelerator)
+    if scratch is not None:
+        memory.shram_shadow[scratch[0] : scratch[1]] = False

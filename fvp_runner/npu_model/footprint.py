@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.isa import Register
 
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
@@ -141,8 +142,30 @@ def footprint(step: Step, accelerator: Accelerator) -> Footprint:
         for span in spec.weights + spec.scales:
             if span.length:
                 reads.append(Access(span.name, span.region, (Grid(span.start, span.length, ()),)))
+    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*shape), output.dtype.itemsize)
+    writes = [written]
+    scratch = internal_scratch(step, accelerator)
+    if scratch is not None:
+        writes.append(Access("working memory", INTERNAL, (Grid(scratch[0], scratch[1] - scratch[0], ()),)))
     if output.lut_bytes:
         start = accelerator.lut_address + 256 * output.lut_slot
         reads.append(Access("LUT", INTERNAL, (Grid(start, output.lut_bytes, ()),)))
-    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*shape), output.dtype.itemsize)
-    return Footprint(tuple(reads), (written,))
+    return Footprint(tuple(reads), tuple(writes))
+
+
+def internal_scratch(step: Step, accelerator: Accelerator) -> tuple[int, int] | None:
+    """Internal bytes [start, stop) of the LUT slots that a kernel uses for its accumulators or its second input.
+
+    Only the 32 and 64 MAC configurations give this memory to kernels, and only to those without a table.
+    """
+    spec = step.spec
+    if accelerator.macs > 64 or isinstance(spec, DmaSpec) or spec.output.lut_bytes:
+        return None
+    register = Register.AB_START
+    if isinstance(spec, ElementwiseSpec):
+        if spec.ifm2 is None:
+            return None
+        register = Register.IFM2_IB_START
+    start = max(step.registers.raw(register) * 1024, accelerator.lut_address)
+    stop = accelerator.shram_kib * 1024
+    return (start, stop) if start < stop else None

@@ -1,7 +1,8 @@
 """Missing waits: a kernel against unfinished DMA, a DMA against unfinished kernels.
 
 Invariant: pessimistic about time. Something that was started is unfinished until a wait or a full
-queue says otherwise; kernels finish in order and so do transfers.
+queue says otherwise. Kernels finish in order; two transfers in flight at once (U65) in any order,
+so there a transfer is checked against the one before it as well.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ def check(program: Program) -> None:
             own, others = (transfers, kernels) if command.is_dma else (kernels, transfers)
             for position, (earlier, its) in enumerate(others):
                 _compare(earlier, its, command, mine, len(others) - 1 - position)
+            if command.is_dma and program.accelerator.max_outstanding_dma > 1:
+                for position, (earlier, its) in enumerate(own):
+                    _compare(earlier, its, command, mine, len(own) - 1 - position)
             own.append((command, mine))
             limit = program.accelerator.max_outstanding_dma if command.is_dma else MAX_KERNELS
             del own[: max(len(own) - limit, 0)]

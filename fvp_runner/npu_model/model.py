@@ -176,6 +176,7 @@ class NpuModel:
             try:
                 if checks:
                     definedness.check(memory, step, operation)
+                    definedness.overwrite_tables(memory, step)
                 operation.run()
             except _FAULTS as error:
                 raise _fault(error) from error

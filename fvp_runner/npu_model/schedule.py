@@ -1,8 +1,8 @@
 """Completion orders of kernels and DMA transfers.
 
-Invariant: an order is legal: kernels finish in the order they were started, so do transfers, a wait is
-honoured, and no more are unfinished at once than the NPU can hold. Everything else is free, and a
-correct stream gives the same bytes under every order.
+Invariant: an order is legal: kernels finish in the order they were started, so do transfers where only
+one is in flight (U55), a wait is honoured, and no more are unfinished at once than the NPU can hold.
+Everything else is free, and a correct stream gives the same bytes under every order.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Schedule:
         def idle() -> Iterator[Step]:
             for queue, policy, _ in queues:
                 while queue and (policy is Policy.EAGER or (policy is Policy.RANDOM and chance.random() < 0.4)):
+                    if queue is transfers and policy is Policy.RANDOM:
+                        queue.rotate(-chance.randrange(len(queue)))  # at most two: swaps them or not
                     yield queue.popleft()
 
         for command in program.commands:

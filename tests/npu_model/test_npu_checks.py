@@ -136,7 +136,7 @@ def test_first_undefined_byte_of_a_map_with_gaps() -> None:
     shadow[0x20 : 0x20 + 12] = shadow[0x40 : 0x40 + 12] = True
     run(pooling(**changes), defined=[None, shadow])
     shadow[0x20 + 11] = shadow[0x40 + 5] = False
-    with pytest.raises(UninitialisedReadError, match="reads 2 bytes .* the first at address 0x2b"):
+    with pytest.raises(UninitialisedReadError, match=r"reads 2 bytes .* the first at address 0x2b"):
         run(pooling(**changes), defined=[None, shadow])
 
 
@@ -255,6 +255,42 @@ def test_lut_loaded_while_a_kernel_reads_it() -> None:
     start.words += pooling(ACTIVATION=16)[:-1]
     with pytest.raises(MissingWaitError, match="the NPU's internal memory"):
         run(start.dma(0, U55.lut_address, 64, (0, 0x103)).stop())
+
+
+def test_transfers_in_flight_together_must_not_depend_on_each_other() -> None:
+    regions = [np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)]
+    words = Assembler().set(BLOCKDEP=0).dma(0, 0, 16).dma(0, 32, 16, (1, 1)).stop()
+    NpuModel(U55).run(words, regions)  # one at a time
+    with pytest.raises(MissingWaitError, match="DMA0_SRC meets its DMA0_DST at byte 0x0 of region 1; put DMA_WAIT 0"):
+        NpuModel(accelerator("ethos-u65-256")).run(words, regions)
+
+
+@pytest.mark.parametrize("name", ["ethos-u55-32", "ethos-u55-64", "ethos-u55-128"])
+def test_small_configurations_keep_accumulators_where_the_tables_are(name: str) -> None:
+    small = accelerator(name).macs < 128
+    start = Assembler().set(AB_START=accelerator(name).shram_kib - 4)
+    start.dma(0, accelerator(name).lut_address, 64, (0, 0x103)).op(Op.DMA_WAIT, 0)
+    start.words += pooling()[:-1]
+    model, regions = NpuModel(accelerator(name)), [np.zeros(64, np.uint8), np.zeros(0x200, np.uint8)]
+    again = Assembler()
+    again.words = [*start.words]
+    again.dma(0, accelerator(name).lut_address, 64, (0, 0x103)).op(Op.DMA_WAIT, 0)
+    if small:
+        with pytest.raises(MissingWaitError, match="DMA0_DST meets its working memory at byte"):
+            model.run(again.stop(), regions)
+    else:
+        model.run(again.stop(), regions)
+    loaded = Assembler().set(AB_START=accelerator(name).shram_kib - 4)
+    for _ in range(4):
+        loaded.op(Op.KERNEL_WAIT, 0).dma(0, accelerator(name).lut_address, 256, (0, 0x103)).op(Op.DMA_WAIT, 0)
+    loaded.words += pooling()[:-1]
+    loaded.words += Assembler().set(ACTIVATION=16).op(Op.POOL, 1).words
+    regions[0] = np.arange(256, dtype=np.uint8)
+    if small:
+        with pytest.raises(UninitialisedReadError, match="LUT slot 0"):
+            model.run(loaded.stop(), regions)
+    else:
+        model.run(loaded.stop(), regions)
 
 
 def two_poolings(blockdep: int) -> tuple[int, ...]:
