@@ -31,13 +31,15 @@ _MOST_RUNS = 1 << 22  # of one feature map: 4 million separate runs fill the lar
 
 
 def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
-    """Union of half-open ranges: sorted, with touching ranges joined. Shape [n, 2]."""
+    """Union of ranges, each part of which is ascending, disjoint and never adjacent already. Shape [n, 2]."""
     stacked = [p for p in parts if len(p)]
     if not stacked:
         return NO_RANGES
-    if len(stacked) == 1 and len(stacked[0]) == 1:
-        return stacked[0]
-    ranges = np.concatenate(stacked)
+    return stacked[0] if len(stacked) == 1 else _merged(np.concatenate(stacked))
+
+
+def _merged(ranges: Ranges) -> Ranges:
+    """Any non-empty ranges, sorted and with touching ones joined."""
     ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
     ends = np.maximum.accumulate(ranges[:, 1])
     starts_new = np.concatenate(([True], ranges[1:, 0] > ends[:-1]))
@@ -63,10 +65,15 @@ def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, in
     if math.prod(count for count, _ in loops) > _MOST_RUNS:
         extents = " x ".join(str(count) for count, _ in loops)
         raise FeatureMapError(f"a feature map of {extents} separate runs fits no memory: the stream is damaged")
-    starts = np.array([base], np.int64)
-    for count, stride in loops:
-        starts = (starts[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
-    return merge_ranges([np.stack((starts, starts + run_bytes), axis=1)])
+    starts, extent, apart = np.array([base], np.int64), run_bytes, True
+    for count, stride in loops:  # ascending strides: runs stay in order while each loop clears the one inside it
+        apart &= stride > extent
+        extent += (count - 1) * stride
+        starts = (np.arange(count, dtype=np.int64)[:, None] * stride + starts).ravel()
+    ranges = np.empty((len(starts), 2), np.int64)
+    ranges[:, 0] = starts
+    ranges[:, 1] = starts + run_bytes
+    return ranges if apart else _merged(ranges)
 
 
 @dataclass(frozen=True, slots=True)

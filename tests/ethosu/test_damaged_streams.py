@@ -18,7 +18,7 @@ from npu_memplan.ethosu.stream import Operation
 from npu_memplan.ethosu.waits import schedule
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_mutated_streams_never_raise_anything_else(compiled: Callable[..., VelaNetwork], data: Any) -> None:
     network = compiled("digits")

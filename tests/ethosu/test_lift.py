@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -153,6 +154,20 @@ def test_without_a_fast_memory_region_two_is_the_arena() -> None:
         [_conv(0, 256), conv(view("IFM", 256, S, region=2), view("OFM", 512, S), depth=16)], [(S, 0)], [(S, 512)]
     )
     assert _internals(_program(net)) == [("feature_map0", 1, 256, 256)]
+
+
+def test_inputs_and_outputs_may_be_regions_of_their_own() -> None:
+    """Vela's separate-io-regions: base pointer 3 is the input, 4 the output."""
+    work = [
+        conv(view("IFM", 0, S, region=3), view("OFM", 0, S), depth=16),
+        conv(view("IFM", 0, S), view("OFM", 0, S, region=4), depth=16),
+    ]
+    net = network(work, [(S, 0)], [(S, 0)])
+    call = replace(net.npu_calls[0], input_addresses=((3, 0),), output_addresses=((4, 0),))
+    program = lift(net, call)
+    assert _internals(program) == [("feature_map0", 1, 0, 256)]
+    assert program.operations[0].addresses[Register.IFM_BASE0] == ("input0", 0)
+    assert program.operations[1].addresses[Register.OFM_BASE0] == ("output0", 0)
 
 
 def test_a_state_is_one_parameter_with_its_first_and_last_content() -> None:

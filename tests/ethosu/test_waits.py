@@ -37,13 +37,20 @@ def _waits(commands: Sequence[Command]) -> list[list[tuple[str, int]]]:
 
 
 def _bytes(op: Operation, npu: Accelerator, writes: bool) -> set[tuple[int, int]]:
-    return {
-        (a.region, b)
-        for a in accesses(op, npu)
-        if a.is_write == writes
-        for start, stop in a.ranges.tolist()
-        for b in range(start, stop)
-    }
+    key = (id(op), writes)
+    if key not in _KNOWN:
+        found = {
+            (a.region, b)
+            for a in accesses(op, npu)
+            if a.is_write == writes
+            for start, stop in a.ranges.tolist()
+            for b in range(start, stop)
+        }
+        _KNOWN[key] = op, found  # the operation is kept, so that its id stays its own
+    return _KNOWN[key][1]
+
+
+_KNOWN: dict[tuple[int, bool], tuple[Operation, set[tuple[int, int]]]] = {}
 
 
 def _first_hazard(commands: Sequence[Command], npu: Accelerator) -> int | None:
