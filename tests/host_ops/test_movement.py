@@ -98,8 +98,8 @@ MOVES = [
     ),
     (
         "SPACE_TO_BATCH_ND",
-        [TensorSpec((1, 5, 6, 2), "int8", 0.1), constant([2, 3]), constant([[1, 0], [0, 3]])],
-        [TensorSpec((6, 3, 3, 2), "int8", 0.1)],
+        [_quantized((2, 4, 6, 2)), constant([2, 3]), constant([[0, 0], [0, 0]])],
+        [_quantized((12, 2, 2, 2))],
         ("SpaceToBatchNDOptions", {}),
     ),
     (
