@@ -17,7 +17,8 @@ from .artifact import Artifact
 from .errors import NpuMemplanError
 from .options import NO_NPU, CompileOptions
 from .planners.errors import PlanningError
-from .sizes import format_size, parse_named_size, parse_size
+from .report.memory import both
+from .sizes import parse_named_size, parse_size
 
 T = TypeVar("T")
 
@@ -53,13 +54,13 @@ class Attempt:
         """One line for people."""
         if self.required_bytes is None:
             return f"{self.rung.name}: not possible ({self.message})"
-        needs = f"{self.rung.name}: needs {format_size(self.required_bytes)}"
+        needs = f"{self.rung.name}: needs {both(self.required_bytes)}"
         if self.fits:
-            return f"{needs}, fits {format_size(budget_bytes)}" + self._bought()
-        return f"{needs}, {self.required_bytes - budget_bytes} bytes too many" + self._bought()
+            return f"{needs}, fits {both(budget_bytes)}" + self._bought()
+        return f"{needs}, {self.required_bytes - budget_bytes:,} too many" + self._bought()
 
     def _bought(self) -> str:
-        return f"; it bought {self.bought_bytes} bytes ({self.rung.cost})" if self.bought_bytes else ""
+        return f"; it bought {self.bought_bytes:,} bytes ({self.rung.cost})" if self.bought_bytes else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +243,9 @@ def _flags(attempts: list[Attempt]) -> str:
 
 def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None, told: bool) -> str:
     """The message; `told`: the attempts have been shown one by one already."""
-    lines = [f"nothing that was tried fits {format_size(budget_bytes)}" + ("" if told else ":")]
+    lines = [f"nothing that was tried fits {both(budget_bytes)}" + ("" if told else ":")]
     lines += [] if told else [f"  {a.to_text(budget_bytes)}" for a in attempts]
     if best is not None:
-        lines.append(f"the least is {format_size(best)}, {best - budget_bytes} bytes too many")
+        lines.append(f"the least is {both(best)}, {best - budget_bytes:,} too many")
     lines.append("a larger pool is needed, or a smaller model or input")
     return "\n".join(lines)

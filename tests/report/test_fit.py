@@ -53,10 +53,10 @@ def test_first_rung_that_fits_wins_and_useless_ones_are_dropped(hard: int | None
     assert tuple(seen) == result.attempts
     assert (result.compiled, result.changes, result.flags) == (60, {"a": 0, "c": 1}, "--c 1")
     assert [a.to_text(60) for a in result.attempts] == [
-        "as asked: needs 100 bytes, 40 bytes too many",
-        "a: needs 90 bytes, 30 bytes too many; it bought 10 bytes (time)",
-        "b: needs 95 bytes, 35 bytes too many",
-        "c: needs 60 bytes, fits 60 bytes; it bought 30 bytes (traffic)",
+        "as asked: needs 100 bytes (0.10 KiB), 40 too many",
+        "a: needs 90 bytes (0.09 KiB), 30 too many; it bought 10 bytes (time)",
+        "b: needs 95 bytes (0.09 KiB), 35 too many",
+        "c: needs 60 bytes (0.06 KiB), fits 60 bytes (0.06 KiB); it bought 30 bytes (traffic)",
     ]
 
 
@@ -70,12 +70,12 @@ def test_nothing_fits_says_what_each_rung_reached() -> None:
     with pytest.raises(FitError) as error:
         fit(table(SIZES), lambda size: size, 50, RUNGS)
     assert str(error.value) == (
-        "nothing that was tried fits 50 bytes:\n"
-        "  as asked: needs 100 bytes, 50 bytes too many\n"
-        "  a: needs 90 bytes, 40 bytes too many; it bought 10 bytes (time)\n"
-        "  b: needs 95 bytes, 45 bytes too many\n"
-        "  c: needs 60 bytes, 10 bytes too many; it bought 30 bytes (traffic)\n"
-        "the least is 60 bytes, 10 bytes too many\n"
+        "nothing that was tried fits 50 bytes (0.05 KiB):\n"
+        "  as asked: needs 100 bytes (0.10 KiB), 50 too many\n"
+        "  a: needs 90 bytes (0.09 KiB), 40 too many; it bought 10 bytes (time)\n"
+        "  b: needs 95 bytes (0.09 KiB), 45 too many\n"
+        "  c: needs 60 bytes (0.06 KiB), 10 too many; it bought 30 bytes (traffic)\n"
+        "the least is 60 bytes (0.06 KiB), 10 too many\n"
         "a larger pool is needed, or a smaller model or input"
     )
 
@@ -84,8 +84,8 @@ def test_attempts_that_were_shown_are_not_repeated_in_the_error() -> None:
     with pytest.raises(FitError) as error:
         fit(table(SIZES), lambda size: size, 50, RUNGS, lambda attempt: None)
     assert str(error.value) == (
-        "nothing that was tried fits 50 bytes\n"
-        "the least is 60 bytes, 10 bytes too many\n"
+        "nothing that was tried fits 50 bytes (0.05 KiB)\n"
+        "the least is 60 bytes (0.06 KiB), 10 too many\n"
         "a larger pool is needed, or a smaller model or input"
     )
 

@@ -109,8 +109,11 @@ class Plot {
   label(c, b, x, y, width, height) {
     const left = Math.max(x, LEFT), right = Math.min(x + width, this.width - RIGHT), room = right - left - 8;
     if (room < 24) return;
-    const fits = Math.floor(room / 6.1);
-    const text = b.name.length <= fits ? b.name : fits > 4 ? "…" + b.name.slice(1 - fits) : ""; // names differ at their ends
+    let text = b.name;
+    if (c.measureText(text).width > room) {
+      const fits = Math.floor((text.length * room) / c.measureText(text).width) - 1;
+      text = fits > 3 ? "…" + b.name.slice(-fits) : ""; // names differ at their ends
+    }
     if (!text) return;
     c.fillStyle = "#fff"; c.textAlign = "center"; c.textBaseline = "middle";
     c.shadowColor = "rgba(0,0,0,.45)"; c.shadowBlur = 2;
