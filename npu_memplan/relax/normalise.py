@@ -1,7 +1,7 @@
 """Small rewrites that give the patterns one form to look for.
 
 Invariant: a normalised module computes the same values. `split` becomes slices, so that each part can be a
-view of its own.
+view of its own; no two operators share a dequantisation; feature maps become NHWC.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from tvm import ir, relax
 
+from .layout import has_nchw, to_nhwc
 from .reader import shape_of
 
 
@@ -29,11 +30,32 @@ class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
         return super().visit_tuple_getitem_(item)
 
 
+@relax.expr_functor.mutator
+class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
+    """Frontends that share a dequantisation between consumers would keep each pattern from owning its own."""
+
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        return ir.Call(call.op, [self._own(a) for a in call.args], call.attrs, call.ty_args)
+
+    def visit_tuple_(self, fields: Any) -> Any:
+        return relax.Tuple([self._own(f) for f in super().visit_tuple_(fields).fields])
+
+    def _own(self, argument: Any) -> Any:
+        bound = self.lookup_binding(argument) if isinstance(argument, relax.Var) else None
+        if isinstance(bound, ir.Call) and isinstance(bound.op, ir.Op) and bound.op.name == "relax.dequantize":
+            return self.builder_.emit(ir.Call(bound.op, bound.args, bound.attrs))
+        return argument
+
+
 def normalise(mod: Any) -> Any:
     """`mod` in the form that the patterns expect."""
-    mutator = _SplitToSlices(mod)
-    for variable, function in mod.functions_items() if hasattr(mod, "functions_items") else mod.functions.items():
-        if isinstance(function, relax.Function):
-            mutator.builder_.update_func(variable, mutator.visit_expr(function))
-    changed = mutator.builder_.get()
-    return relax.transform.DeadCodeElimination()(changed)
+    if has_nchw(mod):
+        mod = to_nhwc(mod)
+    for pass_ in (_SplitToSlices, _OneDequantiseForEachUse):
+        mutator = pass_(mod)
+        for variable, function in mod.functions.items():
+            if isinstance(function, relax.Function):
+                mutator.builder_.update_func(variable, mutator.visit_expr(function))
+        mod = mutator.builder_.get()
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))

@@ -83,9 +83,9 @@ def _unary(name: str, arguments: int = 1) -> Callable[[], Iterator[Pattern]]:
 
 
 def _hard_swish() -> Iterator[Pattern]:
-    x = _dequantized(wildcard())
-    gate = _clip(is_op("relax.add")(x, is_const()))
-    yield _quantized(is_op("relax.divide")(is_op("relax.multiply")(x, gate), is_const()))
+    stored = wildcard()  # normalised graphs dequantise it once for each use
+    gate = _clip(is_op("relax.add")(_dequantized(stored), is_const()))
+    yield _quantized(is_op("relax.divide")(is_op("relax.multiply")(_dequantized(stored), gate), is_const()))
 
 
 def _integer_average() -> Iterator[Pattern]:

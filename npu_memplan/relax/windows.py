@@ -167,9 +167,8 @@ def parse_fully_connected(reader: Reader, root: Any) -> Match:
 
 def parse_max_pool(reader: Reader, root: Any) -> Match:
     """max_pool2d on stored values, or between dequantize and quantize of equal scales."""
-    if reader.call(root, "quantize") or (
-        (clip := reader.call(root, "clip")) is not None and reader.call(clip.args[0], "quantize")
-    ):
+    clip = reader.call(root, "clip")
+    if reader.call(root if clip is None else clip.args[0], "quantize") is not None:
         out, real, clamp = reader.quantised(root)
         call = reader.need(real, "nn.max_pool2d")
         tensor, variable = reader.activation(call.args[0], "0")

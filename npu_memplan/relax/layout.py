@@ -1,0 +1,267 @@
+"""NCHW modules (ONNX, PyTorch) to NHWC, at the level of the quantised graph.
+
+Invariant: the module computes the same values and keeps its signature. Feature maps between operators are NHWC;
+a transpose stands only where an operator needs the original order, and there it moves stored (8-bit) values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import ir, relax
+
+_TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+_WINDOWS = ("nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d")
+_ELEMENTWISE = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "abs", "exp", "sigmoid", "tanh", "clip"),
+        *("nn.relu", "nn.leakyrelu", "quantize", "dequantize", "astype"),
+    )
+)
+_AXES = {0: 0, 1: 3, 2: 1, 3: 2}
+
+
+@dataclass(slots=True)
+class _Value:
+    """One tensor: the forms it exists in, and what it was dequantised from."""
+
+    nchw: Any = None
+    nhwc: Any = None
+    source: Any = None  # variable of the stored tensor in the old function, when this is its dequantisation
+    call: Any = None  # the dequantize call
+
+
+def has_nchw(mod: Any) -> bool:
+    """Whether a window operator of main is laid out NCHW."""
+    return any(
+        _name(b.value) in _WINDOWS and _layout(b.value) == "NCHW"
+        for block in mod["main"].body.blocks
+        for b in block.bindings
+    )
+
+
+def to_nhwc(mod: Any) -> Any:
+    """`mod` with main's feature maps in NHWC."""
+    main = mod["main"]
+    builder = relax.BlockBuilder()
+    converter = _Converter(builder)
+    parameters = [relax.Var(p.name, p.ty) for p in main.params]
+    for old, new in zip(main.params, parameters, strict=True):
+        converter.values[old] = _Value(nchw=new)
+    with builder.function("main", parameters, attrs=dict(main.attrs.items()) if main.attrs else None):
+        with builder.dataflow():
+            for block in main.body.blocks:
+                for binding in block.bindings:
+                    converter.bind(binding.var, binding.value)
+            result = converter.result(main.body.body)
+            outputs = [builder.emit_output(r) for r in result]
+        builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+    made = builder.finalize()
+    for variable, function in mod.functions.items():
+        if variable.name_hint != "main":
+            made[variable] = function
+    return relax.transform.DeadCodeElimination()(made)
+
+
+def _name(expression: Any) -> str:
+    operator = getattr(expression, "op", None)
+    return operator.name.removeprefix("relax.") if isinstance(operator, ir.Op) else ""
+
+
+def _layout(call: Any) -> str:
+    return str(call.attrs.data_layout if _name(call) == "nn.conv2d" else call.attrs.layout)
+
+
+class _Converter:
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+        self.values: dict[Any, _Value] = {}
+        self.tuples: dict[Any, Any] = {}
+
+    # ------------------------------------------------------------------ forms
+
+    def nchw(self, expression: Any) -> Any:
+        """An old expression in its original order."""
+        if not isinstance(expression, relax.Var):
+            return expression
+        value = self.values[expression]
+        if value.nchw is None and value.source is not None:
+            value.nchw = self._dequantized(value.call, self.nchw(value.source))
+        if value.nchw is None:
+            value.nchw = self._moved(value.nhwc, _TO_NCHW)
+        return value.nchw
+
+    def nhwc(self, expression: Any) -> Any:
+        """An old 4-D expression with its channels last."""
+        if isinstance(expression, ir.GenericConst):
+            data = expression.value.numpy()
+            return relax.const(np.ascontiguousarray(data.transpose(_TO_NHWC))) if data.ndim == 4 else expression
+        value = self.values[expression]
+        if value.nhwc is None and value.source is not None:
+            value.nhwc = self._dequantized(value.call, self.nhwc(value.source))
+        if value.nhwc is None:
+            value.nhwc = self._moved(value.nchw, _TO_NHWC)
+        return value.nhwc
+
+    def _moved(self, expression: Any, order: tuple[int, ...]) -> Any:
+        shape = [int(d) for d in expression.ty.shape]
+        target = [shape[axis] for axis in order]
+        kept = [d for d in shape if d != 1] == [d for d in target if d != 1]
+        moved = relax.op.reshape(expression, target) if kept else relax.op.permute_dims(expression, list(order))
+        return self.builder.emit(moved)
+
+    def _dequantized(self, call: Any, source: Any) -> Any:
+        return self.builder.emit(relax.op.dequantize(source, call.args[1], call.args[2], axis=0))
+
+    # ------------------------------------------------------------------ bindings
+
+    def bind(self, variable: Any, expression: Any) -> None:
+        """One binding of the old function."""
+        if isinstance(expression, relax.Var):
+            self.values[variable] = self.values[expression]
+            return
+        name = _name(expression)
+        if name in _WINDOWS and _layout(expression) == "NCHW":
+            self.values[variable] = _Value(nhwc=self.builder.emit(getattr(self, f"_{name.split('.')[1]}")(expression)))
+        elif name == "dequantize" and self._is_stored(expression):
+            self.values[variable] = _Value(source=expression.args[0], call=expression)
+        elif name in ("reshape", "flatten", "permute_dims") and self._dequantisation(expression.args[0]) is not None:
+            self._move_stored(variable, expression)
+        elif self._is_map(variable) and (converter := self._converter(name, expression)) is not None:
+            self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression)))
+        else:
+            arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
+            call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
+            self.values[variable] = _Value(nchw=self.builder.emit(self._rebuilt(call)))
+
+    def _plain(self, argument: Any) -> Any:
+        if isinstance(argument, relax.Tuple):
+            return relax.Tuple([self.nchw(f) for f in argument.fields])
+        return self.nchw(argument)
+
+    def _rebuilt(self, expression: Any) -> Any:
+        if isinstance(expression, relax.Tuple):
+            return self._plain(expression)
+        if isinstance(expression, relax.TupleGetItem):
+            return relax.TupleGetItem(self.nchw(expression.tuple_value), expression.index)
+        return expression
+
+    def _is_stored(self, call: Any) -> bool:
+        """A dequantisation with one scale, of a tensor that is no constant."""
+        return isinstance(call.args[0], relax.Var) and len(call.args[1].ty.shape) == 0
+
+    def _dequantisation(self, expression: Any) -> Any:
+        return self.values[expression].source if isinstance(expression, relax.Var) else None
+
+    def _move_stored(self, variable: Any, call: Any) -> None:
+        """Reshape and transpose stored values, and dequantise behind it."""
+        value = self.values[call.args[0]]
+        moved = ir.Call(call.op, [self.nchw(value.source), *call.args[1:]], call.attrs)
+        stored = relax.Var(f"{variable.name}_stored", relax.TensorType(variable.ty.shape, value.source.ty.dtype))
+        self.values[stored] = _Value(nchw=self.builder.emit(moved))
+        self.values[variable] = _Value(source=stored, call=value.call)
+
+    def _is_map(self, variable: Any) -> bool:
+        return isinstance(variable.ty, relax.TensorType) and len(variable.ty.shape) in (3, 4)
+
+    def _converter(self, name: str, call: Any) -> Callable[[Any], Any] | None:
+        """How `call` is written over NHWC maps; None when it has to stay in its own order."""
+        operands = [a for a in call.args if isinstance(a, relax.Var)] if isinstance(call, ir.Call) else []
+        maps = [o for o in operands if len(o.ty.shape) == 4]
+        if not maps or not any(self._is_nhwc(o) for o in maps):
+            return None
+        if name in _ELEMENTWISE and all(len(o.ty.shape) in (0, 4) for o in operands):
+            return self._elementwise
+        return {"mean": self._mean, "nn.pad": self._pad}.get(name)
+
+    def _is_nhwc(self, expression: Any) -> bool:
+        value = self.values[expression]
+        return value.nhwc is not None or (value.source is not None and self._is_nhwc(value.source))
+
+    # ------------------------------------------------------------------ operators
+
+    def _elementwise(self, call: Any) -> Any:
+        name = _name(call)
+        if name in ("quantize", "dequantize"):
+            make = relax.op.quantize if name == "quantize" else relax.op.dequantize
+            axis = 0 if len(call.args[1].ty.shape) == 0 else _AXES[int(call.attrs.axis) % 4]
+            return make(self.nhwc(call.args[0]), call.args[1], call.args[2], axis=axis, out_dtype=call.attrs.out_dtype)
+        arguments = [self._operand(a) for a in call.args]
+        return ir.Call(call.op, arguments, call.attrs)
+
+    def _operand(self, argument: Any) -> Any:
+        """A map in NHWC; a bias of shape [1, C, 1, 1] as [C]."""
+        shape = getattr(argument.ty, "shape", None)
+        if shape is None or len(shape) != 4:
+            return self.nchw(argument)
+        if isinstance(argument, relax.Var):
+            value = self.values[argument]
+            bound: Any = self.builder.lookup_binding(value.nchw) if value.nchw is not None else None
+            if _name(bound) == "reshape" and len(bound.args[0].ty.shape) == 1 and int(shape[1]) != 1:
+                return bound.args[0]
+        return self.nhwc(argument)
+
+    def _conv2d(self, call: Any) -> Any:
+        attributes = call.attrs
+        order = [str(attributes.kernel_layout).index(letter) for letter in "OHWI"]
+        return relax.op.nn.conv2d(
+            self.nhwc(call.args[0]),
+            self._weights(call.args[1], order),
+            strides=attributes.strides,
+            padding=attributes.padding,
+            dilation=attributes.dilation,
+            groups=int(attributes.groups),
+            data_layout="NHWC",
+            kernel_layout="OHWI",
+        )
+
+    def _weights(self, expression: Any, order: list[int]) -> Any:
+        """Dequantised constant weights with their constant transposed; anything else by a transpose."""
+        plain = self.nchw(expression)
+        bound: Any = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else plain
+        if _name(bound) != "dequantize" or not isinstance(bound.args[0], ir.GenericConst):
+            return self.builder.emit(relax.op.permute_dims(plain, order))
+        data = np.ascontiguousarray(bound.args[0].value.numpy().transpose(order))
+        axis = order.index(int(bound.attrs.axis) % 4)
+        return self.builder.emit(relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis))
+
+    def _max_pool2d(self, call: Any) -> Any:
+        return self._window(relax.op.nn.max_pool2d, call)
+
+    def _avg_pool2d(self, call: Any) -> Any:
+        return self._window(relax.op.nn.avg_pool2d, call)
+
+    def _window(self, make: Callable[..., Any], call: Any) -> Any:
+        a = call.attrs
+        return make(
+            self.nhwc(call.args[0]),
+            pool_size=a.pool_size,
+            strides=a.strides,
+            padding=a.padding,
+            dilation=a.dilation,
+            ceil_mode=bool(a.ceil_mode),
+            count_include_pad=bool(a.count_include_pad),
+            layout="NHWC",
+        )
+
+    def _mean(self, call: Any) -> Any:
+        axes = [_AXES[int(a) % 4] for a in call.attrs.axis]
+        return relax.op.mean(self.nhwc(call.args[0]), axis=sorted(axes), keepdims=bool(call.attrs.keepdims))
+
+    def _pad(self, call: Any) -> Any:
+        widths = [int(w) for w in call.attrs.pad_width]
+        moved = [widths[2 * axis + side] for axis in _TO_NHWC for side in (0, 1)]
+        return relax.op.nn.pad(
+            self.nhwc(call.args[0]), moved, float(call.attrs.pad_value), pad_mode=str(call.attrs.pad_mode)
+        )
+
+    def result(self, expression: Any) -> list[Any]:
+        """The function's results in their original order."""
+        value = self.values.get(expression) if isinstance(expression, relax.Var) else None
+        if value is not None and value.nchw is not None and isinstance(value.nchw.ty, relax.TupleType):
+            return [relax.TupleGetItem(value.nchw, i) for i in range(len(value.nchw.ty.fields))]
+        fields = list(expression.fields) if isinstance(expression, relax.Tuple) else [expression]
+        return [self.nchw(f) for f in fields]
