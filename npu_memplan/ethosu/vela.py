@@ -7,6 +7,7 @@ small worker process (about 20 ms) that imports nothing but that core.
 
 from __future__ import annotations
 
+import atexit
 import configparser
 import contextlib
 import json
@@ -194,6 +195,17 @@ def start_compile(model: bytes, options: VelaOptions) -> None:
     with contextlib.suppress(NpuMemplanError, OSError):
         target = accelerator(options.accelerator)
         _STARTED[model, options] = _start_regor(model, target, options, *_configuration(target, options))
+
+
+@atexit.register
+def _end_started() -> None:
+    """End what nobody picked up (an error elsewhere ended the program first)."""
+    for worker in _STARTED.values():
+        worker.process.kill()
+        worker.process.wait()
+        worker.printed.close()
+        worker.result.close()
+    _STARTED.clear()
 
 
 def _start_regor(

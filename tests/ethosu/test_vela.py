@@ -180,3 +180,31 @@ def test_a_model_of_one_reshape_needs_no_npu() -> None:
     b.operator("RESHAPE", [x, shape], [y])
     result = compile_tflite(b.made([x], [y]).finish())
     assert len(read_network(result.network).outputs) == 1
+
+
+def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixture[str]) -> None:
+    from npu_memplan.ethosu import vela
+
+    options = VelaOptions("ethos-u55-64", ignore_operators=("SOFTMAX",))
+    data = EXAMPLE.read_bytes()
+    expected = compile_tflite(data, options)
+    vela.start_compile(data, options)
+    vela.start_compile(data, options)  # once is enough
+    assert len(vela._STARTED) == 1
+    assert compile_tflite(data, options).network == expected.network
+    assert not vela._STARTED
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
+    from npu_memplan.ethosu import vela
+
+    data = EXAMPLE.read_bytes()
+    vela.start_compile(data, VelaOptions("ethos-u99"))
+    vela.start_compile(data, VelaOptions(memory_mode="Nope"))
+    assert not vela._STARTED
+    vela.start_compile(data[:2000], VelaOptions())
+    (worker,) = vela._STARTED.values()
+    vela._end_started()
+    assert worker.process.returncode is not None
+    assert not vela._STARTED
