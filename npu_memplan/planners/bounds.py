@@ -51,7 +51,10 @@ def load_peak(model: Model, pool: int, pools: Sequence[int] | None = None) -> Pe
 def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
     inside = [item for item in model.items if pools[item.index] == pool and item.size]
     best = _live_peak(model, inside)
-    top = max((item.fixed + item.size for item in inside if item.fixed is not None), default=0)
+    top = max(
+        (item.fixed + item.size for item in model.items if item.fixed is not None and pools[item.index] == pool),
+        default=0,
+    )
     if top > best.bytes:
         best = Peak(top, None)
     if model.extra and any(item.index in model.extra for item in inside):

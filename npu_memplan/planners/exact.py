@@ -142,6 +142,8 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     grain = search.sections.grain
     ease = search.low // 32  # how far above the bound the easier attempts aim
     attempt = 0
+    # a descent without a wrong turn takes one node an item, and some for raised floors
+    enough_nodes = len(search.sections.sizes) * 3 // 2
     while not context.exhausted():
         if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
             return
@@ -159,11 +161,12 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
         else:
             target = min(top, search.low + ease // grain * grain)
         if attempt < len(OPENING):
-            config, noise, share = OPENING[attempt], 0.0, 700
+            config, noise, share = OPENING[attempt], 0.0, max(700, enough_nodes)
         else:
             config = (random.choice(RULES), random.choice(DURATION_WEIGHTS), random.choice(SIZE_WEIGHTS))
             noise = random.choice((0.2, 0.5, 1.0, 2.0))
             share = random.choice((500, 500, 1000, 2000))
+            share = max(share, enough_nodes)
             # the longer it takes, the longer the runs, so that proofs come within reach
             share = share * (1 << min(attempt // 150, 12)) if random.random() < 0.2 else share
         if context.nodes is not None:

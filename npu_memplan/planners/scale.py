@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from . import exact
 from .bounds import load_peak
 from .first_fit import Layout
 from .model import Item, Model
@@ -26,6 +27,11 @@ MOST_SCANNED = 30_000  # items up to which scanning all placed ones is quick
 SCAN_STEPS = 2_000_000_000  # of one pass over more items
 NEARLY = 200  # a dense million is left at 1/200 above the bound when no time limit says to go on
 PASSES = 40  # of one pool, when nothing else limits them
+# before these passes the core is settled: items live where the load is at least a share of the bound
+CORE_AFTER = {2: 0.95, 6: 0.85, 10: 0.75, 14: 0.65, 18: 0.9, 22: 0.7, 28: 0.55, 34: 0.8}
+CORE_ITEMS = 4_000
+CORE_ENTRIES = 400_000  # memberships in sections
+CORE_WORK = 4_000_000  # choices x items
 # (share of the peak from which items count as critical, order among them)
 BASES = (
     (0.99, "size"),
@@ -74,6 +80,7 @@ class _Pool:
         import numpy as np
 
         self.np = np
+        self.items = items
         self.bound = bound
         count = len(items)
         first = np.fromiter((item.first for item in items), np.int64, count)
@@ -114,9 +121,12 @@ class _Pool:
             if count > MOST_SCANNED and close and context.deadline is None:
                 context.stopped_early = True
                 return self._answer()
+        self.preset = np.full(count, -1, np.int64)
         for attempt in range(PASSES):
             if self.best is not None and (self.best <= self.bound or context.exhausted()):
                 break
+            if attempt in CORE_AFTER and not self._pack_core(context, CORE_AFTER[attempt]):
+                continue
             which = _turn(attempt, len(bases))
             base, boost = bases[which], boosts[which]
             if attempt >= 2 * len(bases):
@@ -125,9 +135,7 @@ class _Pool:
             height = self._pass(self._order(base, boost), offset)
             context.spend(max(1, count // 16) if self.lists is not None else count)
             if height < 0:
-                if self.lists is None and count > MOST_SCANNED:
-                    break  # too many to scan; what was stacked stands
-                continue
+                break  # too many to scan; what was stacked stands
             self._keep(height, offset)
             boost[offset + self.size > self.bound] += 1
         return self._answer()
@@ -143,6 +151,28 @@ class _Pool:
     def _keep(self, height: int, offset: Any) -> None:
         if self.best is None or height < self.best:
             self.best, self.offsets = height, offset.copy()
+
+    def _pack_core(self, context: Context, share: float) -> bool:
+        """Settle the items live where memory is nearly fullest by exact search; the others are placed around them."""
+        np = self.np
+        critical = np.concatenate(([0], np.cumsum(self.load >= share * self.bound)))
+        core = np.flatnonzero(critical[self.last] > critical[self.first])
+        items = [self.items[k] for k in self.by_start[core]]
+        if len(items) > CORE_ITEMS:
+            return False
+        search = exact.search_for(context.model, items, 0)
+        if search is None or sum(map(len, search.sections.members)) > CORE_ENTRIES:
+            return False
+        # a choice costs time in proportion to the items it has to look at
+        nodes = CORE_WORK // max(300, len(items)) + 3 * len(items)
+        limited = Context(context.model, context.seed, nodes, context.deadline)
+        exact.run(search, limited, self.bound, self.bound)
+        context.spend(search.nodes * len(items) // 1_000 + 1)
+        if search.best is None:
+            return False
+        self.preset[:] = -1
+        self.preset[core] = search.offsets
+        return True
 
     def _base(self, share: float, kind: str) -> Any:
         """Rank of every item under one order."""
@@ -173,12 +203,14 @@ class _Pool:
     def _pass(self, order: Any, offset: Any) -> int:
         from .scale_kernel import first_fit_scan, first_fit_sparse
 
-        limit = 1 << 62
+        np = self.np
+        if self.preset.max() >= 0:
+            order = np.concatenate((np.flatnonzero(self.preset >= 0), order[self.preset[order] < 0]))
         arrays = (order, self.first, self.last, self.size, self.align)
         if self.lists is not None:
-            return int(first_fit_sparse(*arrays, *self.lists, offset, limit))
+            return int(first_fit_sparse(*arrays, *self.lists, self.preset, offset))
         steps = SCAN_STEPS if len(self.size) > MOST_SCANNED else 1 << 62
-        return int(first_fit_scan(*arrays, offset, limit, steps))
+        return int(first_fit_scan(*arrays, self.preset, offset, steps))
 
 
 def _turn(attempt: int, count: int) -> int:

@@ -113,16 +113,19 @@ def list_earlier(first: Any, last: Any, total: int) -> Any:
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def first_fit_sparse(
-    order: Any, first: Any, last: Any, size: Any, align: Any, starts: Any, earlier: Any, offset: Any, limit: int
+    order: Any, first: Any, last: Any, size: Any, align: Any, starts: Any, earlier: Any, preset: Any, offset: Any
 ) -> int:
-    """First fit with the lists of `list_earlier`; the height, or -1 once it would pass `limit`."""
+    """First fit with the lists of `list_earlier`, around items that have a `preset` offset >= 0; the height."""
     n = first.shape[0]
     for i in range(n):
-        offset[i] = -1
+        offset[i] = preset[i]
     lows = np.zeros(1024, np.int64)
     highs = np.zeros(1024, np.int64)
     height = np.int64(0)
     for i in order:
+        if preset[i] >= 0:
+            height = max(height, preset[i] + size[i])
+            continue
         k = 0
         later = i + 1
         while later < n and first[later] < last[i]:
@@ -150,8 +153,6 @@ def first_fit_sparse(
                     at = highs[q] if m == 1 else (highs[q] + m - 1) // m * m
         offset[i] = at
         height = max(height, at + size[i])
-        if height > limit:
-            return -1
     return int(height)
 
 
@@ -160,12 +161,13 @@ _BLOCK = 128
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def first_fit_scan(
-    order: Any, first: Any, last: Any, size: Any, align: Any, offset: Any, limit: int, steps: int
+    order: Any, first: Any, last: Any, size: Any, align: Any, preset: Any, offset: Any, steps: int
 ) -> int:
-    """First fit by scanning what is placed in order of offset; the height, or -1 past `limit` or `steps`.
+    """First fit by scanning what is placed in order of offset; the height, or -1 past `steps`.
 
-    Placed items stand in linked blocks, so that putting one in moves few others, and blocks
-    that are of another time are skipped whole.
+    Items with a `preset` offset >= 0 must come first in `order` and keep it. Placed items stand in
+    linked blocks, so that putting one in moves few others, and blocks that are of another time are
+    skipped whole.
     """
     n = first.shape[0]
     blocks = 4 * (n // _BLOCK + 2)
@@ -178,9 +180,9 @@ def first_fit_scan(
     height = np.int64(0)
     left = steps
     for i in order:
-        at = np.int64(0)
+        at = max(preset[i], np.int64(0))
         m, s, a, b = align[i], size[i], first[i], last[i]
-        block = np.int64(0)
+        block = np.int64(0) if preset[i] < 0 else np.int64(-1)
         while block >= 0:
             c = count[block]
             if c > 0 and lows[block, 0] >= at + s:
@@ -196,7 +198,7 @@ def first_fit_scan(
             block = following[block]
         offset[i] = at
         height = max(height, at + s)
-        if height > limit or left < 0:
+        if left < 0:
             return -1
         block = 0
         while following[block] >= 0 and lows[following[block], 0] < at:

@@ -1,0 +1,118 @@
+"""`plan` and `verify` on the command line: files, tables, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.cli import main
+
+CSV = "id,lower,upper,size\na,0,2,32\nb,1,3,64\nc,2,4,32\n"
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    """`run("plan", ...)` -> (exit code, stdout, stderr) of the real entry point."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["npu-memplan", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as exit_:
+            code = int(exit_.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    (tmp_path / "x.csv").write_text(CSV)
+    return tmp_path / "x.csv"
+
+
+def test_plan_writes_and_shows_and_verify_accepts(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    target = problem.with_name("plan.csv")
+    code, out, _ = run("plan", problem, "--capacity", "96", "-o", target, "--seed", 3)
+    assert code == 0
+    assert "3 buffers, planner auto" in out
+    assert "optimal: every pool is at a bound" in out
+    code, out, _ = run("verify", problem, target)
+    assert (code, out) == (0, "valid: 3 placements; memory 96 bytes\n")
+
+
+def test_json_out_and_in(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    target = problem.with_name("plan.json")
+    code, out, _ = run("plan", problem, "--json", "-o", target, "--time-limit", 5, "--node-budget", 100)
+    assert code == 0
+    assert json.loads(out) == json.loads(target.read_text())
+    assert json.loads(out)["status"] == "optimal"
+    code, out, _ = run("verify", problem, target, "--json")
+    assert (code, json.loads(out)) == (0, {"valid": True, "violations": []})
+
+
+def test_a_problem_that_does_not_fit_is_exit_code_1(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    target = problem.with_name("plan.csv")
+    code, out, err = run("plan", problem, "--capacity", "memory=95", "--json", "-o", target)
+    assert code == 1
+    answer = json.loads(out)
+    assert (answer["status"], answer["required_bytes"], answer["excess_bytes"]) == ("infeasible", 96, 1)
+    assert "required 96 bytes, available 95, excess 1" in err
+    assert not target.exists()
+
+
+def test_a_wrong_plan_is_exit_code_1(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    wrong = problem.with_name("wrong.csv")
+    wrong.write_text("id,offset\na,0\nb,16\nc,96\n")
+    code, out, _ = run("verify", problem, wrong)
+    assert code == 1
+    assert "share bytes" in out
+    code, out, _ = run("verify", problem, wrong, "--json", "--capacity", 100)
+    violations = json.loads(out)["violations"]
+    assert [v["law"] for v in violations] == ["outside pool", "overlap"]
+    assert (violations[1]["start_bytes"], violations[1]["stop_bytes"], violations[1]["point"]) == (16, 32, 1)
+
+
+def test_many_violations_are_cut(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    rows = "".join(f"b{k},0,1,8\n" for k in range(15))
+    (tmp_path / "x.csv").write_text("id,lower,upper,size\n" + rows)
+    (tmp_path / "plan.csv").write_text("id,offset\n" + "".join(f"b{k},0\n" for k in range(15)))
+    code, out, _ = run("verify", tmp_path / "x.csv", tmp_path / "plan.csv")
+    assert code == 1
+    assert "105 broken laws" in out
+    assert "and 55 more" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--planner", "best"), "no planner is called 'best'; there are: auto"),
+        (("--capacity", "lots"), "cannot read the size 'lots'"),
+        (("--capacity", "tcm=5"), "no pool is called 'tcm'; the problem has: memory"),
+        (("--time-limit", "nan"), "a time limit of nan seconds is no limit"),
+        (("--incumbent", "none.csv"), "cannot read none.csv"),
+        (("-o", "no/such/folder/plan.csv"), "cannot write no/such/folder/plan.csv"),
+    ],
+)
+def test_bad_use_is_exit_code_2(
+    run: Callable[..., tuple[int, str, str]], problem: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    code, _, err = run("plan", problem, *arguments)
+    assert (code, message in err) == (2, True), err
+    assert "Traceback" not in err
+
+
+def test_incumbent_and_feasible_plans_say_so(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    first = problem.with_name("first.json")
+    assert run("plan", problem, "--planner", "linear", "-o", first)[0] == 0
+    code, out, _ = run("plan", problem, "--planner", "linear")
+    assert code == 0
+    assert "feasible: not proven least" in out
+    assert "32 bytes (33.33%)" in out
+    code, out, _ = run("plan", problem, "--incumbent", first)
+    assert (code, "optimal" in out) == (0, True)

@@ -1,0 +1,191 @@
+"""Files: what is written is read back, and what is wrong is named with its line or path."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest_planners import random_problem
+
+from npu_memplan.planners import PlanningError, plan
+from npu_memplan.problem import (
+    Agent,
+    BufferKind,
+    Lifetime,
+    PlanStatus,
+    Pool,
+    Problem,
+    ProblemError,
+)
+from npu_memplan.problem_io import read_plan, read_problem, with_capacities, write_plan, write_problem
+from npu_memplan.problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
+from npu_memplan.verify import verify
+
+CSV = "id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n"
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_json_says_everything(tmp_path: Path) -> None:
+    for seed in range(60):
+        problem = random_problem(seed)
+        pools = tuple(
+            replace(p, burst_bytes={"npu": 32}, clock_hz=10**9, read_bandwidth_bytes_per_cycle=0.5)
+            for p in problem.pools
+        )
+        buffers = tuple(
+            replace(b, kind=BufferKind.STATE, producer="conv", consumers=("x",), agents=frozenset(Agent))
+            for b in problem.buffers
+        )
+        problem = replace(problem, pools=pools, buffers=buffers, points=("p", "q"))
+        write_problem(tmp_path / "p.json", problem)
+        assert read_problem(tmp_path / "p.json") == problem if _valid(problem) else True
+        assert problem_from_json(json.loads(json.dumps(problem_to_json(problem)))) == problem
+        try:
+            answer = plan(problem, "first-fit")
+        except (PlanningError, ProblemError):
+            continue
+        write_plan(tmp_path / "plan.json", problem, answer)
+        assert read_plan(tmp_path / "plan.json", problem) == answer
+        assert plan_from_json(plan_to_json(answer)) == answer
+
+
+def _valid(problem: Problem) -> bool:
+    try:
+        verify(problem, plan(problem, "linear"))
+    except ProblemError:
+        return False
+    except PlanningError:
+        return True
+    return True
+
+
+def test_csv_with_gaps_and_alignment(tmp_path: Path) -> None:
+    problem = read_problem(written(tmp_path / "x.csv", CSV), 96)
+    a, b = problem.buffers
+    assert a.lifetimes == (Lifetime(0, 3), Lifetime(5, 7), Lifetime(9, 10))
+    assert (a.alignment, b.alignment, b.lifetimes) == (16, 1, (Lifetime(4, 6),))
+    assert (problem.pools[0].size_bytes, problem.name) == (96, "x")
+    write_problem(tmp_path / "y.csv", problem)
+    assert read_problem(tmp_path / "y.csv").buffers == problem.buffers
+
+
+def test_plan_csv_is_minimallocs_with_an_offset_column(tmp_path: Path) -> None:
+    problem = read_problem(written(tmp_path / "x.csv", "size,id,upper,lower\n32,a,2,0\n64,b,3,1\n"))
+    write_plan(tmp_path / "plan.csv", problem, plan(problem))
+    assert (tmp_path / "plan.csv").read_text() == "id,lower,upper,size,offset\na,0,2,32,64\nb,1,3,64,0\n"
+    back = read_plan(tmp_path / "plan.csv", problem)
+    assert verify(problem, back) == ()
+    assert (back.usage[0].used_bytes, back.status) == (96, PlanStatus.FEASIBLE)
+    # MiniMalloc's own output has the same columns, so it reads as a problem too
+    assert read_problem(tmp_path / "plan.csv").buffers == problem.buffers
+
+
+def test_plan_csv_of_several_pools_names_them(tmp_path: Path) -> None:
+    base = read_problem(written(tmp_path / "x.csv", CSV))
+    problem = replace(base, pools=(Pool("fast", 64), Pool("slow")))
+    answer = plan(problem)
+    write_plan(tmp_path / "plan.csv", problem, answer)
+    assert read_plan(tmp_path / "plan.csv", problem).placements == answer.placements
+
+
+def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
+    problem = read_problem(written(tmp_path / "x.csv", CSV))
+    answer = plan(problem)
+    with pytest.raises(ProblemError, match=r"cannot write .*missing/plan.csv: No such file"):
+        write_plan(tmp_path / "missing" / "plan.csv", problem, answer)
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(ProblemError, match="cannot write"):
+        write_plan(tmp_path / "folder.json", problem, answer)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.json", "x.csv"]
+
+
+def test_csv_refuses_to_drop_what_it_cannot_say(tmp_path: Path) -> None:
+    problem = read_problem(written(tmp_path / "x.csv", CSV))
+    rich = replace(problem, conflicts=(("a", "b"),), pools=(*problem.pools, Pool("slow")))
+    with pytest.raises(ProblemError, match=r"CSV cannot say conflicts, several pools of problem 'x'; write \.json"):
+        write_problem(tmp_path / "rich.csv", rich)
+
+
+def test_capacities_by_name_and_unit(tmp_path: Path) -> None:
+    problem = replace(random_problem(1), pools=(Pool("sram"), Pool("dram")))
+    sized = with_capacities(problem, ["96KiB", "dram=1MiB"])
+    assert [p.size_bytes for p in sized.pools] == [98304, 1048576]
+    with pytest.raises(ProblemError, match="no pool is called 'tcm'; the problem has: sram, dram"):
+        with_capacities(problem, ["tcm=1"])
+    with pytest.raises(ProblemError, match="no pool that could have capacity '5'"):
+        with_capacities(Problem((), ()), ["5"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"x.csv:1: no column id, lower, upper, size; .*\(found: nothing\)"),
+        ("id,lower,upper\n", "no column size"),
+        ("id,lower,upper,size,colour\n", "unknown or repeated column colour"),
+        ("id,id,lower,upper,size\n", "unknown or repeated column id,id"),
+        ("id,lower,upper,size\na,0,1\n", "x.csv:2: 3 values for 4 columns"),
+        ("id,lower,upper,size\n\na,0,1,big\n", "x.csv:3: size is 'big'; give a whole number"),
+        ("id,lower,upper,size\na,0,1,nan\n", "size is 'nan'"),
+        ("id,lower,upper,size\na,0,1,1e3\n", "size is '1e3'"),
+        ("id,lower,upper,size\na,0,1," + "9" * 5000 + "\n", "give a whole number"),
+        ("id,lower,upper,size\na,0,1,-5\n", "buffer 'a' has size -5"),
+        ("id,lower,upper,size\na,1,1,5\n", r"lives in \[1, 1\), which is empty"),
+        ("id,lower,upper,size\na,0,1,5\na,0,1,5\n", "two buffers are called 'a'"),
+        ("id,lower,upper,size,alignment\na,0,1,5,0\n", "alignment 0"),
+        ("id,lower,upper,size,gaps\na,0,9,5,3\n", "cannot read the gap '3'; write lower-upper"),
+        ("id,lower,upper,size,gaps\na,0,9,5,3-4@1:2\n", "gaps that keep a part"),
+        ("id,lower,upper,size,gaps\na,0,9,5,7-12\n", r"gap 7-12 is not inside \[0, 9\)"),
+        ('id,lower,upper,size\n"a,0,1,5\n', "not CSV"),
+    ],
+)
+def test_bad_csv_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        read_problem(written(tmp_path / "x.csv", text))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(schema="other/1"), "has schema 'other/1'; this version reads 'npu_memplan.problem/1'"),
+        (lambda d: d.pop("schema"), "the document has no 'schema'"),
+        (lambda d: d.update(buffers={}), "buffers is '{}'; give a list"),
+        (lambda d: d["buffers"][0].pop("name"), r"buffers\[0\] has no 'name'"),
+        (lambda d: d["buffers"][0].update(name=3), r"buffers\[0\].name is '3'; give a string"),
+        (lambda d: d["buffers"][0].update(size_bytes=1.5), r"size_bytes is '1.5'; give a whole number"),
+        (lambda d: d["buffers"][0].update(size_bytes=True), r"size_bytes is 'True'"),
+        (lambda d: d["buffers"][0].update(lifetimes=[[1]]), r"lifetimes\[0\] is '\[1\]'; give a list of two"),
+        (lambda d: d["buffers"][0].update(kind="odd"), r"kind is 'odd'; give one of 'input'"),
+        (lambda d: d["pools"][0].update(read_only="no"), "read_only is 'no'; give true or false"),
+        (lambda d: d["pools"][0].update(read_bandwidth_bytes_per_cycle="x"), "give a number or null"),
+        (lambda d: d["pools"].append(7), r"pools\[1\] is '7'; give an object"),
+    ],
+)
+def test_bad_json_is_named_with_its_path(tmp_path: Path, change: object, message: str) -> None:
+    document = problem_to_json(read_problem(written(tmp_path / "x.csv", CSV)))
+    assert callable(change)
+    change(document)
+    with pytest.raises(ProblemError, match=message):
+        read_problem(written(tmp_path / "x.json", json.dumps(document)))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match=r"cannot read .*none.csv: No such file"):
+        read_problem(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ProblemError, match="not UTF-8 text"):
+        read_problem(tmp_path / "binary.csv")
+    problem = read_problem(written(tmp_path / "x.csv", CSV))
+    for bad in ("{", "[" * 100_000):
+        path = written(tmp_path / "bad.json", bad)
+        with pytest.raises(ProblemError, match="not JSON"):
+            read_problem(path)
+        with pytest.raises(ProblemError, match="not JSON"):
+            read_plan(path, problem)
+    with pytest.raises(ProblemError, match=r"bad.json: the document has no 'schema'"):
+        read_plan(written(tmp_path / "bad.json", "{}"), problem)
