@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import replace
 
@@ -100,9 +101,7 @@ def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
     inputs = _inputs(folder)
     want = reference.run(inputs)
     seen = []
-    for number, broken in enumerate(_broken_copies(folder)):
-        if number % 3:
-            continue
+    for number, broken in enumerate(itertools.islice(_broken_copies(folder), 0, 15, 3)):
         assert verify(problem, broken), "the plan was meant to be wrong"
         target = tmp_path / f"broken{number}"
         target.mkdir()

@@ -8,6 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
+import tvm
 from planned_toy import SCALE, interface, planned_module, scaled
 from tvm import relax, tirx
 from tvm.script import tirx as T
@@ -21,6 +22,10 @@ from npu_memplan.codegen.sources import print_sources, write_sources
 from npu_memplan.ethosu.decode import decode
 from npu_memplan.ethosu.isa import Op, Register
 from npu_memplan.ethosu.stream import Operation
+from npu_memplan.extract import extract
+from npu_memplan.planners import plan
+from npu_memplan.problem import Pool
+from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, rewrite
 
 LAUNCH = """
 #include "npu_memplan_runtime.h"
@@ -224,3 +229,37 @@ def test_scalars_that_stay_in_registers_are_not_planned():
     text = print_functions({"f": scaled}, {"f": [False, False, True]})
     assert "total" in text
     assert isinstance(scaled, tirx.PrimFunc)
+
+
+def test_operators_that_tvm_legalises_print_too(tmp_path, shared_object):
+    """A float convolution and softmax from TVM's own library, planned and printed, against TVM's VM."""
+    x = relax.Var("x", relax.TensorType((1, 3, 8, 8), "float32"))
+    weights = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.conv2d(x, relax.const(weights), padding=1))
+            y = builder.emit(relax.op.nn.relu(y))
+            y = builder.emit_output(relax.op.nn.softmax(y, axis=1))
+        builder.emit_func_output(y)
+    module = relax.transform.LegalizeOps()(builder.finalize())
+    problem = extract(module, [Pool("sram")])
+    placed = plan(problem)
+    planned = rewrite(module, problem, placed)
+    height = placed.usage[0].used_bytes
+    write_sources(planned, Interface("net", (PoolSpec("sram", height),)), tmp_path)
+    library = ctypes.CDLL(
+        str(shared_object([tmp_path / "net.c", tmp_path / "net_host.c"], f"-I{tmp_path}", "-ffp-contract=off"))
+    )
+    values = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    memory = np.full(height + 16, 0xA5, np.uint8)
+    pool = memory[-memory.ctypes.data % 16 :]
+    (place,) = planned["main"].attrs[PLACED_INPUTS]
+    (result,) = planned["main"].attrs[PLACED_OUTPUTS]
+    pool[int(place["offset_bytes"]) :][: values.nbytes] = values.reshape(-1).view(np.uint8)
+    assert library.net_run((ctypes.c_void_p * 1)(pool.ctypes.data)) == 0
+    start = int(result["offset_bytes"])
+    got = pool[start : start + 4 * 4 * 64].view(np.float32).reshape(1, 4, 8, 8)
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    np.testing.assert_allclose(got, machine["main"](tvm.runtime.tensor(values)).numpy(), rtol=1e-5)
+    np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
