@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class FitError(NpuMemplanError):
-    """No rung of the ladder fits; the message says what each of them reached."""
+    """No rung of the ladder fits (the message says what each reached), or the budget is for no pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
                     f"{mode}, spilling by cost",
                     {"memory_mode": mode, "optimise": "Performance", **arena},
                     "feature maps in slower memory",
-                    {"--memory-mode": mode, "--optimise": None, **target},
+                    {"--memory-mode": mode, "--optimise": "Performance", **target},
                 )
             )
     return tuple(rungs)
@@ -170,6 +170,10 @@ def compile_to_fit(
     from .pipeline import compile_model, plan_model
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
+
+    known = [p.name for p in options.resolved().planned_pools()]
+    if pool not in known:
+        raise FitError(f"--fit names pool {pool!r}, but there are: {', '.join(known)}; name one of these")
 
     def compile(changed: CompileOptions) -> Artifact:
         return plan_model(model, changed).artifact
@@ -238,7 +242,9 @@ def _flags(attempts: list[Attempt]) -> str:
     for attempt in attempts:
         if attempt.kept or attempt is attempts[-1]:
             chosen.update(attempt.rung.flags)
-    return " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
+    given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
+    dropped = " ".join(name for name, value in chosen.items() if value is None)
+    return f"{given} (without {dropped})" if dropped else given
 
 
 def _no_fit(budget_bytes: int, attempts: list[Attempt], best: int | None, told: bool) -> str:

@@ -104,7 +104,7 @@ def command(
         click.echo(json.dumps({**summary(artifact), **({"fit": climbed.to_dict()} if climbed else {})}))
         return
     if climbed is not None and climbed.flags:
-        click.echo(f"the same again: npu-memplan compile {model} {climbed.flags} -o {output}\n")
+        click.echo(f"in place of --fit {fit}: {climbed.flags}\n")
     from ..report.memory_txt import print_memory
 
     console = Console(file=sys.stdout, highlight=False)

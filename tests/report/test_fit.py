@@ -51,7 +51,7 @@ def test_first_rung_that_fits_wins_and_useless_ones_are_dropped(hard: int | None
         ("c", 60, 30, True, True),
     ]
     assert tuple(seen) == result.attempts
-    assert (result.compiled, result.changes, result.flags) == (60, {"a": 0, "c": 1}, "--c 1")
+    assert (result.compiled, result.changes, result.flags) == (60, {"a": 0, "c": 1}, "--c 1 (without --a)")
     assert [a.to_text(60) for a in result.attempts] == [
         "as asked: needs 100 bytes (0.10 KiB), 40 too many",
         "a: needs 90 bytes (0.09 KiB), 30 too many; it bought 10 bytes (time)",

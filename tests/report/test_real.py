@@ -149,6 +149,11 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(shared_model: Callable[[str], Pa
     np.testing.assert_array_equal(output, Reference(model.read_bytes()).run([data])[0])
 
 
+def test_fit_for_a_pool_that_is_not_there(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    with pytest.raises(FitError, match=r"--fit names pool 'tcm', but there are: sram; name one of these"):
+        compile_to_fit(shared_model("ad01_int8"), CompileOptions(), tmp_path / "fit", "tcm=8KiB")
+
+
 @pytest.mark.slow
 def test_fit_gives_up_in_words(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(FitError, match=r"nothing that was tried fits 8,192 bytes \(8\.00 KiB\):") as error:
