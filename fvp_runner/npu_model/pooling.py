@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import PoolMode, Register
+from npu_memplan.ethosu.isa import AccFormat, PoolMode, Register
 
+from .errors import AccumulatorOverflowError
 from .kernel import PaddedInput, Window, read_type
 from .layout import Layout
 from .memory import Memory
@@ -32,6 +33,7 @@ class PoolingSpec:
     ifm_depth: int
     output: OutputSpec
     scale: tuple[int, int]  # multiplier, shift
+    accumulator: AccFormat
 
     @staticmethod
     def read(regs: Registers) -> PoolingSpec:
@@ -54,7 +56,8 @@ class PoolingSpec:
         scale = (1, 0)
         if mode is not PoolMode.MAX and output.global_scale:
             scale = regs.scale(Register.OFM_SCALE)
-        return PoolingSpec(mode, window, ifm, depth, output, scale)
+        accumulator = AccFormat(regs.one_of(Register.ACC_FORMAT, (0, 1)))
+        return PoolingSpec(mode, window, ifm, depth, output, scale, accumulator)
 
     @property
     def macs(self) -> int:
@@ -67,8 +70,8 @@ class PoolingSpec:
 class Pooling:
     """The bound operation; `run` executes it once."""
 
-    def __init__(self, spec: PoolingSpec, memory: Memory, regs: Registers) -> None:
-        self.spec = spec
+    def __init__(self, spec: PoolingSpec, memory: Memory, regs: Registers, checks: bool) -> None:
+        self.spec, self.regs = spec, regs
         self.output = Output(spec.output, memory, regs)
         window, dtype = spec.window, spec.ifm.dtype
         zero = spec.ifm.zero_point
@@ -80,6 +83,8 @@ class Pooling:
             kind, fill = dtype, int(np.iinfo(dtype).min)
         self.input = PaddedInput(memory, regs, spec.ifm, window, spec.ifm_depth, kind, fill)
         self.valid = self._valid() if window.is_padded and spec.mode is PoolMode.AVERAGE else None
+        limit = 2**31 if spec.accumulator is AccFormat.INT32 else 2**39
+        self._overflow = limit if checks and spec.mode is not PoolMode.MAX and largest * taps >= limit else 0
         if spec.mode is not PoolMode.MAX:
             reach = float(largest * taps)
             bias = np.array([-zero * taps], np.int64) if zero and self.valid is None else None
@@ -124,6 +129,8 @@ class Pooling:
         if spec.mode is PoolMode.REDUCE_SUM:
             padded = padded.sum(axis=2, keepdims=True)
         sums = self._reduce(padded, np.maximum if spec.mode is PoolMode.MAX else np.add)
+        if self._overflow:
+            self._check(sums)
         if spec.mode is PoolMode.MAX:
             output.put_values(0, sums.astype(np.int64) - spec.ifm.zero_point)
         else:
@@ -135,3 +142,12 @@ class Pooling:
             for first in range(0, spec.output.height, step):
                 output.put(first, sums[first : first + step])
         output.finish()
+
+    def _check(self, sums: NDArray[Any]) -> None:
+        zero = self.spec.ifm.zero_point * self.spec.window.height * self.spec.window.width
+        worst = int(np.abs(sums.astype(np.int64) - zero).max(initial=0))
+        if worst >= self._overflow:
+            raise AccumulatorOverflowError(
+                f"{self.regs.where}: a sum reaches {worst}, beyond the accumulator's {self._overflow} "
+                f"(ACC_FORMAT {self.spec.accumulator.name}); what hardware does then is not defined"
+            )

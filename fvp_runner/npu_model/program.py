@@ -107,7 +107,7 @@ def bind(step: Step, memory: Memory, checks: bool) -> Bound:
     if isinstance(spec, ConvolutionSpec):
         return Convolution(spec, memory, registers, checks, step.memo)
     if isinstance(spec, PoolingSpec):
-        return Pooling(spec, memory, registers)
+        return Pooling(spec, memory, registers, checks)
     if isinstance(spec, ElementwiseSpec):
         return Elementwise(spec, memory, registers)
     return Dma(spec, memory, registers)

@@ -57,7 +57,7 @@ class Scale:
         product: Int64 = v * m
         result: Int64
         if self.rounding is Rounding.TRUNCATE:
-            result = (product + np.where(product < 0, (np.int64(1) << n) - 1, 0)) >> n
+            result = (product + np.where(product < 0, (np.int64(1) << np.minimum(n, 62)) - 1, 0)) >> n
             return result
         if self.rounding is Rounding.NATURAL:
             result = (product + _half(n)) >> n
@@ -84,7 +84,7 @@ class Scale:
 
 def _half(bits: Int64) -> Int64:
     """2**(bits-1), and 0 for no bits."""
-    half: Int64 = (np.int64(1) << bits) >> 1
+    half: Int64 = np.where(bits > 0, np.int64(1) << np.maximum(bits - 1, 0), 0)
     return half
 
 

@@ -220,6 +220,21 @@ def test_accumulator_overflow() -> None:
     NpuModel(U55).run(encode(commands), regions)  # the 40-bit accumulator holds it
 
 
+def test_sum_over_the_depth_that_overflows() -> None:
+    memory = np.zeros(0x200, np.uint8)
+    memory[:64].view("<i4")[:] = (1 << 30) - 1
+    s = Assembler().feature_map("IFM", (1, 4, 4), 0, "int32").feature_map("OFM", (1, 4, 1), 0x100, "int32")
+    words = s.kernel().common(0, 0).op(Op.POOL, 2).stop()
+    with pytest.raises(
+        AccumulatorOverflowError, match=f"a sum reaches {4 * ((1 << 30) - 1)}, beyond the accumulator's"
+    ):
+        NpuModel(U55).run(words, [None, memory])
+    memory[32:64] = 0xFF  # the other pixels: -1, and the first two are halved
+    memory[:32].view("<i4")[:] = [1 << 29, 1 << 29, 1 << 29, (1 << 29) - 1, -(1 << 29), 0, 0, 0]
+    NpuModel(U55).run(words, [None, memory])
+    assert memory[0x100:0x110].view("<i4").tolist() == [(1 << 31) - 1, -(1 << 29), -4, -4]
+
+
 # Waits and BLOCKDEP.
 
 
