@@ -63,7 +63,7 @@ def build(
     for storage, life in lives.items():
         if storage.size_bytes is None or not life:
             continue
-        if isinstance(storage, Tensor) and (storage.external or not _is_global(storage.scope)):
+        if isinstance(storage, Tensor) and storage.external:
             continue
         planned[storage] = _buffer(storage, life, options, traffic, end, [p.name for p in pools])
     order = {s: i for i, s in enumerate(_declared(program))}
@@ -108,10 +108,6 @@ def _declared(program: Program) -> list[Storage]:
     for call in program.calls:
         result.extend(call.internals)
     return result
-
-
-def _is_global(scope: str) -> bool:
-    return scope == "global"
 
 
 def _buffer(

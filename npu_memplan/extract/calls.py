@@ -53,6 +53,7 @@ class CallWalker:
                 argument.tensor.agents.add(agent)
                 if agent is Agent.NPU:
                     argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
+        result.foreign = any(isinstance(a, View) and a.tensor.device != 0 for a in arguments)
         if agent is Agent.NPU:
             self.npu(result)
         else:
@@ -71,7 +72,7 @@ class CallWalker:
         plan = self.outlines[call.primfunc]
         internals: list[Internal] = []
         symbols = self.symbols.values(call)
-        for statement in plan.allocations:
+        for statement in plan.allocations if not call.foreign else ():
             buffer = statement.buffer
             shape = tuple(buffer.shape)
             if symbols:
@@ -83,7 +84,7 @@ class CallWalker:
         call.internals = tuple(internals)
         storages: list[Tensor | Internal | None] = [a.tensor if isinstance(a, View) else None for a in call.arguments]
         storages += [None] * (plan.parameters - len(storages))
-        storages += internals
+        storages += internals or [None] * len(plan.allocations)
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
         call.nodes = instantiate(plan, storages, call.label, sizes, overlaps=may_overlap(call.primfunc))
 

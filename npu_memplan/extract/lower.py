@@ -28,7 +28,7 @@ def prepare(module: Any) -> Any:
     if not blocked:
         return module
     lowered = _to_loops(tvm.IRModule(blocked))
-    result = tvm.IRModule(dict(module.functions.items()), module.attrs)
+    result = tvm.IRModule(dict(module.functions.items()), module.attrs, dict(module.global_infos.items()))
     for gv, f in lowered.functions.items():
         result.update_func(module.get_global_var(gv.name_hint), f)
     return result

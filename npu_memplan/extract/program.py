@@ -35,7 +35,8 @@ class Tensor:
     agents: set[Agent] = field(default_factory=set)
     alignment: int = 1
     var: Any = None  # the Relax variable that defined it
-    scope: str = "global"
+    device: int = 0  # number of its virtual device; only those of device 0 are planned
+    scope: str = "global"  # memory scope on that device
     region: int = -1  # of the NPU stream that first used it; -1: none did
 
 
@@ -177,6 +178,7 @@ class Invoke:
     agent: Agent
     nodes: list[Node] = field(default_factory=list)
     label: str = ""
+    foreign: bool = False  # runs on another device than the pools'
     overlaps: list[Candidate] = field(default_factory=list)
 
 

@@ -56,12 +56,14 @@ def walk(module: Any, name: str = "main") -> Program:
     if not isinstance(function, relax.Function):
         known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, relax.Function))) or "none"
         raise ExtractionError(f"the module has no Relax function {name!r}; it has: {known}")
-    return _Walker(functions, name, function).run()
+    devices = list(module.global_infos.get("vdevice", []))
+    return _Walker(functions, name, function, devices).run()
 
 
 class _Walker:
-    def __init__(self, functions: Mapping[str, Any], name: str, function: Any) -> None:
+    def __init__(self, functions: Mapping[str, Any], name: str, function: Any, devices: list[Any]) -> None:
         self.functions = functions
+        self.devices = devices
         self.name = name
         self.function = function
         self.names = Names()
@@ -106,10 +108,13 @@ class _Walker:
         else:
             shape = tuple(ty.shape.values)
             external, size = "", size_bytes(shape, str(ty.dtype), self.bounds)
-        scope = "global"
-        if getattr(ty, "vdevice", None) is not None:
-            scope = f"{ty.vdevice.target.kind.name}:{ty.vdevice.vdevice_id}:{ty.vdevice.memory_scope}"
-        tensor = Tensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var, scope=scope)
+        tensor = Tensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var)
+        virtual = getattr(ty, "vdevice", None)
+        if virtual is not None:
+            tensor.device = next((i for i, v in enumerate(self.devices) if _device(v) == _device(virtual)), 0)
+            tensor.scope = str(virtual.memory_scope)
+            if not tensor.external and (tensor.device or tensor.scope != "global"):
+                tensor.external = f"it lies on device {tensor.device} in scope {tensor.scope!r}, which has no pool"
         self.tensors.append(tensor)
         return tensor
 
@@ -292,6 +297,11 @@ class _Walker:
             sources.append(result)
         branch.merges.append((result, sources[0], sources[1]))
         return View(result, result.shape, result.dtype)
+
+
+def _device(virtual: Any) -> tuple[str, int, str]:
+    """What tells virtual devices apart (their own comparison does not return in TVM 0.27)."""
+    return str(virtual.target), int(virtual.vdevice_id), str(virtual.memory_scope)
 
 
 def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:

@@ -79,7 +79,7 @@ class _Planner:
             if unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
                 return False
-            return storage.scope == "global"
+            return True
         return not unknown
 
     def run(self) -> SymbolicPlan:

@@ -91,7 +91,7 @@ class Emitter:
         """The Relax value of a tensor outside the pools, allocated on first use."""
         if tensor not in self.objects:
             shape = relax.ShapeExpr(list(tensor.shape))
-            allocation = relax.op.builtin.alloc_tensor(shape, tensor.dtype, 0, "global")
+            allocation = relax.op.builtin.alloc_tensor(shape, tensor.dtype, tensor.device, tensor.scope)
             self.objects[tensor] = self.builder.emit(allocation, tensor.name)
         return self.objects[tensor]
 
@@ -147,11 +147,12 @@ class Emitter:
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
         arguments = [self.value(argument) for argument in placed.arguments(call, values)]
-        self.builder.emit(relax.Call(function, [*self.pool_vars, *arguments]))
+        pools = [] if call.foreign else self.pool_vars
+        self.builder.emit(relax.Call(function, [*pools, *arguments]))
 
     def key(self, call: Invoke, values: Mapping[Any, Any]) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc."""
-        places: list[Any] = [call.primfunc]
+        places: list[Any] = [call.primfunc, call.foreign]
         for argument in call.arguments:
             slot = self.slots.get(argument.tensor.name) if isinstance(argument, View) else None
             places.append((slot.pool, str(slot.offset)) if slot is not None else type(argument).__name__)

@@ -88,6 +88,8 @@ def rewrite_program(
         if gv.name_hint != program.name and gv.name_hint not in replaced:
             planned.update_func(gv, other)
     _relink(planned, program.name)
+    for key, infos in module.global_infos.items():
+        planned.update_global_info(key, list(infos))
     if module.attrs is not None:
         planned = planned.with_attrs(dict(module.attrs.items()))
     return planned

@@ -75,7 +75,7 @@ class _Placer:
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
         taken = {p.name for p in self.function.params}
-        self.pools = [_pool_buffer(_free(name, taken), size) for name, size in pools]
+        self.pools = [_pool_buffer(_free(name, taken), size) for name, size in pools] if not call.foreign else []
         self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)
 
     def run(self) -> Rewritten:

@@ -48,7 +48,7 @@ def reorder(module: Any, name: str = "main") -> Any:
     blocks = _Reorder(module, name).blocks()
     body = relax.SeqExpr(blocks, function.body.body)
     changed = relax.Function(function.params, body, function.ret_ty, function.is_pure, function.attrs)
-    candidate = ir.IRModule(dict(module.functions.items()), module.attrs)
+    candidate = ir.IRModule(dict(module.functions.items()), module.attrs, dict(module.global_infos.items()))
     candidate.update_func(gv, changed)
     after = _peak(candidate, name)
     if after >= before:
