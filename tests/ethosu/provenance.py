@@ -75,11 +75,23 @@ class Memory:
         self.bytes[region][address : address + size] = -((number + 1) * _SPAN + np.arange(size, dtype=np.int64)) - _SPAN
 
 
-def execute(operations: Sequence[Operation], memory: Memory, accelerator: Accelerator) -> list[list[np.ndarray]]:
-    """What each operation reads, in element order. Fails when one overwrites its input out of step."""
-    trace = []
-    for number, op in enumerate(operations):
+def execute(
+    operations: Sequence[Operation], memory: Memory, accelerator: Accelerator, *, see_through_copies: bool = False
+) -> list[list[np.ndarray]]:
+    """What each operation reads, in element order. Fails when one overwrites its input out of step.
+
+    `see_through_copies`: a DMA's bytes keep the provenance of its source, and DMAs are not in the trace, so that
+    programs that differ in copies can be compared.
+    """
+    trace: list[list[np.ndarray]] = []
+    number = -1
+    for op in operations:
         reads, writes = _accesses(op, accelerator)
+        if see_through_copies and op.op is Op.DMA_START:
+            (source, start), (target, stop) = *reads, *writes
+            memory.bytes[target][stop] = memory.bytes[source][start].copy()
+            continue
+        number += 1
         trace.append([memory.bytes[region][where].copy() for region, where in reads])
         for region, where in writes:
             for other, source in reads:
