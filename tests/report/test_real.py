@@ -137,13 +137,19 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(shared_model: Callable[[str], Pa
     from fvp_runner.reference import Reference
     from fvp_runner.runner import RunOptions, create
 
-    model, said = shared_model("vww_96_int8"), []
-    artifact, result = compile_to_fit(model, CompileOptions(), tmp_path / "fit", "64KiB", say=said.append)
-    assert artifact.pool_bytes("sram") <= 65536
-    assert [a.fits for a in result.attempts] == [False] * (len(result.attempts) - 1) + [True]
-    assert said[-1].startswith("Vela aims at this arena: needs ")
-    assert "; it bought " in said[-1]
-    ran = create("host", tmp_path / "fit", RunOptions(checks=True))
+    model, out = shared_model("vww_96_int8"), tmp_path / "fit"
+    result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(out), "--fit", "64KiB", "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["pools"][0]["used_bytes"] <= answer["pools"][0]["capacity_bytes"] == 65536
+    attempts = answer["fit"]["attempts"]
+    assert [a["fits"] for a in attempts] == [False] * (len(attempts) - 1) + [True]
+    assert attempts[-1]["bought_bytes"] > 0
+    lines = result.stderr.splitlines()
+    assert lines[0].startswith("as asked: needs ")
+    assert lines[-1].startswith("Vela aims at this arena: needs ")
+    assert Artifact.load(out).target.arena_cache_size_bytes == 65536
+    ran = create("host", out, RunOptions(checks=True))
     data = np.random.default_rng(1).integers(-128, 128, (1, 96, 96, 3)).astype(np.int8)
     (output,) = ran.run([data]).outputs
     np.testing.assert_array_equal(output, Reference(model.read_bytes()).run([data])[0])
