@@ -92,7 +92,6 @@ class Dma:
         self._to, self._to_shadow = self._views(spec.destination, memory)
         if not spec.destination.internal:
             memory.writable(self._to, spec.destination.region, regs, spec.destination.name)
-        self._contiguous = spec.is_1d
 
     def _views(self, side: Side, memory: Memory) -> tuple[Bytes, Shadow | None]:
         shape, stop = self.spec.shape, side.stop(self.spec.shape)

@@ -110,11 +110,9 @@ class Elementwise:
         self.ifm2: FeatureMapAccess | None = None
         if spec.ifm2 is not None:
             self.ifm2 = FeatureMapAccess(memory, regs, spec.ifm2, spec.ifm2_shape, is_write=False)
-        zero = 0 if spec.ifm.dtype.itemsize == 4 else spec.ifm.zero_point
-        self._zero = zero
-        a = b = self._operand(spec.ifm.dtype, zero)
+        a = b = (spec.ifm.dtype, 0 if spec.ifm.dtype.itemsize == 4 else spec.ifm.zero_point)
         if not spec.mode.is_unary:
-            b = self._operand(spec.ifm2_dtype, spec.ifm2_zero_point)
+            b = (spec.ifm2_dtype, spec.ifm2_zero_point)
             if spec.swap:
                 a, b = b, a
         # Functions of one operand: value -> summand, tabulated for 8-bit operands.
@@ -124,10 +122,6 @@ class Elementwise:
             reach = self._reach(a, b)
             scale = Scale.of(*spec.ofm_scale, spec.output.rounding)
             self.output.rescale(scale, None, reach)
-
-    @staticmethod
-    def _operand(dtype: np.dtype[Any], zero: int) -> tuple[np.dtype[Any], int]:
-        return dtype, zero
 
     def _reach(self, a: tuple[np.dtype[Any], int], b: tuple[np.dtype[Any], int]) -> float:
         spec = self.spec

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import ElementwiseMode, Op, PoolMode, Register, Rounding
+from npu_memplan.ethosu.isa import Register, Rounding
 
 from . import tables
 from .layout import Layout
@@ -105,18 +105,6 @@ class OutputSpec:
             high=high,
             zero_point=zero_point,
         )
-
-
-def has_scale(regs: Registers) -> bool:
-    """True for kernels whose sums are rescaled at all."""
-    parameter = regs.operation.parameter
-    if regs.op is Op.POOL:
-        return parameter != PoolMode.MAX
-    return not (
-        regs.op is Op.ELEMENTWISE
-        and parameter
-        in (ElementwiseMode.MIN, ElementwiseMode.MAX, ElementwiseMode.CLZ, ElementwiseMode.SHL, ElementwiseMode.SHR)
-    )
 
 
 class Output:

@@ -44,10 +44,6 @@ class Registers:
                 f"set {register.name} before the operation"
             ) from None
 
-    def has(self, register: Register) -> bool:
-        """True when the stream set the register."""
-        return register in self.operation.registers
-
     def low(self, register: Register) -> int:
         """The 32-bit payload of a mode-1 register that has no bits above it."""
         value = self.raw(register)
