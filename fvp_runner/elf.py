@@ -6,9 +6,13 @@ what loading firmware needs is read: segments and symbols. Source: the ELF speci
 
 from __future__ import annotations
 
-import struct
+import io
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from elftools.common.exceptions import ELFError, ELFParseError
+from elftools.elf.elffile import ELFFile
 
 from .runner import RunnerError
 
@@ -57,21 +61,15 @@ class Elf:
         if image[:7] != b"\x7fELF\x01\x01\x01" or len(image) < 52:
             raise ElfError(f"{where} is no 32-bit little-endian ELF file")
         try:
-            _, machine, _, entry, phoff, shoff, _, _, phsize, phnum, shsize, shnum, _ = struct.unpack_from(
-                "<HHIIIIIHHHHHH", image, 16
+            file = ELFFile(io.BytesIO(image))
+            if file["e_machine"] != "EM_ARM":
+                raise ElfError(f"{where} is for machine {file['e_machine']}, not for Arm (EM_ARM)")
+            segments = tuple(
+                Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], s["p_memsz"], bool(s["p_flags"] & 2))
+                for s in file.iter_segments("PT_LOAD")
             )
-            if machine != 40:
-                raise ElfError(f"{where} is for machine {machine}, not for Arm (40)")
-            segments = []
-            for i in range(phnum):
-                kind, offset, virtual, physical, in_file, in_memory, flags, _ = struct.unpack_from(
-                    "<8I", image, phoff + i * phsize
-                )
-                if kind == 1:
-                    segments.append(Segment(offset, virtual, physical, in_file, in_memory, bool(flags & 2)))
-            headers = [struct.unpack_from("<10I", image, shoff + i * shsize) for i in range(shnum)]
-            return cls(image, entry, tuple(segments), _symbols(image, headers))
-        except (struct.error, IndexError, ValueError) as error:
+            return cls(image, file["e_entry"], segments, _symbols(file))
+        except (ELFError, ELFParseError, ValueError, KeyError, AttributeError, OverflowError, MemoryError) as error:
             raise ElfError(f"{where} is a damaged ELF file: {error}") from None
 
     def symbol(self, name: str) -> Symbol:
@@ -110,18 +108,14 @@ class Elf:
         return None
 
 
-def _symbols(image: bytes, headers: list[tuple[int, ...]]) -> dict[str, Symbol]:
-    symbols: dict[str, Symbol] = {}
-    for header in headers:
-        kind, offset, size, link, entry_size = header[1], header[4], header[5], header[6], header[9]
-        if kind != 2:
-            continue
-        names = headers[link][4]
-        for at in range(offset, offset + size, entry_size):
-            name, value, length, info, _, section = struct.unpack_from("<IIIBBH", image, at)
-            if name == 0 or section == 0:
-                continue
-            end = image.index(b"\0", names + name)
-            text = image[names + name : end].decode("ascii", "replace")
-            symbols[text] = Symbol(value & ~1 if info & 15 == 2 else value, length)
-    return symbols
+def _symbols(file: Any) -> dict[str, Symbol]:
+    return {
+        symbol.name: Symbol(symbol["st_value"] & ~1 if _is_function(symbol) else symbol["st_value"], symbol["st_size"])
+        for table in file.iter_sections("SHT_SYMTAB")
+        for symbol in table.iter_symbols()
+        if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
+    }
+
+
+def _is_function(symbol: Any) -> bool:
+    return bool(symbol["st_info"]["type"] == "STT_FUNC")  # its address carries the Thumb bit
