@@ -244,9 +244,8 @@ def dynamic() -> None:
     build(program, POOL, Options(io_in_pools=False))
     plan = plan_symbolic(program, lifetimes(program))
     stock = storages(entry.module)
-    print(
-        "| h, w | StaticPlanBlockMemory | + internals of the largest call | ours, internals included |\n|---|---|---|---|"
-    )
+    print("| h, w | StaticPlanBlockMemory | + internals of the largest call | ours, internals included |")
+    print("|---|---|---|---|")
     for h, w in ((3, 5), (8, 8), (16, 16), (32, 32), (64, 48), (224, 224)):
         symbols = {"h": h, "w": w}
         internal = max(
