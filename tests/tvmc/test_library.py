@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from mlf_host import Application, address, aligned, metadata_main
+from tflite_builder import ModelBuilder
 
 from fvp_runner.reference import Reference
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.tvmc.compile import compile_to_mlf, write_library
+from npu_memplan.tvmc.errors import TvmcError
 from npu_memplan.tvmc.options import parse_compile
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -200,3 +202,37 @@ def test_without_an_npu_the_host_runs_everything(tmp_path: Path, name: str) -> N
     outputs = empty_outputs(expected)
     assert application.run(name, [address(inputs[0])], [address(outputs[0])]) == 0
     assert np.array_equal(outputs[0], expected[0])
+
+
+def test_two_inputs_take_the_third_and_the_sixth_base_address(tmp_path: Path) -> None:
+    model = tmp_path / "add.tflite"
+    model.write_bytes(_addition())
+    made = library(model)
+    application = Application([made], tmp_path)
+    inputs, expected = tensors(model, 7)
+    outputs, device = empty_outputs(expected), aligned(16)
+    structs = ([address(i) for i in inputs], [address(o) for o in outputs], [address(device)])
+    assert application.run("default", *structs) == 0
+    assert np.array_equal(outputs[0], expected[0])
+    assert {3, 4, 6} <= set(application.launches[0])
+    assert application.launches[0][6] == inputs[1].size
+
+
+def test_more_inputs_than_base_addresses_are_refused(tmp_path: Path) -> None:
+    model = tmp_path / "concat.tflite"
+    b = ModelBuilder()
+    inputs = [b.tensor((1, 2, 2, 4), "int8", 0.1, 1) for _ in range(3)]
+    out = b.tensor((1, 2, 2, 12), "int8", 0.1, 1)
+    b.operator("CONCATENATION", inputs, [out], "ConcatenationOptions", 2, Axis=3)
+    model.write_bytes(b.made(inputs, [out]).finish())
+    with pytest.raises(TvmcError, match=r"use_workspace_io=1"):
+        library(model)
+    assert metadata_main(library(model, "--pass-config=tir.usmp.use_workspace_io=1"))["workspace_size_bytes"] >= 96
+
+
+def _addition() -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 1), b.tensor((1, 4, 4, 8), "int8", 0.07, -4)
+    z = b.tensor((1, 4, 4, 8), "int8", 0.15, 2)
+    b.operator("ADD", [x, y], [z], "AddOptions", 2)
+    return b.made([x, y], [z]).finish()
