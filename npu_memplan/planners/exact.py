@@ -7,6 +7,7 @@ fixed by the seed, so only a time limit can make two runs differ.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -18,6 +19,7 @@ from .sections import Sections, build, usable
 
 LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
 MEMO_BITS = 19
+SLICE_S = 0.25  # of one call, under a time limit
 # (section rule, weight of log duration, weight of log size): one of these settles most
 # instances within a few hundred nodes, and no two of them fail on the same ones
 OPENING = (
@@ -140,6 +142,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     """
     random = Random(context.seed)
     grain = search.sections.grain
+    started = time.monotonic()
     ease = search.low // 32  # how far above the bound the easier attempts aim
     attempt = 0
     # a descent without a wrong turn takes one node an item, and some for raised floors
@@ -154,9 +157,9 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             top = max(search.low, sum(search.sections.sizes))
         if enough is not None:
             target = min(top, max(search.low, enough))
-        elif attempt % 3 == 1:
+        elif attempt % (2 if attempt < len(OPENING) else 3) == 1:
             target = search.low
-        elif attempt % 6 == 5:
+        elif attempt % 6 == 5 and search.best is not None:
             target = top
         else:
             target = min(top, search.low + ease // grain * grain)
@@ -171,13 +174,17 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             share = share * (1 << min(attempt // 150, 12)) if random.random() < 0.2 else share
         if context.nodes is not None:
             share = min(share, max(1, context.nodes))
+        elapsed = time.monotonic() - started
+        if context.deadline is not None and search.nodes:
+            # a call looks at no clock: keep each to a fraction of a second
+            share = min(share, max(200, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
         before = search.nodes
         found = search.fill(target, share, config, noise, random.getrandbits(32)) > 0
         context.spend(max(1, search.nodes - before))
         if found and search.best is not None:
-            ease = min(ease, (search.best - search.low) * 3 // 4)
+            ease = min(ease, (search.best - search.low) * 2 // 3)
         elif target > search.low:
-            ease = min(max(ease + ease // 8, grain), max(grain, top - search.low))
+            ease = min(max(ease + ease // 5, grain), max(grain, top - search.low))
         attempt += 1
 
 

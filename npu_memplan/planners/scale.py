@@ -27,8 +27,8 @@ MOST_SCANNED = 30_000  # items up to which scanning all placed ones is quick
 SCAN_STEPS = 2_000_000_000  # of one pass over more items
 NEARLY = 200  # a dense million is left at 1/200 above the bound when no time limit says to go on
 PASSES = 40  # of one pool, when nothing else limits them
-# before these passes the core is settled: items live where the load is at least a share of the bound
-CORE_AFTER = {2: 0.95, 6: 0.85, 10: 0.75, 14: 0.65, 18: 0.9, 22: 0.7, 28: 0.55, 34: 0.8}
+# every fourth pass goes around a settled core: the items live where the load is at least a share of the bound
+CORES = (0.95, 0.85, 0.75, 0.65, 0.9, 0.7, 0.55, 0.8)
 CORE_ITEMS = 4_000
 CORE_ENTRIES = 400_000  # memberships in sections
 CORE_WORK = 4_000_000  # choices x items
@@ -125,11 +125,12 @@ class _Pool:
         for attempt in range(PASSES):
             if self.best is not None and (self.best <= self.bound or context.exhausted()):
                 break
-            if attempt in CORE_AFTER and not self._pack_core(context, CORE_AFTER[attempt]):
+            self.preset[:] = -1
+            if attempt % 4 == 3 and attempt // 4 < len(CORES) and not self._pack_core(context, CORES[attempt // 4]):
                 continue
             which = _turn(attempt, len(bases))
             base, boost = bases[which], boosts[which]
-            if attempt >= 2 * len(bases):
+            if attempt >= 3 * len(bases):
                 jitter = np.random.default_rng(random.getrandbits(32)).normal(0.0, count / 200.0, count)
                 base = base + jitter
             height = self._pass(self._order(base, boost), offset)
@@ -214,5 +215,5 @@ class _Pool:
 
 
 def _turn(attempt: int, count: int) -> int:
-    """Which order is next: each twice in a row, since the second pass learns from the first."""
-    return attempt // 2 % count
+    """Which order is next: the first ones twice in a row, since a second pass learns from the first."""
+    return (0, 0, 1, 2, 1, 3, 2, 0, 4, 4, 3, 1)[attempt] if attempt < 12 else attempt // 2 % count
