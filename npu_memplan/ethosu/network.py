@@ -170,7 +170,7 @@ def read_network(data: bytes, name: str = "network") -> VelaNetwork:
         )
     try:
         return _read_tflite(data, name)
-    except (struct.error, IndexError, TypeError, ValueError, UnicodeDecodeError, OverflowError) as error:
+    except (struct.error, AttributeError, IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise NetworkError(
             f"{name} is a damaged or truncated TFLite file ({len(data)} bytes): {error}; get the file again"
         ) from error
