@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
-from ..problem import Agent, Buffer, BufferKind
+from ..problem import Agent
+from .advice import Advice, advice
 from .bricks import NpuFindings, npu_findings, npu_labels
 from .kinds import ByteKind, kinds_of_bytes
 from .memory import PoolView, both, kib, memory_view, percent, point_label
 
 WIDTH = 100  # columns of running text
 LARGEST = 10  # buffers listed one by one
-BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,6 @@ class Contributor:
     made_by: str
     read_by: tuple[str, ...]
     idle: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Something that could lower the pool by at most `at_most_bytes`."""
-
-    text: str
-    at_most_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,90 +114,8 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
         agent=agent_at(artifact, point),
         live_bytes=live_bytes,
         contributors=contributors,
-        advice=tuple(_advice(artifact, view, live, contributors, findings)),
+        advice=advice(artifact, view, live, [b for b, c in zip(live, contributors, strict=True) if c.idle], findings),
     )
-
-
-def _advice(
-    artifact: Artifact, view: PoolView, live: list[Buffer], rows: tuple[Contributor, ...], findings: NpuFindings
-) -> list[Advice]:
-    """What could lower the pool, the largest possible gain first."""
-    found: list[Advice] = []
-    gap = view.used_bytes - view.lower_bound_bytes
-    if gap:
-        found.append(Advice("a better placement of the same buffers: --planner optimal, or a larger --time-limit", gap))
-    if live:
-        top = live[0]
-        elsewhere = _peak_without(view, top.name)
-        gain = view.used_bytes - max(elsewhere, view.curve.peak[1] - top.size_bytes)
-        if elsewhere:
-            text = f"a smaller {top.name}: where it does not live, {both(elsewhere)} are live at most"
-            found.append(Advice(text, max(0, gain)))
-    idle = [r for r in rows if r.idle]
-    edge = [r for r in idle if r.kind in {k.value for k in BOUNDARY}]
-    inner = [r for r in idle if r.kind not in {k.value for k in BOUNDARY}]
-    if edge:
-        names = ", ".join(r.buffer for r in edge)
-        found.append(
-            Advice(
-                f"graph inputs, outputs or states that wait at the peak without being used ({names}): "
-                "keep them in memory of their own, or another operator order",
-                sum(r.size_bytes for r in edge),
-            )
-        )
-    if inner:
-        names = ", ".join(r.buffer for r in inner[:3]) + (f" and {len(inner) - 3} more" if len(inner) > 3 else "")
-        found.append(
-            Advice(
-                f"tensors that wait at the peak without being used ({names}): a second pool to spill to, "
-                "or another operator order",
-                sum(r.size_bytes for r in inner),
-            )
-        )
-    weights = sum(b.size_bytes for b in live if b.kind in (BufferKind.WEIGHTS, BufferKind.CONSTANT))
-    if weights:
-        remedy = "" if artifact.target.optimise == "Size" else ": --optimise Size"
-        found.append(Advice(f"weights that are copied to RAM ahead of use{remedy}", weights))
-    scratch = sum(b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH)
-    if scratch:
-        found.append(Advice("scratch of a host operator", scratch))
-    alive = {b.name for b in live}
-    bricks = sum(p.lost_bytes for p in findings.paddings if p.buffer in alive)
-    if bricks:
-        found.append(Advice("channel counts that are multiples of 16: bricks are padded up to them", bricks))
-    pair = _pair_without_overlap(artifact, rows)
-    if pair:
-        found.append(
-            Advice(
-                f"an output that may lie on its input: {pair[0]} and {pair[1]} may not share bytes here "
-                "(proven only for element-wise operations and rows that are already consumed)",
-                min(b.size_bytes for b in live if b.name in pair),
-            )
-        )
-    return sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes)
-
-
-def _peak_without(view: PoolView, buffer: str) -> int:
-    """The most live bytes at points where `buffer` does not live."""
-    lives = [(r.first, r.last) for r in view.rectangles if r.buffer == buffer]
-    ends = (*view.curve.starts[1:], 1 << 62)
-    most = 0
-    for start, end, live in zip(view.curve.starts, ends, view.curve.live, strict=True):
-        if not any(first <= start and end <= last for first, last in lives):
-            most = max(most, live)
-    return most
-
-
-def _pair_without_overlap(artifact: Artifact, rows: tuple[Contributor, ...]) -> tuple[str, str] | None:
-    """The largest input and the output of the operation at the peak, when nothing allows them to overlap."""
-    point_rows = [r for r in rows if not r.idle]
-    made = [r for r in point_rows if r.made_by and r.made_by not in r.read_by]
-    for output in made:
-        for row in point_rows:
-            if row is not output and output.made_by in row.read_by:
-                allowed = any({o.first, o.second} == {row.buffer, output.buffer} for o in artifact.problem.overlaps)
-                return None if allowed else (row.buffer, output.buffer)
-    return None
 
 
 def _pool_text(name: str, peak: PoolPeak) -> str:
@@ -236,8 +146,8 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
     lines += ["", "What would lower it (at most so much each):"]
     if not peak.advice:
         lines.append("  nothing that this plan knows of")
-    for advice in peak.advice:
-        text = f"{both(advice.at_most_bytes)}: {advice.text}"
+    for a in peak.advice:
+        text = f"{both(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 

@@ -46,26 +46,9 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     problem, plan = artifact.problem, artifact.plan
     view = memory_view(problem, plan)
     kinds = list(BufferKind)
-    kind_index = {kind: i for i, kind in enumerate(kinds)}
-    pool_index = {pool.name: i for i, pool in enumerate(problem.pools)}
     buffer_index = {b.name: i for i, b in enumerate(problem.buffers)}
-    placed = {p.buffer: p for p in plan.placements}
     labels = _Labels()
-    buffers = {
-        "name": [b.name for b in problem.buffers],
-        "size": [b.size_bytes for b in problem.buffers],
-        "offset": [placed[b.name].offset_bytes for b in problem.buffers],
-        "pool": [pool_index[placed[b.name].pool] for b in problem.buffers],
-        "kind": [kind_index[b.kind] for b in problem.buffers],
-        "agents": [agents_of(b) for b in problem.buffers],
-        "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
-        "producer": [labels(b.producer) for b in problem.buffers],
-        "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
-        "read": [b.read_bytes for b in problem.buffers],
-        "write": [b.write_bytes for b in problem.buffers],
-        "alignment": [b.alignment for b in problem.buffers],
-        "fixed": [int(b.fixed is not None) for b in problem.buffers],
-    }
+    buffers = _buffer_columns(artifact, labels)
     calls = [
         {
             "index": i,
@@ -113,6 +96,29 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
             for i, o in enumerate(artifact.operators)
         ],
         "notes": list(artifact.notes),
+    }
+
+
+def _buffer_columns(artifact: Artifact, labels: _Labels) -> dict[str, list[Any]]:
+    """One list a field, all in the problem's buffer order."""
+    problem = artifact.problem
+    kind_index = {kind: i for i, kind in enumerate(BufferKind)}
+    pool_index = {pool.name: i for i, pool in enumerate(problem.pools)}
+    placed = {p.buffer: p for p in artifact.plan.placements}
+    return {
+        "name": [b.name for b in problem.buffers],
+        "size": [b.size_bytes for b in problem.buffers],
+        "offset": [placed[b.name].offset_bytes for b in problem.buffers],
+        "pool": [pool_index[placed[b.name].pool] for b in problem.buffers],
+        "kind": [kind_index[b.kind] for b in problem.buffers],
+        "agents": [agents_of(b) for b in problem.buffers],
+        "lifetimes": [[t for life in b.lifetimes for t in (life.first, life.last)] for b in problem.buffers],
+        "producer": [labels(b.producer) for b in problem.buffers],
+        "consumers": [[labels(c) for c in b.consumers] for b in problem.buffers],
+        "read": [b.read_bytes for b in problem.buffers],
+        "write": [b.write_bytes for b in problem.buffers],
+        "alignment": [b.alignment for b in problem.buffers],
+        "fixed": [int(b.fixed is not None) for b in problem.buffers],
     }
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+from npu_memplan.report.advice import gain
 from npu_memplan.report.kinds import kinds_of_bytes
 from npu_memplan.report.memory import live_at, memory_view, union_bytes
 
@@ -100,3 +101,20 @@ def test_no_buffer_at_all_gives_an_empty_curve() -> None:
     view = memory_view(problem, plan(problem))
     assert view.pools[0].curve.peak == (0, 0)
     assert view.pools[0].curve.at(3) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 90)), min_size=1, max_size=9),
+    st.dictionaries(st.integers(0, 8), st.integers(0, 90), max_size=5),
+)
+def test_gain_is_what_the_rest_of_the_program_leaves(rows: list[tuple[int, int, int]], cut: dict[int, int]) -> None:
+    buffers = tuple(Buffer(f"b{i}", size, (Lifetime(t, t + n),)) for i, (t, n, size) in enumerate(rows))
+    problem = Problem(buffers, (Pool("sram"),))
+    view = memory_view(problem, plan(problem, "first-fit")).pools[0]
+    smaller = {f"b{i}": min(by, rows[i][2]) for i, by in cut.items() if i < len(rows)}
+    left = max(
+        sum(n - smaller.get(f"b{i}", 0) for i, (t, d, n) in enumerate(rows) if t <= point < t + d)
+        for point in range(15)
+    )
+    assert gain(view, smaller) == (max(0, view.used_bytes - left) if smaller else 0)
