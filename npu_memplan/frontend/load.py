@@ -37,7 +37,9 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
     if options.npu_compiler == "tvm":
         from .tvm_npu import build_module
 
-        return Loaded(path, data, build_module(data, options.accelerator, options.host_ops, path.name).module, {})
+        fast = len(options.planned_pools())  # the last pool is the NPU's own memory, where there are two
+        built = build_module(data, options.accelerator, options.host_ops, path.name, fast if fast > 1 else -1)
+        return Loaded(path, data, built.module, {})
     imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, ())

@@ -54,11 +54,16 @@ _STATEFUL = ("SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "VAR_HANDLE", "READ_VARIABL
 
 
 def build_module(
-    model: bytes | Path, accelerator: str = "ethos-u55-256", host_ops: Sequence[str] = (), name: str = ""
+    model: bytes | Path,
+    accelerator: str = "ethos-u55-256",
+    host_ops: Sequence[str] = (),
+    name: str = "",
+    fast_region: int = -1,
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
-    `host_ops` are TFLite operators to keep on the CPU. Raises `NetworkError` for files that are no TFLite,
+    `host_ops` are TFLite operators to keep on the CPU; `fast_region` is the NPU region that feature maps should
+    prefer when there are several pools. Raises `NetworkError` for files that are no TFLite,
     `TvmFrontendError` for what TVM cannot import, `LoweringError` where a layer defeats the lowering.
     """
     from ..relax import host_operators, lower_for_ethosu, partition_for_ethosu
@@ -75,7 +80,7 @@ def build_module(
     partitioned = partition_for_ethosu(mod, accelerator, exclude=_excluded(forced))
     left = {o.name: o.reason for o in host_operators(partitioned)}
     operators = _operators(network, mod, left, forced)
-    module = lower_for_ethosu(partitioned, accelerator)
+    module = lower_for_ethosu(partitioned, accelerator, fast_region)
     module = legalize_host(round_integer_averages(module))
     return Imported(_described(module, network, operators), network)
 

@@ -39,8 +39,9 @@ class LoweringError(NpuMemplanError):
 class Builder:
     """Collects buffers, constants and operations of one program."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, fast_region: int = -1) -> None:
         self.accelerator = accelerator
+        self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.cycles = 0  # estimated, of all operations
         self.macs = 0
         self._buffers: dict[str, NpuBuffer] = {}
@@ -58,7 +59,8 @@ class Builder:
         unique, count = name, 1
         while unique in self._buffers or unique in (CONSTANTS, LUT):
             unique, count = f"{name}_{count}", count + 1
-        self._buffers[unique] = NpuBuffer(unique, size_bytes, role, shape=shape, dtype=dtype)
+        region = self._fast_region if role is BufferRole.FEATURE_MAP else -1
+        self._buffers[unique] = NpuBuffer(unique, size_bytes, role, original_region=region, shape=shape, dtype=dtype)
         return unique
 
     def constant(self, data: bytes) -> int:

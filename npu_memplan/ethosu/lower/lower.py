@@ -27,10 +27,13 @@ class Lowered:
     macs: int
 
 
-def lower(graph: Graph, accelerator: Accelerator) -> Lowered:
-    """Lower every layer; `LoweringError` or `BlockError` name the layer that cannot be."""
+def lower(graph: Graph, accelerator: Accelerator, fast_region: int = -1) -> Lowered:
+    """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
+
+    `LoweringError` or `BlockError` name the layer that cannot be.
+    """
     graph = fold_pads(graph)
-    builder = Builder(accelerator)
+    builder = Builder(accelerator, fast_region)
     storage = assign(builder, graph)
     emitter = Emitter(builder, graph, storage)
     for layer in graph.layers:
