@@ -41,12 +41,11 @@ __all__ = [
     "Problem",
 ]
 
-_LAZY = {"transform": ".transform", "analysis": ".analysis", "relax": ".relax", "planners": ".planners"}
+# `pipeline` is compile()'s module and can be called: nm.pipeline() is the Relax pipeline of transform.
+_LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline"))
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return importlib.import_module(_LAZY[name], __name__)
-    if name == "pipeline":  # nm.pipeline() is the Relax pipeline of transform.py
-        return importlib.import_module(".transform", __name__).pipeline
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
