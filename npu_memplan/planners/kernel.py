@@ -24,35 +24,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from .kernel_parts import chance, grown, mix, section_key
+
 FOUND, INFEASIBLE, LIMIT = 1, 0, -1
-SECTION_RULES = 5  # ways to choose the next section
+
+# columns of the frames on the stack of choices
+LO, HI, PARENT, AGENDA, CELLS, TRAIL, ITEMS, PLACED, SECTION, OPTION, OPTIONS, NEXT, RAISE = range(13)
+COLUMNS = 13
 
 _U = np.uint64
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _mix(x: Any) -> Any:
-    x ^= x >> _U(30)
-    x *= _U(0xBF58476D1CE4E5B9)
-    x ^= x >> _U(27)
-    x *= _U(0x94D049BB133111EB)
-    return x ^ (x >> _U(31))
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def _section_key(rule: int, count: int, slack: int, floor: int, weight: float, ceiling: int) -> float:
-    """The less, the sooner a section is filled. One candidate is no choice: it comes first under every rule."""
-    if count <= 1:
-        return -1.0
-    if rule == 0:
-        return count + floor / (ceiling + 1.0)
-    if rule == 1:
-        return floor + count * 1e-3
-    if rule == 2:
-        return floor + slack / (ceiling + 1.0)
-    if rule == 3:
-        return count / weight + floor / (ceiling + 1.0) * 1e-6
-    return floor / weight + count * 1e-3
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
@@ -98,11 +78,7 @@ def fill(
     mask = _U(memo.shape[1] - 1)
     # one frame a choice; each chosen item and each raised floor moves at least one section up
     depth = 2 * count + 8 * sections + 64
-    f_lo, f_hi = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    f_parent, f_agenda, f_cells = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    f_trail, f_placed, f_section = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    f_option, f_options, f_next = np.zeros(depth, np.int64), np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    f_raise = np.zeros(depth, np.int64)
+    frame = np.zeros((depth, COLUMNS), np.int64)
     f_h1, f_h2 = np.zeros(depth, np.uint64), np.zeros(depth, np.uint64)
     options = np.zeros(4096, np.int64)
     option_score = np.zeros(count + 1, np.float64)
@@ -110,7 +86,6 @@ def fill(
     trail = 0
     item_trail, item_start = np.zeros(8192, np.int64), np.zeros(8192, np.int64)
     item_trails = 0
-    f_items = np.zeros(depth, np.int64)
     # sections whose floor moved, and sections whose candidates may have changed
     moved, moved_count = np.zeros(sections, np.int64), 0
     is_moved = np.zeros(sections, np.bool_)
@@ -123,8 +98,7 @@ def fill(
     order = np.zeros(count + 1, np.int64)
     placed_count = 0
     # parts still to be solved, a linked list of cells
-    c_lo, c_hi = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
-    c_parent, c_next = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    cell = np.zeros((depth, 4), np.int64)  # LO, HI, PARENT, AGENDA (the next cell)
     cells = 0
     agenda = -1
     live = np.zeros(count, np.int64)
@@ -156,9 +130,7 @@ def fill(
                                 live[dirty] = b
                                 dirty += 1
                                 if item_trails == item_trail.shape[0]:
-                                    more = np.zeros(item_trails, np.int64)
-                                    item_trail = np.concatenate((item_trail, more))
-                                    item_start = np.concatenate((item_start, more))
+                                    item_trail, item_start = grown(item_trail), grown(item_start)
                                 item_trail[item_trails], item_start[item_trails] = b, start[b]
                                 item_trails += 1
                             a = align[b]
@@ -187,8 +159,7 @@ def fill(
                         low = min(low, start[member[k]])
                     if low > floor[s]:
                         if trail == trail_section.shape[0]:
-                            trail_section = np.concatenate((trail_section, np.zeros(trail, np.int64)))
-                            trail_floor = np.concatenate((trail_floor, np.zeros(trail, np.int64)))
+                            trail_section, trail_floor = grown(trail_section), grown(trail_floor)
                         trail_section[trail], trail_floor[trail] = s, floor[s]
                         trail += 1
                         floor[s] = low
@@ -215,7 +186,7 @@ def fill(
                 if agenda < 0:
                     spent[0] += nodes - left
                     return FOUND
-                lo, hi, parent, agenda = c_lo[agenda], c_hi[agenda], c_parent[agenda], c_next[agenda]
+                lo, hi, parent, agenda = cell[agenda, LO], cell[agenda, HI], cell[agenda, PARENT], cell[agenda, AGENDA]
                 continue
             # split where no remaining item crosses
             for s in range(lo, hi + 1):
@@ -238,12 +209,10 @@ def fill(
                         if parts == 1:
                             first_lo, first_hi = begin, s + 1
                         else:
-                            if cells == c_lo.shape[0]:
-                                c_lo = np.concatenate((c_lo, np.zeros(cells, np.int64)))
-                                c_hi = np.concatenate((c_hi, np.zeros(cells, np.int64)))
-                                c_parent = np.concatenate((c_parent, np.zeros(cells, np.int64)))
-                                c_next = np.concatenate((c_next, np.zeros(cells, np.int64)))
-                            c_lo[cells], c_hi[cells], c_parent[cells], c_next[cells] = begin, s + 1, parent, agenda
+                            if cells == cell.shape[0]:
+                                cell = grown(cell)
+                            cell[cells, LO], cell[cells, HI] = begin, s + 1
+                            cell[cells, PARENT], cell[cells, AGENDA] = parent, agenda
                             agenda = cells
                             cells += 1
                     begin = s + 1
@@ -254,13 +223,13 @@ def fill(
             h1, h2 = _U(0x2545F4914F6CDD1D), _U(0x9E6C63D0876A9A47)
             for k in range(lives):
                 z = _U(live[k]) * _U(0x9E3779B97F4A7C15) + _U(0x632BE59BD9B4E019)
-                h1 += _mix(z)
-                h2 += _mix(z ^ _U(0xA5A5A5A5A5A5A5A5))
+                h1 += mix(z)
+                h2 += mix(z ^ _U(0xA5A5A5A5A5A5A5A5))
             for s in range(lo, hi):
                 if active[s] > 0:
                     z = _U(s) * _U(0xC2B2AE3D27D4EB4F) + _U(ceiling - floor[s]) * _U(0xD6E8FEB86659FD93)
-                    h1 += _mix(z)
-                    h2 += _mix(z ^ _U(0x5A5A5A5A5A5A5A5A))
+                    h1 += mix(z)
+                    h2 += mix(z ^ _U(0x5A5A5A5A5A5A5A5A))
             if memo[0, h1 & mask] == h1 and memo[1, h1 & mask] == h2:
                 failed = True
             entering = False
@@ -300,41 +269,27 @@ def fill(
                 slack = ceiling - f - rest[s]
                 if slack > 0:
                     candidates += 1
-                key = _section_key(rule, candidates, slack, f, weight[s], ceiling)
+                key = section_key(rule, candidates, slack, f, weight[s], ceiling)
                 if key < chosen_key:
                     chosen, chosen_key = s, key
             f = floor[chosen]
             top += 1
-            if top == f_lo.shape[0]:
-                more = np.zeros(top, np.int64)
-                f_lo, f_hi = np.concatenate((f_lo, more)), np.concatenate((f_hi, more))
-                f_parent, f_agenda = np.concatenate((f_parent, more)), np.concatenate((f_agenda, more))
-                f_cells, f_trail = np.concatenate((f_cells, more)), np.concatenate((f_trail, more))
-                f_placed, f_section = np.concatenate((f_placed, more)), np.concatenate((f_section, more))
-                f_option, f_options = np.concatenate((f_option, more)), np.concatenate((f_options, more))
-                f_items = np.concatenate((f_items, more))
-                f_next, f_raise = np.concatenate((f_next, more)), np.concatenate((f_raise, more))
-                wide = np.zeros(top, np.uint64)
-                f_h1, f_h2 = np.concatenate((f_h1, wide)), np.concatenate((f_h2, wide))
-            f_lo[top], f_hi[top], f_parent[top] = lo, hi, parent
-            f_agenda[top], f_cells[top] = agenda, cells
-            f_items[top] = item_trails
-            f_trail[top], f_placed[top], f_section[top] = trail, placed_count, chosen
+            if top == frame.shape[0]:
+                frame, f_h1, f_h2 = grown(frame), grown(f_h1), grown(f_h2)
+            frame[top, LO], frame[top, HI], frame[top, PARENT] = lo, hi, parent
+            frame[top, AGENDA], frame[top, CELLS] = agenda, cells
+            frame[top, ITEMS] = item_trails
+            frame[top, TRAIL], frame[top, PLACED], frame[top, SECTION] = trail, placed_count, chosen
             f_h1[top], f_h2[top] = h1, h2
             while option_end + count + 1 > options.shape[0]:
-                options = np.concatenate((options, np.zeros(options.shape[0], np.int64)))
+                options = grown(options)
             found = 0
             for k in range(member_at[chosen], member_at[chosen] + active[chosen]):
                 b = member[k]
                 if start[b] == f and (twin[b] < 0 or placed[twin[b]]):
                     value = score[b]
                     if noise > 0.0:
-                        x = state[0]
-                        x ^= x << _U(13)
-                        x ^= x >> _U(7)
-                        x ^= x << _U(17)
-                        state[0] = x
-                        value += noise * (float(x >> _U(11)) / 9007199254740992.0)
+                        value += noise * chance(state)
                     j = found
                     while j > 0 and option_score[j - 1] < value:
                         option_score[j] = option_score[j - 1]
@@ -353,25 +308,25 @@ def fill(
                 seen[b] = False
                 if f < at < level:
                     level = at
-            f_raise[top] = level
+            frame[top, RAISE] = level
             if level + rest[chosen] <= ceiling:
                 options[option_end + found] = -1
                 found += 1
-            f_option[top], f_options[top], f_next[top] = option_end, found, 0
+            frame[top, OPTION], frame[top, OPTIONS], frame[top, NEXT] = option_end, found, 0
             option_end += found
         # -- take the next option of the top frame ------------------------
         while True:
             if top < 0:
                 spent[0] += nodes - left
                 return INFEASIBLE
-            while trail > f_trail[top]:
+            while trail > frame[top, TRAIL]:
                 trail -= 1
                 floor[trail_section[trail]] = trail_floor[trail]
-            while item_trails > f_items[top]:
+            while item_trails > frame[top, ITEMS]:
                 item_trails -= 1
                 b = item_trail[item_trails]
                 start[b] = item_start[item_trails]
-            while placed_count > f_placed[top]:
+            while placed_count > frame[top, PLACED]:
                 placed_count -= 1
                 b = order[placed_count]
                 placed[b] = False
@@ -379,23 +334,21 @@ def fill(
                     x = cover[q]
                     rest[x] += size[b]
                     active[x] += 1
-            if f_next[top] < f_options[top]:
+            if frame[top, NEXT] < frame[top, OPTIONS]:
                 break
             memo[0, f_h1[top] & mask], memo[1, f_h1[top] & mask] = f_h1[top], f_h2[top]
-            top = f_parent[top]
-        option_end = f_option[top] + f_options[top]
-        cells, agenda = f_cells[top], f_agenda[top]
+            top = frame[top, PARENT]
+        option_end = frame[top, OPTION] + frame[top, OPTIONS]
+        cells, agenda = frame[top, CELLS], frame[top, AGENDA]
         if left <= 0:
             spent[0] += nodes
             return LIMIT
         left -= 1
-        b = options[f_option[top] + f_next[top]]
-        f_next[top] += 1
-        s = f_section[top]
+        b = options[frame[top, OPTION] + frame[top, NEXT]]
+        frame[top, NEXT] += 1
+        s = frame[top, SECTION]
         while trail + sections + 1 > trail_section.shape[0]:
-            more = np.zeros(trail_section.shape[0], np.int64)
-            trail_section = np.concatenate((trail_section, more))
-            trail_floor = np.concatenate((trail_floor, more))
+            trail_section, trail_floor = grown(trail_section), grown(trail_floor)
         if b >= 0:
             f = floor[s]
             placed[b] = True
@@ -419,8 +372,8 @@ def fill(
         else:
             trail_section[trail], trail_floor[trail] = s, floor[s]
             trail += 1
-            floor[s] = f_raise[top]
+            floor[s] = frame[top, RAISE]
             is_moved[s] = True
             moved[moved_count] = s
             moved_count += 1
-        lo, hi, parent = f_lo[top], f_hi[top], top
+        lo, hi, parent = frame[top, LO], frame[top, HI], top
