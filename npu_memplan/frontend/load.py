@@ -15,7 +15,7 @@ from ..errors import NpuMemplanError
 from ..ethosu.vela import VelaOptions
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
-from .tflite import import_host_only, import_tflite, start_import
+from .tflite import Imported, import_host_only, import_tflite, start_import
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,14 +35,28 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
     if options.accelerator == NO_NPU:
         return Loaded(path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
+        from .attributes import operators_of
         from .tvm_npu import build_module
 
         fast = len(options.planned_pools())  # the last pool is the NPU's own memory, where there are two
         built = build_module(data, options.accelerator, options.host_ops, path.name, fast if fast > 1 else -1)
-        return Loaded(path, data, built.module, {})
+        host = [o.kind for o in operators_of(built.module["main"]) if not o.on_npu]
+        note = f"{', '.join(host)}: on the host in TVM's float form, which may differ from TFLite by one step"
+        return Loaded(path, data, built.module, {}, (note,) if host else ())
     imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
     vela = imported.vela
-    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, ())
+    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))
+
+
+def _notes(imported: Imported) -> tuple[str, ...]:
+    """What makes Vela's figure smaller than a plan that holds everything."""
+    states = [imported.network.tensors[i] for i in imported.network.states]
+    uncounted = sum(t.size_bytes for t in states if t.arena_offset < 0)
+    if imported.vela is None or not uncounted:
+        return ()
+    return (
+        f"Vela's own figure leaves out {uncounted} bytes of state tensors, which live outside its arena; this plan has them",
+    )
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:

@@ -6,14 +6,14 @@ from Vela's stream, so nothing behind this module knows which compiler made it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.network import VelaNetwork, read_network
 from .attributes import SourceOperator, main_attributes
-from .checks import check_not_float, forced_operators, read_file
+from .checks import UnsupportedModelError, check_not_float, forced_operators, read_file
 from .tflite import Imported
 
 
@@ -81,7 +81,7 @@ def build_module(
     left = {o.name: o.reason for o in host_operators(partitioned)}
     operators = _operators(network, mod, left, forced)
     module = lower_for_ethosu(partitioned, accelerator, fast_region)
-    module = legalize_host(round_integer_averages(module))
+    module = legalize_host(round_integer_averages(module), left, name)
     return Imported(_described(module, network, operators), network)
 
 
@@ -166,11 +166,35 @@ def _is_bias(mod: Any, name: str) -> bool:
     return len(call.args[1].ty.shape) == 1 and len(call.args[0].ty.shape) > 1
 
 
-def legalize_host(module: Any) -> Any:
-    """What is left in Relax becomes PrimFuncs, as TVM's own legalisation writes them."""
-    from tvm import relax
+def legalize_host(module: Any, left: Mapping[str, str], name: str) -> Any:
+    """What is left in Relax becomes PrimFuncs, as TVM's own legalisation writes them.
 
-    return relax.transform.LegalizeOps()(relax.transform.FoldConstant()(module))
+    `left` are the reasons why operators are not on the NPU, by variable. `UnsupportedModelError` names those
+    that TVM has no code for either.
+    """
+    from tvm import ir, relax
+
+    legal = relax.transform.LegalizeOps()(relax.transform.FoldConstant()(module))
+    stuck = []
+    for block in legal["main"].body.blocks:
+        for binding in block.bindings:
+            call = binding.value
+            if isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name not in _PLANNED:
+                variable = str(binding.var.name)
+                reason = left.get(variable, "no NPU operation does it")
+                shape = [int(d) for d in binding.var.ty.shape]
+                stuck.append(f"  {call.op.name.removeprefix('relax.')} {variable} {shape}: {reason}")
+    if stuck:
+        raise UnsupportedModelError(
+            f"{name} has operators that neither the NPU nor TVM's host code can run:\n"
+            + "\n".join(stuck)
+            + "\ncompile it with --npu-compiler vela"
+        )
+    return legal
+
+
+# calls of main that the planner understands: PrimFuncs, and other shapes of the same bytes
+_PLANNED = frozenset(("relax.call_tir", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"))
 
 
 def _described(module: Any, network: VelaNetwork, operators: Sequence[SourceOperator]) -> Any:

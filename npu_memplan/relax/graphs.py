@@ -51,8 +51,7 @@ class _Builder:
         outputs = list(result.fields) if isinstance(result, relax.Tuple) else [result]
         inputs = tuple(self.names[p] for p in function.params)
         tensors = _share_scales(self.tensors, self.layers)
-        graph = Graph(self.name, tensors, inputs, tuple(self.names[v] for v in outputs), tuple(self.layers))
-        return _own_outputs(graph)
+        return Graph(self.name, tensors, inputs, tuple(self.names[v] for v in outputs), tuple(self.layers))
 
     def _declare(self, variable: Any, wanted: str) -> str:
         name, count = str(wanted), 1
@@ -118,8 +117,3 @@ def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, 
                     tensors[name] = replace(tensors[name], scale=known.scale, zero_point=known.zero_point)
                     changed = True
     return {n: replace(t, scale=1.0) if math.isnan(t.scale) else t for n, t in tensors.items()}
-
-
-def _own_outputs(graph: Graph) -> Graph:
-    """A graph output that is another layer's input as well stays one tensor; nothing to do for a copy of an input."""
-    return graph

@@ -50,10 +50,7 @@ def _check(kind: str) -> Callable[[Any], bool]:
             if kept is not None:
                 for variable in bindings:
                     # the highest priority pattern speaks first: it is the most specific
-                    kept.setdefault(
-                        str(variable.name_hint if hasattr(variable, "name_hint") else variable.name),
-                        (kind, str(reason)),
-                    )
+                    kept.setdefault(str(variable.name), (kind, str(reason)))
             return False
         return True
 
@@ -109,7 +106,7 @@ def _remaining(main: Any, rejections: dict[str, tuple[str, str]]) -> list[HostOp
             call = binding.value
             if not isinstance(call, ir.Call) or not isinstance(call.op, ir.Op) or call.op.name in _CARRIERS:
                 continue
-            name = str(binding.var.name_hint if hasattr(binding.var, "name_hint") else binding.var.name)
+            name = str(binding.var.name)
             _, reason = rejections.get(name, ("", _NO_PATTERN))
             found.append(HostOperator(name, call.op.name.removeprefix("relax."), reason))
     return found
