@@ -54,9 +54,7 @@ def _notes(imported: Imported) -> tuple[str, ...]:
     uncounted = sum(t.size_bytes for t in states if t.arena_offset < 0)
     if imported.vela is None or not uncounted:
         return ()
-    return (
-        f"Vela's own figure leaves out {uncounted} bytes of state tensors, which live outside its arena; this plan has them",
-    )
+    return (f"Vela's own figure leaves out {uncounted} bytes of state tensors outside its arena; this plan has them",)
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:
