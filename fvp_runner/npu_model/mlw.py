@@ -139,6 +139,8 @@ class _Decoder:
         self, count: int, runs: int, weight_div: int, zero_div: int, uncompressed: bool, truncated: bool
     ) -> tuple[_Chunks, _Chunks]:
         """Find where the chunks of one slice lie; leaves `position` behind the slice."""
+        if not (runs or uncompressed):
+            return self.walk_weights(count, weight_div, truncated), _Chunks()
         weights, zeros = _Chunks(), _Chunks()
         data, position, limit = self.data, self.position, self.size_bits
         zero_bits = 12 if zero_div < 3 else 8
@@ -196,6 +198,30 @@ class _Decoder:
             w_pending, w_symbols, z_pending, z_symbols = w_enable, w_new, z_enable, z_new
         self.position = position
         return weights, zeros
+
+    def walk_weights(self, count: int, weight_div: int, truncated: bool) -> _Chunks:
+        """`walk` for the commonest kind of slice, compressed and without zero runs: one read for each chunk."""
+        data, position, limit = self.data, self.position, self.size_bits
+        unary_at: list[int] = []
+        remain_at: list[int] = []
+        counts: list[int] = []
+        seen = previous = 0
+        while seen < count and position <= limit:
+            byte = position >> 3
+            bits = int.from_bytes(data[byte : byte + 4], "little") >> (position & 7)
+            unary_at.append(position)
+            length = (bits & 0xFFF).bit_count()
+            found = 12 if truncated else 12 - (bits >> 12 & ((1 << length) - 1)).bit_count()
+            position += 12 + length
+            remain_at.append(position)
+            position += previous * weight_div
+            counts.append(found)
+            seen += found
+            previous = found
+        remain_at.append(position)
+        # The last chunk's symbols beyond the slice have no remainder.
+        self.position = position + (previous - max(seen - count, 0)) * weight_div
+        return _Chunks(unary_at, [at + 12 for at in unary_at], remain_at[1:], counts)
 
     def field(self, starts: Array, width: int) -> Array:
         """`width`-bit numbers at bit positions `starts`."""

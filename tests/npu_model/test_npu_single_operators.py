@@ -34,7 +34,7 @@ def table_rows() -> dict[str, list[str]]:
     rows = {}
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if re.fullmatch(r"`\w+`", cells[0]):
+        if len(cells) > 4 and re.fullmatch(r"`\w+`", cells[0]):
             rows[cells[0].strip("`")] = cells[1:]
     return rows
 
