@@ -26,9 +26,10 @@ MOST_PAIRS = 80_000_000  # pairs that are listed at most (4 bytes each)
 MOST_SCANNED = 30_000  # items up to which scanning all placed ones is quick
 SCAN_STEPS = 2_000_000_000  # of one pass over more items
 NEARLY = 200  # a dense million is left at 1/200 above the bound when no time limit says to go on
-PASSES = 40  # of one pool, when nothing else limits them
-# every fourth pass goes around a settled core: the items live where the load is at least a share of the bound
+PASSES = 24  # of one pool, when nothing else limits them
+# now and then a pass goes around a settled core: items live where the load is at least a share of the bound
 CORES = (0.95, 0.85, 0.75, 0.65, 0.9, 0.7, 0.55, 0.8)
+CORE_PASSES = 3  # of each of two orders around one core
 CORE_ITEMS = 4_000
 CORE_ENTRIES = 400_000  # memberships in sections
 CORE_WORK = 4_000_000  # choices x items
@@ -97,6 +98,7 @@ class _Pool:
         np.add.at(change, self.last, -self.size)
         self.load = np.cumsum(change)[: self.points]
         self.lists: Any = None
+        self.preset = np.full(count, -1, np.int64)  # offsets of a settled core
         self.best: int | None = None
         self.offsets: Any = None
 
@@ -121,24 +123,22 @@ class _Pool:
             if count > MOST_SCANNED and close and context.deadline is None:
                 context.stopped_early = True
                 return self._answer()
-        self.preset = np.full(count, -1, np.int64)
         for attempt in range(PASSES):
             if self.best is not None and (self.best <= self.bound or context.exhausted()):
                 break
-            self.preset[:] = -1
-            if attempt % 4 == 3 and attempt // 4 < len(CORES) and not self._pack_core(context, CORES[attempt // 4]):
-                continue
             which = _turn(attempt, len(bases))
-            base, boost = bases[which], boosts[which]
-            if attempt >= 3 * len(bases):
+            base = bases[which]
+            if attempt >= 2 * len(bases):
                 jitter = np.random.default_rng(random.getrandbits(32)).normal(0.0, count / 200.0, count)
                 base = base + jitter
-            height = self._pass(self._order(base, boost), offset)
-            context.spend(max(1, count // 16) if self.lists is not None else count)
-            if height < 0:
+            if not self._learn(context, base, boosts[which]):
                 break  # too many to scan; what was stacked stands
-            self._keep(height, offset)
-            boost[offset + self.size > self.bound] += 1
+            if attempt % 2 == 1 and attempt // 2 < len(CORES) and self._pack_core(context, CORES[attempt // 2]):
+                for base in bases[1:3]:
+                    boost = np.zeros(count, np.int64)
+                    for _ in range(CORE_PASSES):
+                        self._learn(context, base, boost)
+                self.preset[:] = -1
         return self._answer()
 
     def _answer(self) -> tuple[int, list[int]]:
@@ -148,6 +148,18 @@ class _Pool:
         answer = np.empty(len(self.size), np.int64)
         answer[self.by_start] = self.offsets
         return self.best, [int(x) for x in answer]
+
+    def _learn(self, context: Context, base: Any, boost: Any) -> bool:
+        """One pass in the order of `base`; what ends above the bound comes earlier next time. False: gave up."""
+        if self.best is not None and (self.best <= self.bound or context.exhausted()):
+            return True
+        offset = self.np.zeros(len(base), self.np.int64)
+        height = self._pass(self._order(base, boost), offset)
+        context.spend(max(1, len(base) // 16) if self.lists is not None else len(base))
+        if height >= 0:
+            self._keep(height, offset)
+            boost[offset + self.size > self.bound] += 1
+        return height >= 0
 
     def _keep(self, height: int, offset: Any) -> None:
         if self.best is None or height < self.best:
@@ -216,4 +228,4 @@ class _Pool:
 
 def _turn(attempt: int, count: int) -> int:
     """Which order is next: the first ones twice in a row, since a second pass learns from the first."""
-    return (0, 0, 1, 2, 1, 3, 2, 0, 4, 4, 3, 1)[attempt] if attempt < 12 else attempt // 2 % count
+    return (0, 0, 1, 2, 3, 4, 1, 2)[attempt] if attempt < 8 else attempt // 2 % count
