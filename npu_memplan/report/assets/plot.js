@@ -7,6 +7,7 @@ class Plot {
     this.index = index;
     this.pool = data.pools[index];
     this.rectangles = rectangles.filter((r) => r.buffer.pool === index);
+    this.shared = sharedAreas(index);
     this.top = Math.max(this.pool.used, 1);
     this.address = [0, this.top * 1.03];
     this.mapHeight = data.pools.filter((p) => p.used).length > 1 ? 250 : 360;
@@ -99,6 +100,11 @@ class Plot {
       if (height > 13 && width > 34) { this.label(c, b, x, y, width, height); last = ""; }
     }
     c.globalAlpha = 1;
+    if (this.shared.length) c.fillStyle = hatch(c);
+    for (const r of this.shared) if (r.last > state.view[0] && r.first < state.view[1]) {
+      const { x, y, width, height } = this.box(r);
+      c.fillRect(x, y, width, height);
+    }
     for (const b of [state.hover, state.picked]) {
       if (!b || b.pool !== this.index) continue;
       c.strokeStyle = this.ink; c.lineWidth = b === state.picked ? 2.5 : 1.5;
@@ -198,6 +204,25 @@ class Plot {
   }
 }
 
+// Where two buffers that live at the same time lie on one another, on purpose: aliases and proven overlaps.
+function sharedAreas(pool) {
+  const areas = [];
+  for (const [i, j] of data.shares) {
+    const a = buffers[i], b = buffers[j], low = Math.max(a.offset, b.offset), high = Math.min(a.offset + a.size, b.offset + b.size);
+    if (a.pool !== pool || b.pool !== pool || low >= high) continue;
+    for (const s of rectanglesOf(a)) for (const t of rectanglesOf(b)) {
+      const first = Math.max(s.first, t.first), last = Math.min(s.last, t.last);
+      if (first < last) areas.push({ first, last, low, high });
+    }
+  }
+  return areas;
+}
+function hatch(c) {
+  const tile = element("canvas", { width: "6", height: "6" }), t = tile.getContext("2d");
+  t.strokeStyle = "rgba(255, 255, 255, .6)";
+  for (const shift of [-6, 0, 6]) line(t, shift, 6, shift + 6, 0);
+  return c.createPattern(tile, "repeat");
+}
 const stands = (b) => (state.picked ? b === state.picked || state.related.has(b) : b.haystack.includes(state.query));
 function line(c, x0, y0, x1, y1) { c.beginPath(); c.moveTo(x0, y0); c.lineTo(x1, y1); c.stroke(); }
 function trim(v) { return v.toLocaleString("en-US", { maximumFractionDigits: 2 }); }

@@ -42,6 +42,7 @@ function makeLegend() {
     if (state.colour === "kind") host.append(element("button", { type: "button", title: "Show only these", onclick: () => search(state.query === e.label ? "" : e.label) }, mark, e.label));
     else host.append(element("span", {}, mark, e.label));
   }
+  if (data.pools.some((_, i) => sharedAreas(i).length)) host.append(element("span", {}, element("i", { class: "shared" }), "shared on purpose"));
   host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--good)" }), "lower bound"));
   if (data.pools.some((p) => p.capacity)) host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--warn)" }), "capacity"));
 }
