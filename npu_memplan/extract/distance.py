@@ -20,7 +20,7 @@ from tvm import ir, tirx
 
 from .sizes import element_bytes, static_extent
 
-GRID = 1 << 14
+GRID = 1 << 16
 """Most time steps that are looked at one by one; above, only the closed form is used."""
 
 Array = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ class _Access:
     indices: tuple[Any, ...]
     writes: bool
     loops: tuple[_Loop, ...]
-    store: int  # number of the store it belongs to
+    order: int  # of its statement in the text; loads of a store come before it
 
 
 class _NoOrder(Exception):
@@ -62,9 +62,8 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int 
     if not reads or not writes:
         return None
     loops = _shared(reads + writes)
-    strict = len({a.store for a in writes}) == 1 and all(
-        a.loops == loops and a.store == writes[0].store for a in reads + writes
-    )
+    # In one step of the shared loops everything is read before anything is written.
+    strict = all(a.loops == loops for a in writes) and max(a.order for a in reads) <= min(a.order for a in writes)
     proofs = [_linear(reads, writes, loops, strict=strict), _stepwise(reads, writes, loops, strict=strict)]
     return max((p for p in proofs if p is not None), default=None)
 
@@ -99,44 +98,76 @@ def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
 # -- accesses ----------------------------------------------------------------------------------
 
 
-def _collect(statement: Any) -> list[_Access]:
-    found: list[_Access] = []
-    stores = 0
+class _Collector:
+    """Every load and store of a statement, in textual order, with the loops around it."""
 
-    def loads(expr: Any, loops: tuple[_Loop, ...], store: int) -> None:
-        tvm_ffi.structural_walk(
-            expr,
-            (ir.TensorLoad, lambda n: found.append(_Access(n.source, tuple(n.indices), False, loops, store))),
-        )
+    def __init__(self) -> None:
+        self.found: list[_Access] = []
+        self.order = 0  # number of the statement at hand: its loads come before its store
+        self.conditions = 0
+        # Scalars that are set once, without a condition: their value stands for them.
+        self.scalars: dict[Any, tuple[Any, tuple[_Loop, ...]] | None] = {}
 
-    def visit(stmt: Any, loops: tuple[_Loop, ...]) -> None:
-        nonlocal stores
+    def visit(self, stmt: Any, loops: tuple[_Loop, ...]) -> None:
         if isinstance(stmt, tirx.SeqStmt):
             for part in stmt.seq:
-                visit(part, loops)
+                self.visit(part, loops)
         elif isinstance(stmt, tirx.For):
             extent, start = static_extent(stmt.extent), static_extent(stmt.min)
             if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) or extent is None or start != 0:
                 raise _NoOrder
             if stmt.step is not None and static_extent(stmt.step) != 1:
                 raise _NoOrder
-            visit(stmt.body, (*loops, _Loop(stmt.loop_var, extent)))
+            self.visit(stmt.body, (*loops, _Loop(stmt.loop_var, extent)))
         elif isinstance(stmt, tirx.BufferStore):
-            stores += 1
+            self.order += 1
             for expr in (stmt.value, *stmt.indices):
-                loads(expr, loops, stores)
-            found.append(_Access(stmt.buffer, tuple(stmt.indices), True, loops, stores))
+                self.loads(expr, loops)
+            if all(static_extent(e) == 1 for e in stmt.buffer.shape):
+                self.define(stmt.buffer, stmt.value, loops)
+            indices = tuple(self.resolved(e, loops) for e in stmt.indices)
+            self.found.append(_Access(stmt.buffer, indices, True, loops, self.order))
         elif isinstance(stmt, tirx.IfThenElse):
-            stores += 1
-            loads(stmt.condition, loops, stores)
-            visit(stmt.then_case, loops)
+            self.order += 1
+            self.loads(stmt.condition, loops)
+            self.conditions += 1
+            self.visit(stmt.then_case, loops)
             if stmt.else_case is not None:
-                visit(stmt.else_case, loops)
+                self.visit(stmt.else_case, loops)
+            self.conditions -= 1
         else:  # also attributes: they may make threads of what is inside
             raise _NoOrder
 
-    visit(statement, ())
-    return found
+    def define(self, buffer: Any, value: Any, loops: tuple[_Loop, ...]) -> None:
+        known = buffer in self.scalars or self.conditions
+        self.scalars[buffer] = None if known else (self.resolved(value, loops), loops)
+
+    def loads(self, expr: Any, loops: tuple[_Loop, ...]) -> None:
+        def note(n: Any) -> None:
+            indices = tuple(self.resolved(e, loops) for e in n.indices)
+            self.found.append(_Access(n.source, indices, False, loops, self.order))
+
+        tvm_ffi.structural_walk(expr, (ir.TensorLoad, note))
+
+    def resolved(self, expr: Any, loops: tuple[_Loop, ...]) -> Any:
+        """`expr` with scalars replaced by what was stored there in this very iteration."""
+
+        def value(n: Any) -> Any:
+            known = self.scalars.get(n.source)
+            return n if known is None or known[1] != loops[: len(known[1])] else known[0]
+
+        if isinstance(expr, ir.Var | tirx.IntImm):
+            return expr
+        return tvm_ffi.structural_map(expr, (ir.TensorLoad, value))
+
+
+def _collect(statement: Any) -> list[_Access]:
+    scout = _Collector()  # finds the scalars that are set more than once
+    scout.visit(statement, ())
+    collector = _Collector()
+    collector.scalars = {buffer: None for buffer, known in scout.scalars.items() if known is None}
+    collector.visit(statement, ())
+    return collector.found
 
 
 def _shared(accesses: Sequence[_Access]) -> tuple[_Loop, ...]:

@@ -45,6 +45,7 @@ class Interpreter:
     def __init__(self, touch: Callable[[Any, int, bool], None]) -> None:
         self.touch = touch
         self.env: dict[Any, int] = {}
+        self.scalars: dict[Any, Any] = {}  # content of one-element local buffers
 
     def expr(self, e: Any) -> Any:
         """The value of an integer expression, None when it depends on data."""
@@ -60,7 +61,7 @@ class Interpreter:
             return None if a is None or b is None else _BINARY[kind](a, b)
         if kind == "TensorLoad":
             self.touch(e.source, self.element(e.source, e.indices), False)
-            return None
+            return self.scalars.get(e.source)
         if kind == "Select":
             self.expr(e.condition)
             return self.both(e.true_value, e.false_value)
@@ -102,7 +103,8 @@ class Interpreter:
                 self.env[s.loop_var] = self.expr(s.min) + value
                 self.stmt(s.body)
         elif kind == "BufferStore":
-            self.expr(s.value)
+            value = self.expr(s.value)
+            self.scalars[s.buffer] = value if s.buffer.scope() == "local" else None
             self.touch(s.buffer, self.element(s.buffer, s.indices), True)
         elif kind == "IfThenElse":
             condition = self.expr(s.condition)

@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from tvm import tirx
 from tvm.script import tirx as T
 
 from npu_memplan.extract.distance import highest_distance
@@ -84,7 +85,35 @@ def twice(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):
             o[i] = x[i]
 
 
-CASES = [relu, transposed_loops, narrow, widen, reverse, pad, conv, strided_pool, matmul, flat_copy, twice]
+@T.prim_func(s_tir=True)
+def integer_conv(x: T.Buffer((6, 6, 3), "int8"), o: T.Buffer((3, 3, 4), "int8")):
+    total = T.alloc_buffer((1,), "int32", scope="local")
+    row = T.alloc_buffer((1,), "int32", scope="local")
+    column = T.alloc_buffer((1,), "int32", scope="local")
+    for y, z, f in T.grid(3, 3, 4):
+        total[0] = 7
+        for r, s, c in T.grid(3, 3, 3):
+            row[0] = y * 2 + r - 1
+            column[0] = z * 2 + s - 1
+            if row[0] >= 0 and row[0] < 6 and (column[0] >= 0 and column[0] < 6):
+                total[0] = total[0] + T.Cast("int32", x[row[0], column[0], c])
+        o[y, z, f] = T.Cast("int8", total[0])
+
+
+CASES = [
+    relu,
+    transposed_loops,
+    narrow,
+    widen,
+    reverse,
+    pad,
+    conv,
+    strided_pool,
+    matmul,
+    flat_copy,
+    twice,
+    integer_conv,
+]
 # Statements with one store (or none after a later read of the same step) are proven exactly; the
 # others lose at most what one step of the loops around all accesses writes.
 EXACT = {"relu", "transposed_loops", "narrow", "widen", "reverse", "flat_copy", "twice"}
@@ -93,7 +122,8 @@ EXACT = {"relu", "transposed_loops", "narrow", "widen", "reverse", "flat_copy", 
 @pytest.mark.parametrize("function", CASES, ids=lambda f: f.attrs["global_symbol"])
 def test_distance_is_safe_and_tight(function, exact_distance):
     source, target = function.params
-    proven = highest_distance(function.body, [source], target)
+    body = function.body.seq[-1] if isinstance(function.body, tirx.SeqStmt) else function.body  # after allocations
+    proven = highest_distance(body, [source], target)
     truth = exact_distance(function, source, target)
     assert proven is not None
     assert truth is not None
@@ -102,8 +132,23 @@ def test_distance_is_safe_and_tight(function, exact_distance):
     if name in EXACT:
         assert proven == truth
     else:
-        step = {"pad": 2 * 3, "conv": 4 * 4, "strided_pool": 2, "matmul": 5}[name]
+        step = {"pad": 2 * 3, "conv": 4 * 4, "strided_pool": 2, "matmul": 5, "integer_conv": 0}[name]
         assert truth - proven <= step
+
+
+def test_a_scalar_set_twice_is_unknown():
+    @T.prim_func(s_tir=True)
+    def work(x: T.Buffer((16,), "int8"), o: T.Buffer((16,), "int8")):
+        at = T.alloc_buffer((1,), "int32", scope="local")
+        for i in range(16):
+            at[0] = i
+            if x[0] > T.int8(0):
+                at[0] = 15 - i
+            o[i] = x[at[0]]
+
+    distance = highest_distance(work.body.seq[-1], [work.params[0]], work.params[1])
+    assert distance is not None
+    assert distance <= -15
 
 
 def test_elementwise_in_place_is_distance_zero():
