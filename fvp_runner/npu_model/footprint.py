@@ -21,6 +21,8 @@ from .elementwise import ElementwiseSpec
 from .layout import Piece
 from .program import Step
 
+Int64 = NDArray[np.int64]
+
 INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
 
 
@@ -75,20 +77,29 @@ class Access:
         low, high = max(a0, b0), min(a1, b1)
         if low >= high:
             return None
-        mine, theirs = self._bytes(low, high), other._bytes(low, high)
-        both = mine & theirs
-        return low + int(np.argmax(both)) if both.any() else None
+        (mine_start, mine_stop), (start, stop) = self._intervals(low, high), other._intervals(low, high)
+        # The first of the other's intervals that ends behind the start of each of mine.
+        candidate = np.searchsorted(stop, mine_start, side="right")
+        inside = candidate < len(start)
+        mine_start, mine_stop, candidate = mine_start[inside], mine_stop[inside], candidate[inside]
+        meets = start[candidate] < mine_stop
+        if not meets.any():
+            return None
+        return int(np.maximum(mine_start, start[candidate])[meets].min())
 
-    def _bytes(self, low: int, high: int) -> NDArray[np.bool_]:
-        """Which bytes of [low, high) are touched."""
-        edges = np.zeros(high - low + 1, np.int64)
-        for grid in self.grids:
-            start = grid.starts()
-            begin, end = np.clip(start, low, high) - low, np.clip(start + grid.run, low, high) - low
-            np.add.at(edges, begin, 1)
-            np.add.at(edges, end, -1)
-        covered: NDArray[np.bool_] = np.cumsum(edges[:-1]) > 0
-        return covered
+    def _intervals(self, low: int, high: int) -> tuple[Int64, Int64]:
+        """Starts and stops of what is touched within [low, high): ascending, disjoint, not empty."""
+        starts = [grid.starts() for grid in self.grids]
+        begin = np.concatenate(starts)
+        end = np.concatenate([s + grid.run for s, grid in zip(starts, self.grids, strict=True)])
+        near = (begin < high) & (end > low)
+        begin, end = np.maximum(begin[near], low), np.minimum(end[near], high)
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        first = np.ones(len(begin), np.bool_)
+        first[1:] = begin[1:] > end[:-1]
+        last = np.append(first[1:], True)[: len(begin)]
+        return begin[first], end[last]
 
 
 def of_pieces(name: str, region: int, pieces: Iterable[Piece], element: int) -> Access:

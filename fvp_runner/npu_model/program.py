@@ -28,7 +28,7 @@ Bound = Convolution | Pooling | Elementwise | Dma
 # A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
 _MAX_OPERATIONS = 1 << 20
 _MAX_MACS = 1 << 36
-_MAX_ELEMENTS = 1 << 26
+_MAX_ELEMENTS = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)

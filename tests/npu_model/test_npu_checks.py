@@ -19,6 +19,7 @@ from fvp_runner.npu_model import (
     NpuModelError,
     OutOfRegionError,
     ScheduleError,
+    SelfOverwriteError,
     UninitialisedReadError,
     UnsetRegisterError,
     WeightStreamError,
@@ -306,6 +307,19 @@ def test_small_configurations_keep_accumulators_where_the_tables_are(name: str) 
             model.run(loaded.stop(), regions)
     else:
         model.run(loaded.stop(), regions)
+
+
+def test_output_over_the_input_it_still_reads() -> None:
+    run(pooling(OFM_BASE0=0))  # a 1x1 window: element by element
+    with pytest.raises(SelfOverwriteError, match="writes its OFM over its own IFM at byte 0xa of region 1"):
+        run(pooling(OFM_BASE0=10))
+    wide = {"KERNEL_WIDTH_M1": 2, "IFM_PAD_LEFT": 1, "IFM_PAD_RIGHT": 1, "OFM_PRECISION": 1}
+    with pytest.raises(SelfOverwriteError, match="at byte 0x0 of region 1 while it still reads it"):
+        run(pooling(OFM_BASE0=0, **wide))
+    run(pooling(OFM_BASE0=0, **wide), checks=False)
+    words = Assembler().set(BLOCKDEP=0).dma(0, 8, 16, (1, 1)).stop()
+    with pytest.raises(SelfOverwriteError, match="writes its DMA0_DST over its own DMA0_SRC"):
+        run(words)
 
 
 def two_poolings(blockdep: int) -> tuple[int, ...]:
