@@ -189,7 +189,9 @@ def print_main(interface: ModuleInterface, steps: Sequence[tuple[str, bool]]) ->
     """Text of `<module>_lib1.c`: main's calls in order. `steps` are (C function, runs on the NPU)."""
     lines = ["#include <stddef.h>", "#include <stdint.h>", ""]
     if interface.devices:
-        lines += ['#include "tvm_ethosu_runtime.h"', ""]
+        # declared here, because older copies of tvm_ethosu_runtime.h declare the launch alone
+        names = ("Activate", "Open", "Close", "Deactivate")
+        lines += [*(f"int32_t TVMDeviceEthosU{name}(void* context);" for name in names), ""]
     for symbol, npu in dict.fromkeys(steps):
         lines += [f"int32_t {symbol}(uint8_t* const pools[]{', void* ethos_u' if npu else ''});"]
     lines += ["", f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u) {{"]

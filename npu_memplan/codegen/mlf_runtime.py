@@ -55,7 +55,7 @@ int32_t TVMDeviceEthosUDeactivate(tvm_device_ethos_u_t* context) { return contex
 """
 
 _API = """\
-/* Generated code needs nothing of TVM's runtime; applications may include this name. */
+/* Generated code needs nothing of TVM's runtime; legacy applications name these types. */
 #ifndef TVM_RUNTIME_C_RUNTIME_API_H_
 #define TVM_RUNTIME_C_RUNTIME_API_H_
 
@@ -67,6 +67,21 @@ _API = """\
 #endif
 
 typedef int32_t tvm_crt_error_t;
+typedef void* TVMFunctionHandle;
+
+typedef struct {
+  int32_t device_type;
+  int32_t device_id;
+} DLDevice;
+
+#endif
+"""
+
+_BACKEND_API = """\
+#ifndef TVM_RUNTIME_C_BACKEND_API_H_
+#define TVM_RUNTIME_C_BACKEND_API_H_
+
+#include <tvm/runtime/c_runtime_api.h>
 
 #endif
 """
@@ -81,13 +96,63 @@ _MODULE = """\
 """
 
 _ALLOCATOR = """\
-/* The workspace is planned when the model is compiled: there is no allocator at run time. */
+/* A last-in first-out allocator for applications; planned code allocates nothing. */
 #ifndef TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_
 #define TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_
 
 #include <tvm/runtime/c_runtime_api.h>
 
+#ifdef __cplusplus
+extern "C" {
 #endif
+
+typedef struct {
+  uint8_t* next_alloc;
+  uint8_t* workspace;
+  size_t workspace_size;
+} tvm_workspace_t;
+
+tvm_crt_error_t StackMemoryManager_Init(tvm_workspace_t* allocator, uint8_t* buffer, size_t buffer_size);
+tvm_crt_error_t StackMemoryManager_Allocate(tvm_workspace_t* allocator, int32_t nbytes, void** current_alloc);
+tvm_crt_error_t StackMemoryManager_Free(tvm_workspace_t* allocator, void* ptr);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+"""
+
+_ALLOCATOR_C = """\
+/* Blocks lie one behind the other, each 16-byte aligned; freeing one frees all behind it. */
+#include <tvm/runtime/crt/stack_allocator.h>
+
+enum { OK = 0, NO_MEMORY = -1, NOT_OURS = -2 };
+
+tvm_crt_error_t StackMemoryManager_Init(tvm_workspace_t* allocator, uint8_t* buffer, size_t buffer_size) {
+  size_t skipped = (size_t)(-(uintptr_t)buffer & 15u);
+  if (skipped > buffer_size) skipped = buffer_size;
+  allocator->workspace = buffer + skipped;
+  allocator->next_alloc = allocator->workspace;
+  allocator->workspace_size = buffer_size - skipped;
+  return OK;
+}
+
+tvm_crt_error_t StackMemoryManager_Allocate(tvm_workspace_t* allocator, int32_t nbytes, void** current_alloc) {
+  const size_t used = (size_t)(allocator->next_alloc - allocator->workspace);
+  const size_t wanted = ((size_t)nbytes + 15u) & ~(size_t)15u;
+  if (nbytes < 0 || wanted > allocator->workspace_size - used) return NO_MEMORY;
+  *current_alloc = allocator->next_alloc;
+  allocator->next_alloc += wanted;
+  return OK;
+}
+
+tvm_crt_error_t StackMemoryManager_Free(tvm_workspace_t* allocator, void* ptr) {
+  uint8_t* const block = (uint8_t*)ptr;
+  if (block < allocator->workspace || block > allocator->next_alloc) return NOT_OURS;
+  allocator->next_alloc = block;
+  return OK;
+}
 """
 
 _UNIT = """\
@@ -128,13 +193,11 @@ def runtime_files() -> dict[str, str]:
     """Path in the tree -> text."""
     return {
         f"{INCLUDE}/tvm/runtime/c_runtime_api.h": _API,
-        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _API.replace("C_RUNTIME_API", "C_BACKEND_API").replace(
-            "typedef int32_t tvm_crt_error_t;", "#include <tvm/runtime/c_runtime_api.h>"
-        ),
+        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _BACKEND_API,
         f"{INCLUDE}/tvm/runtime/crt/module.h": _MODULE,
         f"{INCLUDE}/tvm/runtime/crt/stack_allocator.h": _ALLOCATOR,
         "runtime/src/runtime/crt/common/crt_backend_api.c": _UNIT.format(name="crt_backend_api"),
-        "runtime/src/runtime/crt/memory/stack_allocator.c": _UNIT.format(name="stack_allocator"),
+        "runtime/src/runtime/crt/memory/stack_allocator.c": _ALLOCATOR_C,
         f"{ETHOSU}/tvm_ethosu_runtime.h": _LAUNCH,
         f"{ETHOSU}/tvm_ethosu_runtime.c": _LAUNCH_C,
         "templates/crt_config.h.template": _CRT_CONFIG,
