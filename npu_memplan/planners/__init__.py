@@ -54,14 +54,26 @@ def plan(
     pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (a planner, or
     the incumbent, broke a law).
     """
-    function = find(planner)
+    find(planner)  # an unknown name is an error before any work
     if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
         raise PlannerUseError(f"a time limit of {time_limit_s!r} seconds is no limit; give a finite number >= 0")
     if node_budget is not None and (type(node_budget) is not int or node_budget < 0):
         raise PlannerUseError(f"a node budget of {node_budget!r} is no budget; give a whole number >= 0")
-    started = time.monotonic()
     with _quiet_collector():
-        model = Model(problem)
+        return _plan(problem, planner, time_limit_s, seed, node_budget, incumbent)
+
+
+def _plan(
+    problem: Problem,
+    planner: str,
+    time_limit_s: float | None,
+    seed: int,
+    node_budget: int | None,
+    incumbent: Plan | None,
+) -> Plan:
+    function = find(planner)
+    started = time.monotonic()
+    model = Model(problem)
     if incumbent is not None:
         check(problem, incumbent)
     nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget
@@ -69,21 +81,24 @@ def plan(
     context.incumbent = incumbent
     name = planner
     try:
-        with _quiet_collector():
-            placements = tuple(function(problem, context))
+        placements = tuple(function(problem, context))
     except PlanningError:
         if incumbent is None:
             raise
         placements, name = incumbent.placements, incumbent.planner
+    known = {buffer.name for buffer in problem.buffers}
+    if len(placements) != len(known) or any(
+        p.buffer not in known or p.pool not in model.pool_names for p in placements
+    ):
+        check(problem, Plan(placements, (), PlanStatus.FEASIBLE, planner))  # says which are missing or unknown
     if incumbent is not None and _key(model, incumbent.placements) <= _key(model, placements):
         placements, name = incumbent.placements, incumbent.planner
         if len(model.pool_names) > 1:
             context.bounds.clear()  # they hold for the other assignment to pools
     limits = [] if time_limit_s is None else [f"{time_limit_s:g} s"]
     limits += [] if nodes is None else [f"{nodes} nodes"]
-    with _quiet_collector():
-        answer = _assemble(model, placements, name, context, ", ".join(limits))
-        check(problem, answer)
+    answer = _assemble(model, placements, name, context, ", ".join(limits))
+    check(problem, answer)
     return answer
 
 

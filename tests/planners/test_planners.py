@@ -301,6 +301,19 @@ def test_a_users_planner_is_a_decorated_function() -> None:
         plan(Problem(chain(16, 32), (Pool("m"),)), "mine")
 
 
+def test_a_users_planner_that_invents_or_forgets_is_told_so() -> None:
+    problem = Problem(chain(16, 32), (Pool("m"),))
+    for placements, message in (
+        ([], "'t0' has no placement"),
+        ([Placement("t0", "m", 0), Placement("x", "m", 0)], "'x' is placed but not in the problem"),
+        ([Placement("t0", "n", 0), Placement("t1", "m", 0)], "pool 'n', which does not exist"),
+        ([Placement("t0", "m", 0), Placement("t0", "m", 32), Placement("t1", "m", 64)], "two placements"),
+    ):
+        register("forgetful")(lambda problem, context, placements=placements: placements)
+        with pytest.raises(VerificationError, match=message):
+            plan(problem, "forgetful")
+
+
 def test_unknown_planner_and_bad_budgets() -> None:
     problem = Problem(chain(16), (Pool("m"),))
     with pytest.raises(PlannerUseError, match=r"no planner is called 'best'; there are: .*auto.*"):
