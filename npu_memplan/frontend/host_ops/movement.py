@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ethosu.network import Tensor
-from .common import flat_values
+from .common import flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, const, raw_load, unflatten
+from .tir import Expr, both, const, raw_load, unflatten
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -59,11 +59,16 @@ def pad(work: Lowering) -> None:
         value = flat_values(work, 2)[0]
     function = work.function
     source, target = work.read(0, "input"), work.write()
+    # Element by element of the output, so that it may trail the part of the input that is read already.
     with function.grid(output.shape) as place:
-        function.store(target, const(value, output.dtype), *place)
-    with function.grid(data.shape) as place:
-        moved = [p + const(b) if b else p for p, b in zip(place, before, strict=True)]
-        function.store(target, raw_load(source, place), *moved)
+        origin = [p - const(b) if b else p for p, b in zip(place, before, strict=True)]
+        sides = zip(origin, before, data.shape, output.shape, strict=True)
+        covered = both(*(inside(o, -b, wide - 1 - b, size) for o, b, size, wide in sides))
+        with function.when(covered):
+            function.store(target, raw_load(source, origin), *place)
+        if covered is not None:
+            with function.otherwise():
+                function.store(target, const(value, output.dtype), *place)
 
 
 @lowering("MIRROR_PAD")
