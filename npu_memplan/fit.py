@@ -97,8 +97,6 @@ class FitResult(Generic[T]):
 def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung, ...]:
     """The rungs that would change something of `options`, cheapest first: what costs nothing at run time,
     then what costs NPU cycles, then what moves feature maps to slower memory.
-
-    Changing the operator order is no rung: it wins nothing on the models measured (docs/ideas.md).
     """
     capacity = {**options.pools, pool: budget_bytes}
     rungs = [Rung("as asked", {"pools": capacity}, "nothing", {"--pool": f"{pool}={budget_bytes}"})]
@@ -108,6 +106,8 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
         )
     if not options.overlaps:
         rungs.append(Rung("in-place and overlap", {"overlaps": True}, "nothing at run time", {"--no-overlap": None}))
+    if not options.reorder:
+        rungs.append(Rung("operator order", {"reorder": True}, "nothing at run time", {"--reorder": ""}))
     if not options.reuse_inputs:
         rungs.append(
             Rung("inputs in the workspace", {"reuse_inputs": True}, "inputs are overwritten", {"--keep-inputs": None})
@@ -242,7 +242,7 @@ def _flags(attempts: list[Attempt]) -> str:
     for attempt in attempts:
         if attempt.kept or attempt is attempts[-1]:
             chosen.update(attempt.rung.flags)
-    given = " ".join(f"{name} {value}" for name, value in chosen.items() if value is not None)
+    given = " ".join(f"{name} {value}".strip() for name, value in chosen.items() if value is not None)
     dropped = " ".join(name for name, value in chosen.items() if value is None)
     return f"{given} (without {dropped})" if dropped else given
 

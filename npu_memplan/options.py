@@ -39,6 +39,7 @@ class CompileOptions:
     time_limit_s: float | None = None
     seed: int = 0
     overlaps: bool = True  # in-place and partial overlap where proven safe
+    reorder: bool = False  # independent calls in the order that needs least memory
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     name: str = ""  # of the model in C; empty: from the file name
 

@@ -54,6 +54,8 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
     """Compile the file `model` in memory."""
     options = options.resolved()
     loaded = load_model(model, options)
+    if options.reorder:
+        loaded = _reordered(loaded)
     problem = pose(loaded, options)
     try:
         plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
@@ -61,6 +63,13 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
         raise no_room(error, replace(problem, name=_name(loaded, options)), str(model)) from None
     verify.check(problem, plan)
     return build(loaded, options, problem, plan)
+
+
+def _reordered(loaded: Loaded) -> Loaded:
+    from .extract import prepare
+    from .transform.order import reorder
+
+    return replace(loaded, module=reorder(prepare(loaded.module)))
 
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:

@@ -40,6 +40,7 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
 @click.option("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
+@click.option("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
 @click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @click.option("--fit", metavar="SIZE|NAME=SIZE", help="Try what would make it fit, cheapest change first.")
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
@@ -61,6 +62,7 @@ def command(
     time_limit: float | None,
     seed: int,
     no_overlap: bool,
+    reorder: bool,
     keep_inputs: bool,
     fit: str | None,
     name: str,
@@ -81,6 +83,7 @@ def command(
         time_limit_s=time_limit,
         seed=seed,
         overlaps=not no_overlap,
+        reorder=reorder,
         reuse_inputs=not keep_inputs,
         name=name,
     )

@@ -158,6 +158,8 @@ def test_every_planner_runs_right(cli, tmp_path: Path, planner: str) -> None:
         ("--accelerator", "none"),
         ("--no-overlap",),
         ("--keep-inputs",),
+        ("--reorder", "--accelerator", "none"),
+        ("--reorder", "--host-ops", "ADD"),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -107,6 +107,7 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
     assert names == [
         "as asked",
         "another planner",
+        "operator order",
         "Vela aims at this arena",
         "Vela aims lower",
         "Vela optimises for size",
@@ -117,9 +118,12 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
     assert [r.name for r in ladder(strict, "sram", 65536)] == [
         "as asked",
         "in-place and overlap",
+        "operator order",
         "inputs in the workspace",
     ]
-    taken = CompileOptions(planner="optimal", optimise="Size", arena_cache_size_bytes=9, memory_mode="Dedicated_Sram")
+    taken = CompileOptions(
+        planner="optimal", reorder=True, optimise="Size", arena_cache_size_bytes=9, memory_mode="Dedicated_Sram"
+    )
     assert [r.name for r in ladder(taken, "sram", 9)] == ["as asked", "Vela aims lower"]
 
 
