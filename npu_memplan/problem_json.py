@@ -39,45 +39,49 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
         "schema": PROBLEM_SCHEMA,
         "name": problem.name,
         "points": list(problem.points),
-        "pools": [
-            {
-                "name": p.name,
-                "size_bytes": p.size_bytes,
-                "alignment": p.alignment,
-                "agents": sorted(a.value for a in p.agents),
-                "read_only": p.read_only,
-                "clock_hz": p.clock_hz,
-                "read_bandwidth_bytes_per_cycle": p.read_bandwidth_bytes_per_cycle,
-                "write_bandwidth_bytes_per_cycle": p.write_bandwidth_bytes_per_cycle,
-                "read_latency_cycles": p.read_latency_cycles,
-                "write_latency_cycles": p.write_latency_cycles,
-                "burst_bytes": dict(p.burst_bytes),
-            }
-            for p in problem.pools
-        ],
-        "buffers": [
-            {
-                "name": b.name,
-                "size_bytes": b.size_bytes,
-                "lifetimes": [[life.first, life.last] for life in b.lifetimes],
-                "alignment": b.alignment,
-                "pools": list(b.pools),
-                "agents": sorted(a.value for a in b.agents),
-                "kind": b.kind.value,
-                "fixed": None if b.fixed is None else list(b.fixed),
-                "read_bytes": b.read_bytes,
-                "write_bytes": b.write_bytes,
-                "producer": b.producer,
-                "consumers": list(b.consumers),
-            }
-            for b in problem.buffers
-        ],
+        "pools": [pool_to_json(p) for p in problem.pools],
+        "buffers": [buffer_to_json(b) for b in problem.buffers],
         "conflicts": [list(pair) for pair in problem.conflicts],
         "aliases": [{"name": g.name, "members": [list(m) for m in g.members]} for g in problem.aliases],
         "overlaps": [
             {"first": o.first, "second": o.second, "lowest": o.lowest, "highest": o.highest, "reason": o.reason}
             for o in problem.overlaps
         ],
+    }
+
+
+def pool_to_json(p: Pool) -> dict[str, Any]:
+    """One pool as a JSON object."""
+    return {
+        "name": p.name,
+        "size_bytes": p.size_bytes,
+        "alignment": p.alignment,
+        "agents": sorted(a.value for a in p.agents),
+        "read_only": p.read_only,
+        "clock_hz": p.clock_hz,
+        "read_bandwidth_bytes_per_cycle": p.read_bandwidth_bytes_per_cycle,
+        "write_bandwidth_bytes_per_cycle": p.write_bandwidth_bytes_per_cycle,
+        "read_latency_cycles": p.read_latency_cycles,
+        "write_latency_cycles": p.write_latency_cycles,
+        "burst_bytes": dict(p.burst_bytes),
+    }
+
+
+def buffer_to_json(b: Buffer) -> dict[str, Any]:
+    """One buffer as a JSON object."""
+    return {
+        "name": b.name,
+        "size_bytes": b.size_bytes,
+        "lifetimes": [[life.first, life.last] for life in b.lifetimes],
+        "alignment": b.alignment,
+        "pools": list(b.pools),
+        "agents": sorted(a.value for a in b.agents),
+        "kind": b.kind.value,
+        "fixed": None if b.fixed is None else list(b.fixed),
+        "read_bytes": b.read_bytes,
+        "write_bytes": b.write_bytes,
+        "producer": b.producer,
+        "consumers": list(b.consumers),
     }
 
 

@@ -22,6 +22,7 @@ GENERAL_ITEMS = 400  # for overlaps and fixed places, which the compiled search 
 SMALL_NODES = 3_000
 EXACT_ITEMS = 3_000  # for the compiled search
 EXACT_ENTRIES = 4_000_000
+SPECIAL_ROUNDS = 300
 CLIMB_ROUNDS = 60  # before the compiled search is imported
 
 
@@ -43,6 +44,7 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
     search = exact.search_for(model, inside, low) if _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
         small = SmallSearch.over(model, inside, SMALL_NODES)
+        small.deadline = context.deadline
         while layout.heights[pool] > low and not context.exhausted():
             before = small.nodes
             found = small.below(layout.heights[pool] - 1)
@@ -97,6 +99,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
+        small.deadline = context.deadline
         found = small.below(capacity)
         context.spend(SMALL_NODES - small.nodes)
         if found:
@@ -160,7 +163,19 @@ def _auto(context: Context, enough: bool) -> Layout:
         return layout
     if len(context.model.items) > SMALL_ITEMS:
         layout = hill_climb(context, layout, CLIMB_ROUNDS) or layout
-    return improve_pools(context, layout)
+    layout = improve_pools(context, layout)
+    proven = all(
+        height <= max(context.bounds.get(pool, 0), load_peak(context.model, pool, layout.pools).bytes)
+        for pool, height in enumerate(layout.heights)
+    )
+    if context.model.special and not proven:
+        # the compiled search does not know overlaps: what the branch and bound left open is climbed
+        climbed = hill_climb(context, layout, SPECIAL_ROUNDS)
+        if climbed is not None and climbed.key < layout.key:
+            if climbed.pools != layout.pools:
+                context.bounds.clear()  # they hold for the other assignment
+            layout = climbed
+    return layout
 
 
 def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:

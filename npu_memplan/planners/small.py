@@ -8,11 +8,15 @@ numba and no numpy, so that small problems are proven in milliseconds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from .model import Item, Model
+
+FORCED_PAIRS = 1_000  # up to which every pair is looked at for ranges that are ruled out
+DEEPEST = 400  # choices on top of each other: Python's stack is finite
 
 Range = tuple[int | None, int | None]  # allowed distances, closed; None: no limit
 
@@ -34,7 +38,9 @@ class SmallSearch:
 
     items: list[Item]
     pairs: list[_Pair]
-    nodes: int  # left to spend
+    nodes: int  # choices left to make
+    work: int = 3_000_000  # looks at pairs left, about a second
+    deadline: float | None = None  # of time.monotonic()
     origins: list[int] = field(default_factory=list)  # of the last placement found
 
     @staticmethod
@@ -65,8 +71,7 @@ class SmallSearch:
         if any(a + item.size > ceiling or a > m for a, m, item in zip(least, most, self.items, strict=True)):
             return False
         edges: list[list[tuple[int, int]]] = [[] for _ in self.items]
-        # explicit stack: (least, chosen edges so far, what to try next)
-        return self._descend(least, most, edges, list(range(len(self.pairs))))
+        return self._descend(least, most, edges, list(range(len(self.pairs))), 0)
 
     def _raise(
         self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], start: Sequence[int]
@@ -95,13 +100,22 @@ class SmallSearch:
         ]
 
     def _descend(
-        self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int]
+        self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int], depth: int
     ) -> bool | None:
         while True:
             best: tuple[int, int, list[Range]] | None = None
             violated = False
+            self.work -= len(undecided)
+            if self.work < 0:
+                return None
+            few = len(undecided) <= FORCED_PAIRS
             for p in undecided:
                 pair = self.pairs[p]
+                if not few:
+                    # with very many pairs only those in each other's way are worth a closer look
+                    distance = least[pair.a] - least[pair.b]
+                    if not any(low < distance < high for low, high in pair.zones):
+                        continue
                 options = self._options(pair, least, most)
                 if not options:
                     return False
@@ -129,12 +143,14 @@ class SmallSearch:
         options.sort(key=lambda r: max(0 if r[0] is None else r[0] - distance, 0 if r[1] is None else distance - r[1]))
         for option in options:
             self.nodes -= 1
-            if self.nodes < 0:
+            if self.nodes < 0 or depth > DEEPEST:
+                return None
+            if self.deadline is not None and time.monotonic() > self.deadline:
                 return None
             least_below = list(least)
             edges_below = [list(e) for e in edges]
             if self._add(pair, option, least_below, most, edges_below):
-                result = self._descend(least_below, most, edges_below, undecided)
+                result = self._descend(least_below, most, edges_below, undecided, depth + 1)
                 if result is not False:
                     return result
         return False
