@@ -14,22 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from .errors import NpuMemplanError
-from .problem import (
-    Agent,
-    AliasGroup,
-    AllowedOverlap,
-    Buffer,
-    BufferKind,
-    Lifetime,
-    Placement,
-    Plan,
-    PlanStatus,
-    Pool,
-    PoolUsage,
-    Problem,
-)
+from .problem import Agent, Buffer, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem, ProblemError
+from .problem_json import PROBLEM_SCHEMA, buffer_to_json, pool_to_json, problem_from_json
 
-SCHEMA = "npu_memplan.plan/1"
+SCHEMA = "npu_memplan.artifact/1"
 FILE_NAME = "plan.json"
 
 
@@ -171,20 +159,14 @@ class Artifact:
             raise ArtifactError(f"{where} has schema {found!r}, this version reads {SCHEMA!r}; compile the model again")
         try:
             return cls._of(d)
+        except ProblemError as error:
+            raise ArtifactError(f"{where} is damaged: {error}; compile the model again") from None
         except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{where} is damaged ({error!r}); compile the model again") from None
 
     @classmethod
     def _of(cls, d: dict[str, Any]) -> Artifact:
-        problem = Problem(
-            buffers=tuple(_buffer_of(row) for row in d["buffers"]),
-            pools=tuple(_pool_of(row) for row in d["pools"]),
-            conflicts=tuple((a, b) for a, b in d["conflicts"]),
-            aliases=tuple(AliasGroup(g["name"], tuple((m, o) for m, o in g["members"])) for g in d["aliases"]),
-            overlaps=tuple(AllowedOverlap(**row) for row in d["overlaps"]),
-            points=tuple(d["points"]),
-            name=d["name"],
-        )
+        problem = _problem_of(d)
         plan = Plan(
             placements=tuple(Placement(row["name"], row["pool"], row["offset_bytes"]) for row in d["buffers"]),
             usage=tuple(PoolUsage(row["name"], row["used_bytes"], row["lower_bound_bytes"]) for row in d["pools"]),
@@ -246,74 +228,26 @@ class Artifact:
 
 
 def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
+    row = pool_to_json(pool)
     return {
-        "name": pool.name,
+        "name": row.pop("name"),
         "region": region,
-        "capacity_bytes": pool.size_bytes,
+        "capacity_bytes": row.pop("size_bytes"),
         "used_bytes": usage.used_bytes,
         "lower_bound_bytes": usage.lower_bound_bytes,
-        "alignment": pool.alignment,
-        "agents": sorted(agent.value for agent in pool.agents),
-        "read_only": pool.read_only,
-        "clock_hz": pool.clock_hz,
-        "read_bandwidth_bytes_per_cycle": pool.read_bandwidth_bytes_per_cycle,
-        "write_bandwidth_bytes_per_cycle": pool.write_bandwidth_bytes_per_cycle,
-        "read_latency_cycles": pool.read_latency_cycles,
-        "write_latency_cycles": pool.write_latency_cycles,
-        "burst_bytes": dict(pool.burst_bytes),
+        **row,
     }
-
-
-def _pool_of(row: dict[str, Any]) -> Pool:
-    return Pool(
-        name=row["name"],
-        size_bytes=row["capacity_bytes"],
-        alignment=row["alignment"],
-        agents=frozenset(Agent(a) for a in row["agents"]),
-        read_only=row["read_only"],
-        clock_hz=row["clock_hz"],
-        read_bandwidth_bytes_per_cycle=row["read_bandwidth_bytes_per_cycle"],
-        write_bandwidth_bytes_per_cycle=row["write_bandwidth_bytes_per_cycle"],
-        read_latency_cycles=row["read_latency_cycles"],
-        write_latency_cycles=row["write_latency_cycles"],
-        burst_bytes=row["burst_bytes"],
-    )
 
 
 def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
-    return {
-        "name": buffer.name,
-        "pool": placement.pool,
-        "offset_bytes": placement.offset_bytes,
-        "size_bytes": buffer.size_bytes,
-        "lifetimes": [[t.first, t.last] for t in buffer.lifetimes],
-        "kind": buffer.kind.value,
-        "alignment": buffer.alignment,
-        "pools": list(buffer.pools),
-        "agents": sorted(agent.value for agent in buffer.agents),
-        "fixed": list(buffer.fixed) if buffer.fixed else None,
-        "read_bytes": buffer.read_bytes,
-        "write_bytes": buffer.write_bytes,
-        "producer": buffer.producer,
-        "consumers": list(buffer.consumers),
-    }
+    row = buffer_to_json(buffer)
+    return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
 
 
-def _buffer_of(row: dict[str, Any]) -> Buffer:
-    return Buffer(
-        name=row["name"],
-        size_bytes=row["size_bytes"],
-        lifetimes=tuple(Lifetime(first, last) for first, last in row["lifetimes"]),
-        alignment=row["alignment"],
-        pools=tuple(row["pools"]),
-        agents=frozenset(Agent(a) for a in row["agents"]),
-        kind=BufferKind(row["kind"]),
-        fixed=(row["fixed"][0], row["fixed"][1]) if row["fixed"] else None,
-        read_bytes=row["read_bytes"],
-        write_bytes=row["write_bytes"],
-        producer=row["producer"],
-        consumers=tuple(row["consumers"]),
-    )
+def _problem_of(d: dict[str, Any]) -> Problem:
+    """The problem in plan.json, whose pools have their capacity and their use apart."""
+    pools = [{**row, "size_bytes": row["capacity_bytes"]} for row in d["pools"]]
+    return problem_from_json({**d, "schema": PROBLEM_SCHEMA, "pools": pools})
 
 
 def _slot_of(row: dict[str, Any]) -> TensorSlot:
