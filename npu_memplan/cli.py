@@ -8,6 +8,7 @@ stderr and exit code 2.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -58,6 +59,8 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: run the command line, turning user errors into exit code 2."""
+    # The NPU model's products are small: a second BLAS thread only waits for the first.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(standalone_mode=False)

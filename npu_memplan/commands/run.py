@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..artifact import Artifact, TensorSlot
+from ..artifact import Artifact
 from ..errors import NpuMemplanError
+from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
+    from fvp_runner.onnx_reference import OnnxReference
+    from fvp_runner.reference import Reference
     from fvp_runner.result import RunResult
     from fvp_runner.runner import RunOutputs
-
-
-class RunInputError(NpuMemplanError):
-    """The inputs or outputs asked for do not fit the model."""
 
 
 @click.command(help="Run a compiled model on its planned pools and compare with a reference.")
@@ -33,8 +32,9 @@ class RunInputError(NpuMemplanError):
               "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
 @click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
               metavar="FILE.npy", help="Keep an output; repeat for every model output.")  # fmt: skip
-@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
-              help="Compare with this model's reference result.")  # fmt: skip
+@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
+              help="Compare with this model's reference result: tflite-micro for .tflite, "
+              "TVM's Relax VM for .onnx.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
@@ -58,10 +58,10 @@ def command(
     values = load_inputs(artifact, inputs)
     if outputs and len(outputs) != len(artifact.outputs):
         names = ", ".join(slot.name for slot in artifact.outputs)
-        raise RunInputError(
+        raise InputError(
             f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
         )
-    model = _read_reference(reference, artifact) if reference is not None else None
+    model = _open_reference(reference, artifact) if reference is not None else None
     options = runners.RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
         progress=None if as_json else lambda line: click.echo(line, err=True),
@@ -73,12 +73,13 @@ def command(
         _complain(artifact, chosen.name, error, as_json)
         raise click.exceptions.Exit(1) from None
     for path, array in zip(outputs, ran.outputs, strict=False):
-        _save(path, array)
+        save_array(path, array)
     result = None if model is None else _compare(artifact, chosen.name, ran, model, values)
     if as_json:
-        click.echo(json.dumps(_document(artifact, chosen.name, ran, result)))
+        document = _document(artifact, chosen.name, ran, result)
+        click.echo(json.dumps({**document, **({"reference": model.what} if model is not None else {})}))
     else:
-        _print_table(artifact, chosen.name, ran, result)
+        _print_table(artifact, chosen.name, ran, result, model.what if model is not None else "")
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
 
@@ -101,88 +102,36 @@ def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bo
 
 
 def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
-    """Arrays for all inputs from files or `random:SEED`; no seed is 0, no input is random:0."""
-    import numpy as np
-
-    given = list(given) or ["random:0"]
-    if len(given) == 1 and given[0].startswith("random:"):
-        generator = np.random.default_rng(_seed(given[0]))
-        return [_random(slot, generator) for slot in artifact.inputs]
-    if len(given) != len(artifact.inputs):
-        names = ", ".join(slot.name for slot in artifact.inputs)
-        raise RunInputError(
-            f"{artifact.name} has {len(artifact.inputs)} inputs ({names}), --input was given {len(given)} times"
-        )
-    return [
-        _random(slot, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), slot)
-        for text, slot in zip(given, artifact.inputs, strict=True)
-    ]
+    """Arrays for all inputs of `artifact`; see `read_inputs`."""
+    return read_inputs(artifact.name, artifact.inputs, given)
 
 
-def _seed(text: str) -> int:
-    seed = text.removeprefix("random:") or "0"
-    if not seed.isdigit():
-        raise RunInputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
-    return int(seed)
-
-
-def _random(slot: TensorSlot, generator: Any) -> Any:
-    import numpy as np
-
-    kind = np.dtype(slot.dtype)
-    if kind == np.bool_:
-        return generator.integers(0, 2, slot.shape).astype(kind)
-    if kind.kind not in "iu":
-        return generator.standard_normal(slot.shape).astype(kind)
-    bounds = np.iinfo(kind)
-    return generator.integers(bounds.min, bounds.max, slot.shape, kind, endpoint=True)
-
-
-def _load(path: Path, slot: TensorSlot) -> Any:
-    import numpy as np
-
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RunInputError(f"cannot read input {path}: {reason}; save it with numpy.save") from None
-    if array.dtype.name != slot.dtype or array.shape != slot.shape:
-        raise RunInputError(
-            f"{path} holds {array.dtype.name}{list(array.shape)}, "
-            f"but input {slot.name!r} is {slot.dtype}{list(slot.shape)}"
-        )
-    return array
-
-
-def _save(path: Path, array: Any) -> None:
-    import numpy as np
-
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as stream:
-            np.save(stream, array)
-        temporary.replace(path)
-    except OSError as error:
-        raise RunInputError(f"cannot write output {path}: {error.strerror}") from None
-
-
-def _read_reference(path: Path, artifact: Artifact) -> bytes:
+def _open_reference(path: Path, artifact: Artifact) -> Reference | OnnxReference:
     import hashlib
+
+    from npu_memplan.frontend.onnx_model import is_onnx
 
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RunInputError(f"cannot read the reference {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the reference {path}: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != artifact.source_sha256:
         click.echo(f"note: {path.name} is not the file that {artifact.name} was compiled from", err=True)
-    return data
+    if is_onnx(path):
+        from fvp_runner.onnx_reference import OnnxReference
 
-
-def _compare(artifact: Artifact, name: str, ran: RunOutputs, model: bytes, values: Sequence[Any]) -> RunResult:
+        return OnnxReference(path, path.name)
     from fvp_runner.reference import Reference
+
+    return Reference(data)
+
+
+def _compare(
+    artifact: Artifact, name: str, ran: RunOutputs, model: Reference | OnnxReference, values: Sequence[Any]
+) -> RunResult:
     from fvp_runner.result import compare
 
-    expected = Reference(model).run(values)
+    expected = model.run(values)
     names = [slot.name for slot in artifact.outputs]
     return compare(
         name, names, ran.outputs, expected,
@@ -206,7 +155,7 @@ def _document(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult 
     return {**document, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
 
 
-def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
+def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, reference: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -230,6 +179,9 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
         kind = "estimated NPU cycles" if ran.cycles_are_estimates else "NPU cycles"
         console.print(f"{ran.npu_cycles:,} {kind}")
     if result is None:
-        console.print("not compared: give --reference MODEL.tflite")
+        suffix = Path(artifact.source).suffix or ".tflite"
+        console.print(f"not compared: give --reference MODEL{suffix}", markup=False)
     else:
+        if reference != "tflite-micro":
+            console.print(f"reference: {reference}")
         console.print("bit-exact" if result.bit_exact else "NOT bit-exact")

@@ -7,7 +7,6 @@ Invariant: "bit-exact" is said only after every element of every output was comp
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,18 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NpuMemplanError
+from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.npu_model.layers import LayerReport
     from fvp_runner.npu_model.network import NetworkRun
     from fvp_runner.result import RunResult
 
-    from ..ethosu.network import Tensor, VelaNetwork
-
-
-class SimulateInputError(NpuMemplanError):
-    """The network, inputs or outputs asked for cannot be used."""
+    from ..ethosu.network import VelaNetwork
 
 
 @click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model.")
@@ -54,8 +49,6 @@ def command(
     as_json: bool,
 ) -> None:
     """Run NETWORK once."""
-    # The model's matrix products are small: a second BLAS thread costs more than it brings.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from fvp_runner.npu_model.layers import LayerRecorder
     from fvp_runner.npu_model.network import NetworkModel
     from fvp_runner.npu_model.trace import trace
@@ -65,15 +58,15 @@ def command(
     data = _read(network)
     parsed = read_network(data, network.name)
     if not parsed.npu_calls:
-        raise SimulateInputError(
+        raise InputError(
             f"{network} has no ethos-u operator: it was not compiled by Vela; run vela on it first and give the result"
         )
     names = [parsed.tensors[i].name for i in parsed.outputs]
     if outputs and len(outputs) != len(names):
-        raise SimulateInputError(
+        raise InputError(
             f"{network.name} has {len(names)} outputs ({', '.join(names)}), --output was given {len(outputs)} times"
         )
-    values = _inputs(parsed, inputs)
+    values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     original = None if reference is None else _read(reference)
     recorder = None if original is None or fuzz_schedule else LayerRecorder()
     ran = NetworkModel(parsed, data, checks=not no_checks).run(values, recorder, fuzz_schedule)
@@ -82,7 +75,7 @@ def command(
         assert reference is not None
         result, layers = _compare(parsed, ran, original, reference.name, values, recorder)
     for path, array in zip(outputs, ran.outputs, strict=False):
-        _save(path, array)
+        save_array(path, array)
     if trace_file is not None:
         _write(trace_file, trace(parsed).encode())
     if as_json:
@@ -97,58 +90,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise SimulateInputError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _inputs(network: VelaNetwork, given: Sequence[str]) -> list[Any]:
-    import numpy as np
-
-    tensors = [network.tensors[i] for i in network.inputs]
-    given = list(given) or ["random:0"]
-    if len(given) == 1 and given[0].startswith("random:"):
-        generator = np.random.default_rng(_seed(given[0]))
-        return [_random(tensor, generator) for tensor in tensors]
-    if len(given) != len(tensors):
-        names = ", ".join(tensor.name for tensor in tensors)
-        raise SimulateInputError(
-            f"{network.name} has {len(tensors)} inputs ({names}), --input was given {len(given)} times"
-        )
-    return [
-        _random(tensor, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), tensor)
-        for text, tensor in zip(given, tensors, strict=True)
-    ]
-
-
-def _seed(text: str) -> int:
-    seed = text.removeprefix("random:") or "0"
-    if not seed.isdigit():
-        raise SimulateInputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
-    return int(seed)
-
-
-def _random(tensor: Tensor, generator: Any) -> Any:
-    import numpy as np
-
-    kind = np.dtype(tensor.dtype)
-    if kind.kind not in "iu":
-        return generator.standard_normal(tensor.shape).astype(kind)
-    bounds = np.iinfo(kind)
-    return generator.integers(bounds.min, bounds.max, tensor.shape, kind, endpoint=True)
-
-
-def _load(path: Path, tensor: Tensor) -> Any:
-    import numpy as np
-
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise SimulateInputError(f"--input {path} is no readable .npy file: {error}") from error
-    if not isinstance(array, np.ndarray) or array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
-        found = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else "an archive"
-        raise SimulateInputError(
-            f"--input {path} holds {found}, but {tensor.name} is {tensor.dtype}{list(tensor.shape)}"
-        )
-    return array
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _compare(
@@ -177,16 +119,6 @@ def _like(got: Any, want: Any) -> Any:
     return got.view(want.dtype).reshape(want.shape)
 
 
-def _save(path: Path, array: Any) -> None:
-    import io
-
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    _write(path, buffer.getvalue())
-
-
 def _write(path: Path, data: bytes) -> None:
     """All or nothing: through a temporary sibling."""
     try:
@@ -196,7 +128,7 @@ def _write(path: Path, data: bytes) -> None:
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
-        raise SimulateInputError(f"cannot write {path}: {error.strerror}") from error
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _document(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 from assembler import Assembler
-from conftest import network
+from compiled_cases import network
 
 from fvp_runner.npu_model import (
     AccumulatorOverflowError,

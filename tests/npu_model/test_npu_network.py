@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import compiled, network, random_inputs
+from compiled_cases import compiled, network, random_inputs
 from damage import damaged_streams, targets
 from single_operators import all_cases
 from tflite_builder import ModelBuilder

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from conftest import cases, compiled
+from compiled_cases import cases, compiled
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.reference import ReferenceError
-from npu_memplan.commands.simulate import SimulateInputError, command
+from npu_memplan.commands.arrays import InputError
+from npu_memplan.commands.simulate import command
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_trace_has_one_event_for_each_operation(files: dict[str, Path], tmp_path
         (("{softmax_int8}",), "has no ethos-u operator: it was not compiled by Vela"),
         (("{softmax_int8_vela}", "--input", "random:x"), "the seed must be a whole number"),
         (("{softmax_int8_vela}", "--input", "random:1", "--input", "random:2"), "--input was given 2 times"),
-        (("{softmax_int8_vela}", "--input", "{softmax_int8}"), "is no readable .npy file"),
+        (("{softmax_int8_vela}", "--input", "{softmax_int8}"), "save it with numpy.save"),
         (("{softmax_int8_vela}", "--output", "a.npy", "--output", "b.npy"), "--output was given 2 times"),
         (("{softmax_int8_vela}", "--reference", "{softmax_int8_vela}"), "is itself compiled by Vela"),
     ],
@@ -115,7 +116,7 @@ def test_trace_has_one_event_for_each_operation(files: dict[str, Path], tmp_path
 def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path]) -> None:
     texts = [a.format(**files) for a in arguments]
     result = simulate(*texts)
-    assert isinstance(result.exception, SimulateInputError | ReferenceError)
+    assert isinstance(result.exception, InputError | ReferenceError)
     assert message in str(result.exception)
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ACCELERATORS
+from compiled_cases import ACCELERATORS
 from single_operators import all_cases
 from trial import try_case
 

@@ -1,0 +1,95 @@
+"""The arrays a user gives to a run and keeps from it: .npy files, or random values from a seed.
+
+Invariant: an array that is returned has exactly the shape and type that was asked for; a file is
+written whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import NpuMemplanError
+
+
+class InputError(NpuMemplanError):
+    """The inputs or outputs asked for do not fit the model, or their files cannot be used."""
+
+
+class Wanted(Protocol):
+    """What an input must be."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> list[Any]:
+    """Arrays for all inputs of `model`, from files or `random:SEED`; no seed is 0, no input is random:0."""
+    import numpy as np
+
+    given = list(given) or ["random:0"]
+    if len(given) == 1 and given[0].startswith("random:"):
+        generator = np.random.default_rng(_seed(given[0]))
+        return [_random(tensor, generator) for tensor in wanted]
+    if len(given) != len(wanted):
+        names = ", ".join(tensor.name for tensor in wanted)
+        raise InputError(f"{model} has {len(wanted)} inputs ({names}), --input was given {len(given)} times")
+    return [
+        _random(tensor, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), tensor)
+        for text, tensor in zip(given, wanted, strict=True)
+    ]
+
+
+def save_array(path: Path, array: Any) -> None:
+    """Write `array` as a .npy file at `path`."""
+    import numpy as np
+
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("wb") as stream:
+            np.save(stream, array)
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write output {path}: {error.strerror}") from None
+
+
+def _seed(text: str) -> int:
+    seed = text.removeprefix("random:") or "0"
+    if not seed.isdigit():
+        raise InputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
+    return int(seed)
+
+
+def _random(tensor: Wanted, generator: Any) -> Any:
+    import numpy as np
+
+    kind = np.dtype(tensor.dtype)
+    if kind == np.bool_:
+        return generator.integers(0, 2, tensor.shape).astype(kind)
+    if kind.kind not in "iu":
+        return generator.standard_normal(tensor.shape).astype(kind)
+    bounds = np.iinfo(kind)
+    return generator.integers(bounds.min, bounds.max, tensor.shape, kind, endpoint=True)
+
+
+def _load(path: Path, tensor: Wanted) -> Any:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"cannot read input {path}: {reason}; save it with numpy.save") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"cannot read input {path}: it is an archive of arrays; save one array with numpy.save")
+    if array.dtype.name != tensor.dtype or array.shape != tensor.shape:
+        raise InputError(
+            f"{path} holds {array.dtype.name}{list(array.shape)}, "
+            f"but input {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}"
+        )
+    return array
