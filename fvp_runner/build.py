@@ -32,7 +32,7 @@ FIRMWARE = Path(__file__).resolve().parent / "firmware"
 MODULES = ("startup", "main", "ethosu", "launch", "uart", "exit", "crc32", "cache", "inputs")
 _ABI = ("-mthumb", "-mfloat-abi=hard")
 _COMPILE = (
-    *("-std=c11", "-O2", "-ffp-contract=off", "-ffunction-sections", "-fdata-sections"),
+    *("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-ffunction-sections", "-fdata-sections"),
     *("-Wall", "-Wextra", "-Werror"),
     *_ABI,
 )
