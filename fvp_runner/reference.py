@@ -51,6 +51,8 @@ def invoke(interpreter: Any, name: str) -> None:
 class Reference:
     """A .tflite network (not compiled by Vela) in tflite-micro."""
 
+    what = "tflite-micro"
+
     def __init__(self, model: bytes, name: str = "reference") -> None:
         self.model, self.name = bytes(model), name
         self.network: VelaNetwork = read_network(self.model, name)

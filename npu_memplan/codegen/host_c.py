@@ -46,6 +46,7 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
         {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
     )
     module = tirx.transform.LowerIntrin()(module)
+    module = tvm.IRModule({gv: _library_fabs(f) for gv, f in module.functions.items()})
     module = tvm.IRModule({gv: _named_floats(f) for gv, f in module.functions.items()})
     source = str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
     return _tidy(source, functions, constants)
@@ -129,6 +130,19 @@ def _plain_abi(function: Any, name: str) -> Any:
         views.append(tirx.DeclBuffer(parameter, data=pointer))
     body = tirx.SeqStmt([*views, function.body])
     return tirx.PrimFunc(pointers, body, function.ret_type, function.attrs).with_attr("global_symbol", name)
+
+
+def _library_fabs(function: Any) -> Any:
+    """`tirx.fabs`, for which TVM 0.27 has no C form, as the C library's."""
+
+    def library(call: Any) -> Any:
+        if isinstance(call.op, ir.Op) and call.op.name == "tirx.fabs":
+            kind = str(call.ty.dtype)
+            return tirx.call_pure_extern(kind, "fabsf" if kind == "float32" else "fabs", *call.args)
+        return call
+
+    body = tvm_ffi.structural_map(function.body, (ir.Call, library), order="post")
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
 def _named_floats(function: Any) -> Any:

@@ -15,6 +15,7 @@ from ..errors import NpuMemplanError
 from ..ethosu.vela import VelaOptions
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
+from .onnx_model import OnnxError, is_onnx
 from .tflite import Imported, import_host_only, import_tflite, start_import
 
 
@@ -32,20 +33,43 @@ class Loaded:
 def load_model(path: Path, options: CompileOptions) -> Loaded:
     """Read `path` and make its module; `options` are resolved. Raises the frontends' errors."""
     data = read_file(path)
+    if is_onnx(path):
+        return _load_onnx(path, data, options)
     if options.accelerator == NO_NPU:
         return Loaded(path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
         from .attributes import operators_of
         from .tvm_npu import build_module
 
-        fast = len(options.planned_pools())  # the last pool is the NPU's own memory, where there are two
-        built = build_module(data, options.accelerator, options.host_ops, path.name, fast if fast > 1 else -1)
+        built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
         host = [o.kind for o in operators_of(built.module["main"]) if not o.on_npu]
         note = f"{', '.join(host)}: on the host in TVM's float form, which may differ from TFLite by one step"
         return Loaded(path, data, built.module, {}, (note,) if host else ())
     imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))
+
+
+def _load_onnx(path: Path, data: bytes, options: CompileOptions) -> Loaded:
+    if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
+        raise OnnxError(
+            f"{path.name} is an ONNX model, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "
+            "--accelerator none to run it on the host alone"
+        )
+    from .attributes import operators_of
+    from .onnx_model import build_onnx_module
+
+    module = build_onnx_module(path, options.accelerator, options.host_ops, "", _fast_region(options))
+    host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
+    if options.accelerator == NO_NPU or not host:
+        return Loaded(path, data, module, {})
+    return Loaded(path, data, module, {}, (f"{', '.join(dict.fromkeys(host))}: on the host, in TVM's own code",))
+
+
+def _fast_region(options: CompileOptions) -> int:
+    """The NPU region of the last pool, which is the NPU's own memory where there are two; else -1."""
+    count = len(options.planned_pools())
+    return count if count > 1 else -1
 
 
 def _notes(imported: Imported) -> tuple[str, ...]:
@@ -59,7 +83,7 @@ def _notes(imported: Imported) -> tuple[str, ...]:
 
 def start_loading(path: Path, options: CompileOptions) -> None:
     """Let Vela begin while the caller imports the rest; `load_model` picks it up. Errors are left to that."""
-    if options.accelerator == NO_NPU or options.npu_compiler != "vela":
+    if options.accelerator == NO_NPU or options.npu_compiler != "vela" or is_onnx(path):
         return
     with contextlib.suppress(NpuMemplanError):
         options = options.resolved()

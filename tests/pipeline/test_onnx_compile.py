@@ -1,0 +1,241 @@
+"""ONNX files on the command line: QDQ models for the NPU, float models for the host, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+from fvp_runner import runner  # noqa: E402
+from fvp_runner.onnx_reference import OnnxReference  # noqa: E402
+from fvp_runner.reference import ReferenceError  # noqa: E402
+from npu_memplan.cli import main  # noqa: E402
+from npu_memplan.commands.compile import command as compile_command  # noqa: E402
+from npu_memplan.commands.run import command as run_command  # noqa: E402
+from npu_memplan.commands.run import load_inputs  # noqa: E402
+from npu_memplan.frontend.checks import HostOpsError  # noqa: E402
+from npu_memplan.frontend.onnx_model import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
+from npu_memplan.frontend.tvm_npu import TvmFrontendError  # noqa: E402
+from npu_memplan.options import CompileOptions  # noqa: E402
+from npu_memplan.pipeline import compile_model  # noqa: E402
+from npu_memplan.problem import Agent  # noqa: E402
+
+OUT_STEP = 0.02
+
+
+class Graph:
+    """Nodes and constants of a small ONNX graph with one image and one output."""
+
+    def __init__(self, dtype: type = np.int8) -> None:
+        self.rng = np.random.default_rng(4)
+        self.dtype = dtype
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def constant(self, name: str, values: np.ndarray) -> str:
+        self.constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+    def stored(self, x: str, name: str, scale: float, zero: int) -> str:
+        """QuantizeLinear then DequantizeLinear; `zero` is that of int8."""
+        shift = 128 if self.dtype is np.uint8 else 0
+        s = self.constant(f"{name}_s", np.array(scale, np.float32))
+        z = self.constant(f"{name}_z", np.array(zero + shift, self.dtype))
+        return self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, s, z], f"{name}_q"), s, z], name)
+
+    def weights(self, name: str, values: np.ndarray, scales: np.ndarray) -> str:
+        zeros = np.zeros(scales.shape, values.dtype)
+        parts = [
+            self.constant(f"{name}_{suffix}", v) for suffix, v in (("v", values), ("s", scales), ("z", zeros))
+        ]  # fmt: skip
+        return self.node("DequantizeLinear", parts, name, **({"axis": 0} if scales.ndim else {}))
+
+    def conv(self, x: str, name: str, shape: tuple[int, ...], scale: float, **attributes: Any) -> str:
+        scales = self.rng.uniform(0.002, 0.01, shape[0]).astype(np.float32)
+        w = self.weights(f"{name}w", self.rng.integers(-127, 128, shape).astype(np.int8), scales)
+        bias = self.rng.integers(-300, 300, shape[0]).astype(np.int32)
+        b = self.weights(f"{name}b", bias, (scales * np.float32(scale)).astype(np.float32))
+        pads = [shape[2] // 2] * 4
+        return self.node("Conv", [x, w, b], name, pads=pads, kernel_shape=list(shape[2:]), **attributes)
+
+    def save(self, path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8), classes: int = 5) -> Path:
+        inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)]
+        outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], classes))]
+        graph = helper.make_graph(self.nodes, "m", inputs, outputs, self.constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+        onnx.save(model, path)
+        return path
+
+
+def quantised(path: Path, dtype: type = np.int8) -> Path:
+    """Convolutions, a residual addition and a classifier for the NPU around an Erf that only the host has."""
+    g = Graph(dtype)
+    x = g.stored("image", "x", 1 / 128, 0)
+    a = g.stored(g.node("Relu", [g.conv(x, "c1", (8, 3, 3, 3), 1 / 128)], "r1"), "a", 0.02, -128)
+    b = g.stored(g.conv(a, "c2", (8, 8, 1, 1), 0.02), "b", 0.03, 3)
+    s = g.stored(g.node("Add", [a, b], "sum"), "s", 0.04, -20)
+    e = g.stored(g.node("Erf", [s], "erf"), "e", 1 / 127, 0)
+    d = g.conv(e, "c3", (8, 1, 3, 3), 1 / 127, strides=[2, 2], group=8)
+    d = g.stored(g.node("Relu", [d], "r3"), "d", 0.02, -128)
+    p = g.stored(g.node("GlobalAveragePool", [d], "pool"), "p", 0.01, -128)
+    f = g.stored(g.node("Flatten", [p], "flat"), "f", 0.01, -128)
+    w = g.weights("fc", g.rng.integers(-127, 128, (5, 8)).astype(np.int8), np.array(0.01, np.float32))
+    g.stored(g.node("Gemm", [f, w], "logits", transB=1), "out", OUT_STEP, 0)
+    return g.save(path)
+
+
+def floating(path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8)) -> Path:
+    """Convolution, max pool, global pool, classifier; no exponentials, so two compilers agree to the bit."""
+    g = Graph()
+    normal = {n: g.rng.normal(0, 0.4, s).astype(np.float32) for n, s in (("w", (8, 3, 3, 3)), ("b", 8), ("fc", (5, 8)))}
+    w, b, fc = (g.constant(name, values) for name, values in normal.items())
+    r = g.node("Relu", [g.node("Conv", ["image", w, b], "y", pads=[1] * 4)], "r")
+    p = g.node("GlobalAveragePool", [g.node("MaxPool", [r], "p", kernel_shape=[2, 2], strides=[2, 2])], "g")
+    g.node("Gemm", [g.node("Flatten", [p], "f"), fc], "out", transB=1)
+    return g.save(path, shape)
+
+
+def ours(folder: Path, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    created = runner.create("host", folder)
+    inputs = load_inputs(created.artifact, [f"random:{seed}"])
+    return inputs, created.run(inputs).outputs[0]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("accelerator", ["ethos-u55-256", "ethos-u65-256"])
+def test_a_quantised_model_runs_on_npu_and_host_within_one_step(dtype: type, accelerator: str, tmp_path: Path) -> None:
+    model = quantised(tmp_path / "q.onnx", dtype)
+    options = CompileOptions(accelerator=accelerator, npu_compiler="tvm")
+    artifact = compile_model(model, options, tmp_path / "out")
+    kinds = {(o.kind, o.agent) for o in artifact.operators}
+    assert {("CONV2D", Agent.NPU), ("ADD", Agent.NPU), ("FULLY_CONNECTED", Agent.NPU), ("ERF", Agent.HOST)} <= kinds
+    assert "ERF" in artifact.notes[0]
+    inputs, found = ours(tmp_path / "out", 1)
+    (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": inputs[0]})
+    assert len(np.unique(wanted)) > 2
+    assert np.abs(found - wanted).max() <= OUT_STEP * 1.001
+
+
+def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
+    model = quantised(tmp_path / "q.onnx")
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm", host_ops=("ADD",)), tmp_path / "out")
+    (add,) = (o for o in artifact.operators if o.kind == "ADD")
+    assert (add.agent, add.reason) == (Agent.HOST, "kept on the CPU by --host-ops")
+    with pytest.raises(HostOpsError, match=r"'SUB'.*it has: ADD, CONV, GEMM, GLOBALAVERAGEPOOL"):
+        compile_model(model, CompileOptions(npu_compiler="tvm", host_ops=("SUB",)), tmp_path / "other")
+
+
+def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
+    model = floating(tmp_path / "f.onnx")
+    cli = CliRunner()
+    made = cli.invoke(
+        compile_command, [str(model), "--accelerator", "none", "--target", "c", "-o", str(tmp_path / "out"), "--json"]
+    )
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["npu_operations"] == 0
+    ran = cli.invoke(run_command, [str(tmp_path / "out"), "--on", "host", "--reference", str(model), "--json"])
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(ran.stdout)
+    assert (result["bit_exact"], result["reference"]) == (True, "TVM's Relax VM, without a plan")
+    inputs, found = ours(tmp_path / "out", 3)
+    (wanted,) = ReferenceEvaluator(onnx.load(model)).run(None, {"image": inputs[0]})
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_wrong_result_is_told_from_the_reference(tmp_path: Path) -> None:
+    compile_model(floating(tmp_path / "f.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
+    g = Graph()
+    w = g.constant("w", np.ones((5, 192), np.float32))
+    g.node("Gemm", [g.node("Flatten", ["image"], "f"), w], "out", transB=1)
+    ran = CliRunner().invoke(
+        run_command, [str(tmp_path / "out"), "--on", "host", "--reference", str(g.save(tmp_path / "other.onnx"))]
+    )
+    assert ran.exit_code == 1
+    assert "NOT bit-exact" in ran.output
+    assert "reference: TVM's Relax VM" in ran.output
+
+
+def test_the_reference_checks_its_inputs(tmp_path: Path) -> None:
+    reference = OnnxReference(floating(tmp_path / "f.onnx"))
+    with pytest.raises(ReferenceError, match="takes 1 inputs, but got 2"):
+        reference.run([np.zeros(1), np.zeros(1)])
+    with pytest.raises(ReferenceError, match=r"must be float32\[1, 3, 8, 8\], but is float64\[1\]"):
+        reference.run([np.zeros(1)])
+
+
+def cut(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:300])
+    return path
+
+
+def flipped(path: Path) -> Path:
+    model = onnx.load(path)
+    model.graph.node[0].input[0] = "nothing"
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda p: cut(floating(p)), OnnxError, "m.onnx is no readable ONNX model: .*; export it again"),
+        (lambda p: flipped(floating(p)), OnnxError, "m.onnx is no readable ONNX model"),
+        (lambda p: [p.write_bytes(b""), p][1], OnnxError, "m.onnx is no readable ONNX model"),
+        (lambda p: floating(p, ("N", 3, 8, 8)), DynamicShapeError, r"\[N, 3, 8, 8\]: dimension 0 \(N\) is not"),
+    ],
+)
+def test_bad_files_get_one_message(make: Any, error: type, message: str, tmp_path: Path) -> None:
+    model = make(tmp_path / "m.onnx")
+    with pytest.raises(error, match=message) as caught:
+        compile_model(model, CompileOptions(accelerator="none"), tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_exit_code_of_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    model = cut(floating(tmp_path / "m.onnx"))
+    monkeypatch.setattr(sys, "argv", ["npu-memplan", "compile", str(model), "--accelerator", "none", "-o", "out"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err.startswith("npu-memplan: m.onnx is no readable ONNX model")
+
+
+def test_operators_that_tvm_does_not_know(tmp_path: Path) -> None:
+    g = Graph()
+    g.node("Det", ["image"], "out")
+    with pytest.raises(TvmFrontendError, match=r"cannot import m.onnx: .*Det"):
+        compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
+
+
+def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
+    g = Graph()
+    g.node("Flatten", [g.node("GlobalAveragePool", [g.node("Abs", ["image"], "a")], "p")], "out")
+    compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
+    (image,), found = ours(tmp_path / "out", 1)
+    np.testing.assert_allclose(found, np.abs(image).mean((2, 3)), rtol=1e-5)
+
+
+def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
+    with pytest.raises(OnnxError, match=r"add --npu-compiler tvm .* or --accelerator none"):
+        compile_model(floating(tmp_path / "m.onnx"), CompileOptions(), tmp_path / "out")
+
+
+def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = floating(tmp_path / "m.onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(OnnxError, match=r"pip install 'npu_memplan\[onnx\]'"):
+        read_onnx(model)
