@@ -123,7 +123,7 @@ def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path
 def test_input_file_of_another_shape(files: dict[str, Path], tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", np.zeros((2, 5), np.int8))
     result = simulate(files["softmax_int8_vela"], "--input", tmp_path / "in.npy")
-    assert "holds int8[2, 5], but t0 is int8[1, 10]" in str(result.exception)
+    assert "holds int8[2, 5], but input 't0' is int8[1, 10]" in str(result.exception)
 
 
 def test_a_stream_that_breaks_a_rule_is_a_user_error(files: dict[str, Path], tmp_path: Path) -> None:
