@@ -7,6 +7,7 @@ stderr and exit code 2.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -18,7 +19,7 @@ from .errors import NpuMemplanError
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
 # the click command in it is called `command`.
 COMMANDS: dict[str, str] = {
-    "compile": "Compile a TFLite model: plan its memory, write streams, weights and C.",
+    "compile": "Compile a TFLite or ONNX model: plan its memory, write streams, weights and C.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "disassemble": "Print the command streams of a Vela-compiled network.",
@@ -61,6 +62,8 @@ def main() -> None:
     """Entry point: run the command line, turning user errors into exit code 2."""
     # The NPU model's products are small: a second BLAS thread only waits for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
+    gc.set_threshold(200_000, 20, 100)
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(standalone_mode=False)
