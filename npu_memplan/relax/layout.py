@@ -171,6 +171,8 @@ class _Converter:
         """How `call` is written over NHWC maps; None when it has to stay in its own order."""
         operands = [a for a in call.args if isinstance(a, relax.Var)] if isinstance(call, ir.Call) else []
         maps = [o for o in operands if len(o.ty.shape) == 4]
+        if name == "nn.pad" and maps and not any(int(w) for w in list(call.attrs.pad_width)[:4]):
+            return self._pad  # of height and width: an image on its way to a convolution
         if not maps or not any(self._is_nhwc(o) for o in maps):
             return None
         if name in _ELEMENTWISE and all(len(o.ty.shape) in (0, 4) for o in operands):
@@ -255,7 +257,7 @@ class _Converter:
         widths = [int(w) for w in call.attrs.pad_width]
         moved = [widths[2 * axis + side] for axis in _TO_NHWC for side in (0, 1)]
         return relax.op.nn.pad(
-            self.nhwc(call.args[0]), moved, float(call.attrs.pad_value), pad_mode=str(call.attrs.pad_mode)
+            self.nhwc(call.args[0]), moved, pad_mode=str(call.attrs.pad_mode), pad_value=float(call.attrs.pad_value)
         )
 
     def result(self, expression: Any) -> list[Any]:

@@ -1,7 +1,8 @@
 """Small rewrites that give the patterns one form to look for.
 
-Invariant: a normalised module computes the same values. `split` becomes slices, so that each part can be a
-view of its own; no two operators share a dequantisation; feature maps become NHWC.
+Invariant: a normalised module computes the same values (float biases of quantised products aside, see
+`stored_form`). `split` becomes slices, so that each part can be a view of its own; no two operators share a
+dequantisation; feature maps become NHWC.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tvm import ir, relax
 
 from .layout import has_nchw, to_nhwc
 from .reader import shape_of
+from .stored_form import StoredForm
 
 
 @relax.expr_functor.mutator
@@ -50,12 +52,16 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
 
 def normalise(mod: Any) -> Any:
     """`mod` in the form that the patterns expect."""
+    mod = _mutated(mod, StoredForm)
     if has_nchw(mod):
         mod = to_nhwc(mod)
-    for pass_ in (_SplitToSlices, _OneDequantiseForEachUse):
-        mutator = pass_(mod)
-        for variable, function in mod.functions.items():
-            if isinstance(function, relax.Function):
-                mutator.builder_.update_func(variable, mutator.visit_expr(function))
-        mod = mutator.builder_.get()
+    mod = _mutated(_mutated(mod, _SplitToSlices), _OneDequantiseForEachUse)
     return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))
+
+
+def _mutated(mod: Any, pass_: Any) -> Any:
+    mutator = pass_(mod)
+    for variable, function in mod.functions.items():
+        if isinstance(function, relax.Function):
+            mutator.builder_.update_func(variable, mutator.visit_expr(function))
+    return mutator.builder_.get()

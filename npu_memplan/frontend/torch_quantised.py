@@ -1,0 +1,122 @@
+"""PyTorch programs quantised by PT2E, through TVM's own importer, which knows no quantised operators.
+
+Invariant: `quantized_decomposed` operators become Relax quantize and dequantize with constant scales and
+zero points, so the module has the QDQ form that partitioning expects; nothing else of the import changes.
+PyTorch is imported only to look at a program that was made with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import NpuMemplanError
+
+
+class TorchImportError(NpuMemplanError):
+    """A quantised PyTorch program cannot be expressed in Relax."""
+
+
+def from_quantised_program(program: Any) -> Any:
+    """The IRModule of a `torch.export.ExportedProgram` that `convert_pt2e` has quantised.
+
+    Inputs and outputs keep their (float) types; weights are bound as constants. Raises `TorchImportError` for
+    scales that are computed at run time, and TVM's own errors for operators it does not know.
+    """
+    from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
+
+    program = program.run_decompositions()
+    convert = _Converters(program)
+    module = from_exported_program(
+        program,
+        unwrap_unit_return_tuple=True,
+        run_ep_decomposition=False,
+        custom_convert_map=convert.table(),
+    )
+    return relax.transform.DeadCodeElimination()(module)
+
+
+class _Converters:
+    """What TVM's importer calls for each quantised operator."""
+
+    def __init__(self, program: Any) -> None:
+        signature = program.graph_signature
+        self._stored: dict[str, Any] = {}  # placeholder -> its tensor
+        sources: Mapping[str, Any] = {**program.state_dict, **program.constants}
+        for names in (signature.inputs_to_buffers, signature.inputs_to_parameters):
+            self._stored |= {name: sources[target] for name, target in names.items() if target in sources}
+        constants = getattr(signature, "inputs_to_lifted_tensor_constants", {})
+        self._stored |= {name: sources[target] for name, target in constants.items()}
+
+    def table(self) -> dict[str, Callable[[Any, Any], Any]]:
+        """Converters by the names that TVM's importer gives to operators."""
+        made: dict[str, Callable[[Any, Any], Any]] = {}
+        for overload in ("default", "tensor", "tensor2"):
+            made[f"quantize_per_tensor.{overload}"] = self._quantize_per_tensor
+            made[f"dequantize_per_tensor.{overload}"] = self._dequantize_per_tensor
+        made["quantize_per_channel.default"] = self._quantize_per_channel
+        made["dequantize_per_channel.default"] = self._dequantize_per_channel
+        return made
+
+    def _quantize_per_tensor(self, node: Any, importer: Any) -> Any:
+        source, scale, zero, low, high, dtype = node.args[:6]
+        return self._quantize(importer, node, source, (scale, zero), (low, high), dtype, -1)
+
+    def _quantize_per_channel(self, node: Any, importer: Any) -> Any:
+        source, scales, zeros, axis, low, high, dtype = node.args[:7]
+        return self._quantize(importer, node, source, (scales, zeros), (low, high), dtype, axis)
+
+    def _dequantize_per_tensor(self, node: Any, importer: Any) -> Any:
+        source, scale, zero = node.args[:3]
+        return self._dequantize(importer, node, source, scale, zero, -1)
+
+    def _dequantize_per_channel(self, node: Any, importer: Any) -> Any:
+        source, scales, zeros, axis = node.args[:4]
+        return self._dequantize(importer, node, source, scales, zeros, axis)
+
+    def _quantize(
+        self, importer: Any, node: Any, source: Any, scaling: tuple[Any, Any], limits: tuple[Any, Any], dtype: Any,
+        axis: int,
+    ) -> Any:  # fmt: skip
+        from tvm import relax
+
+        name = str(dtype).removeprefix("torch.")
+        scale, zero = (relax.const(v) for v in self._scaling(node, *scaling, name))
+        result = importer.block_builder.emit(
+            relax.op.quantize(importer.env[source], scale, zero, axis=axis, out_dtype=name)
+        )
+        low, high = (int(self._number(node, v)) for v in limits)
+        full = np.iinfo(name)
+        if (low, high) != (full.min, full.max):
+            result = importer.block_builder.emit(relax.op.clip(result, low, high))
+        return result
+
+    def _dequantize(self, importer: Any, node: Any, source: Any, scale: Any, zero: Any, axis: int) -> Any:
+        from tvm import relax
+
+        value = importer.env[source]
+        constants = (relax.const(v) for v in self._scaling(node, scale, zero, str(value.ty.dtype)))
+        return importer.block_builder.emit(relax.op.dequantize(value, *constants, axis=axis, out_dtype="float32"))
+
+    def _scaling(self, node: Any, scale: Any, zero: Any, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """float32 scale and a zero point of the stored type, from numbers or from the program's buffers."""
+        scales, zeros = self._number(node, scale), self._number(node, zero)
+        limits = np.iinfo(dtype)
+        if zeros.min() < limits.min or zeros.max() > limits.max:
+            raise TorchImportError(f"{node.name}: the zero points {zeros.tolist()} do not fit its type {dtype}")
+        return scales.astype(np.float32), zeros.astype(dtype)
+
+    def _number(self, node: Any, value: Any) -> NDArray[Any]:
+        if isinstance(value, (int, float)):
+            return np.array(value)
+        stored = self._stored.get(getattr(value, "name", ""))
+        if stored is None:
+            raise TorchImportError(
+                f"{node.name}: {value} is computed when the program runs; only static quantisation has a static plan"
+            )
+        found: NDArray[Any] = stored.detach().cpu().numpy()
+        return found.reshape(()) if found.size == 1 and "per_tensor" in node.name else found

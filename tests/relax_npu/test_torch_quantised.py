@@ -1,0 +1,107 @@
+"""A PT2E-quantised PyTorch network goes to the NPU and equals PyTorch's own quantised result within one step.
+
+PyTorch is in no extra of this package: it is large, and TVM imports an installed one itself, which costs
+seconds. To run these: pip install torch==2.13.0 and torchao==0.18.0.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from on_model import only_graph, run_program
+
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.frontend.torch_quantised import TorchImportError, _Converters, from_quantised_program
+from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchao") is None,
+    reason="needs PyTorch and torchao (pip install torch==2.13.0 torchao==0.18.0), which are in no extra",
+)
+
+
+@pytest.fixture(scope="module")
+def samples() -> np.ndarray:
+    """Images of digits: float32 [N, 1, 16, 16] in 0..1."""
+    return np.random.default_rng(5).uniform(0, 1, (16, 1, 16, 16)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def quantised(samples: np.ndarray) -> Any:
+    """The example network with random weights, after prepare_pt2e, calibration and convert_pt2e."""
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+    from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+    specification = importlib.util.spec_from_file_location("digits_model", EXAMPLE / "model.py")
+    assert specification is not None
+    assert specification.loader is not None
+    source = importlib.util.module_from_spec(specification)
+    sys.modules["digits_model"] = source
+    specification.loader.exec_module(source)
+    torch.manual_seed(0)
+    image = (torch.from_numpy(samples[:1]),)
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    prepared = prepare_pt2e(torch.export.export(source.DigitsNet().eval(), image).module(), quantizer)
+    for sample in samples[:8]:
+        prepared(torch.from_numpy(sample[None]))
+    return convert_pt2e(prepared)
+
+
+def stored_values(module: Any, image: np.ndarray) -> list[np.ndarray]:
+    """Every tensor that PyTorch quantises per tensor when it runs `module`, in order."""
+    import torch
+
+    found: list[np.ndarray] = []
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, node: Any) -> Any:
+            value = super().run_node(node)
+            if node.target is torch.ops.quantized_decomposed.quantize_per_tensor.default:
+                found.append(value.numpy().copy())
+            return value
+
+    Recorder(module).run(torch.from_numpy(image))
+    return found
+
+
+@needs_torch
+def test_the_example_equals_pytorch_within_one_step(quantised: Any, samples: np.ndarray) -> None:
+    import torch
+
+    program = torch.export.export(quantised, (torch.from_numpy(samples[:1]),))
+    module = partition_for_ethosu(from_quantised_program(program))
+    assert [o.kind for o in host_operators(module)] == ["nn.softmax"]  # XNNPACK's quantizer leaves it in float
+    graph = only_graph(module)
+    program_on_npu = lower(graph, accelerator("ethos-u55-256"))
+    differences, seen = [], set()
+    for sample in samples[8:]:
+        image, *_, logits = stored_values(quantised, sample[None])
+        (found,) = run_program(program_on_npu, {graph.inputs[0]: image})
+        differences.append(int(np.abs(found.reshape(-1).astype(int) - logits.reshape(-1)).max()))
+        seen |= set(logits.reshape(-1).tolist())
+    assert len(seen) > 10
+    assert max(differences) <= 1, differences
+    lowered = lower_for_ethosu(module)
+    assert [gv.name_hint for gv in lowered.functions if gv.name_hint != "main"] == ["ethosu_0"]
+
+
+def test_scales_that_are_computed_are_refused() -> None:
+    empty = types.SimpleNamespace(
+        graph_signature=types.SimpleNamespace(inputs_to_buffers={}, inputs_to_parameters={}),
+        state_dict={},
+        constants={},
+    )
+    node = types.SimpleNamespace(name="quantize_per_tensor_3")
+    with pytest.raises(TorchImportError, match=r"quantize_per_tensor_3: .* is computed when the program runs"):
+        _Converters(empty)._number(node, types.SimpleNamespace(name="choose_qparams"))
+    with pytest.raises(TorchImportError, match=r"the zero points 300 do not fit its type int8"):
+        _Converters(empty)._scaling(node, 0.5, 300, "int8")
