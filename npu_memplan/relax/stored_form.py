@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
-_MOVES = ("relax.reshape", "relax.flatten", "relax.permute_dims", "relax.squeeze", "relax.expand_dims")
+_MOVES = frozenset(
+    f"relax.{name}" for name in ("reshape", "flatten", "permute_dims", "squeeze", "expand_dims", "nn.pad")
+)
 _PRODUCTS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 _INT32 = np.iinfo(np.int32)
 
@@ -40,13 +42,13 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _quantized_move(self, call: Any) -> Any:
         """quantize(move(x)) is move(quantize(x)), and that of the same dequantisation is what was stored."""
         move = self._bound(call.args[0])
-        if _name(move) not in (*_MOVES, "relax.nn.pad"):
+        if _name(move) not in _MOVES or str(getattr(move.attrs, "pad_mode", "constant")) != "constant":
             return call
         stored = self._stored(move.args[0], call)
-        if _name(move) == "relax.nn.pad":
-            return call if stored is None else self._padded(move, stored, call)
         if stored is None:
             stored = self.builder_.emit(ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs))
+        if _name(move) == "relax.nn.pad":
+            return self._padded(move, stored, call)
         return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
 
     def _stored(self, real: Any, call: Any) -> Any:
@@ -59,8 +61,6 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         return inner.args[0] if same and str(inner.args[0].ty.dtype) == str(call.ty.dtype) else None
 
     def _padded(self, pad: Any, stored: Any, call: Any) -> Any:
-        if str(pad.attrs.pad_mode) != "constant":
-            return call
         scale, zero = float(_scalar(call.args[1])), int(_scalar(call.args[2]))
         limits = np.iinfo(str(call.ty.dtype))
         value = int(np.clip(np.rint(float(pad.attrs.pad_value) / scale) + zero, limits.min, limits.max))
