@@ -118,7 +118,7 @@ class CallWalker:
         steps: list[Step] = []
         for j in range(len(program.operations)):
             touched = [
-                Access(storages[name], int(start), int(stop), bool(writes), True)
+                Access(storages[name], start, stop, writes, True)
                 for name, start, stop, writes in program.accesses(j)
                 if name in storages
             ]

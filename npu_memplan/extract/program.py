@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..problem import Agent, BufferKind
 
@@ -55,8 +55,7 @@ class Internal:
     shape: tuple[Any, ...] = ()  # in the symbols of the calling Relax function
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):  # not a dataclass: a large stream has tens of thousands
     """Bytes `[start, stop)` of a storage touched in one step.
 
     `exact` says that all of these bytes are touched; otherwise some of them may be.
