@@ -13,6 +13,8 @@ run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan run build/digits --on host --input random:7 --reference examples/digits/digits.tflite
 
 test: $(VENV)/.test-ready lint
+	$(BIN)/python -m pytest -q tests/planners/test_problem.py tests/planners/test_verify.py \
+	    --cov=npu_memplan.problem --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-ready
