@@ -109,7 +109,8 @@ class _Converter:
     def _moved(self, expression: Any, order: tuple[int, ...]) -> Any:
         shape = [int(d) for d in expression.ty.shape]
         target = [shape[axis] for axis in order]
-        kept = [d for d in shape if d != 1] == [d for d in target if d != 1]
+        long = [axis for axis in order if shape[axis] != 1]
+        kept = long == sorted(long)  # the axes, not their extents: 16 x 16 x 16 does change its order
         moved = relax.op.reshape(expression, target) if kept else relax.op.permute_dims(expression, list(order))
         return self.builder.emit(moved)
 

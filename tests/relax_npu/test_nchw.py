@@ -96,6 +96,27 @@ def test_the_layout_pass_keeps_every_value() -> None:
     assert np.abs(on_the_host(module, image).astype(int) - on_the_host(converted, image)).max() <= 1
 
 
+def test_axes_of_equal_extents_still_change_places() -> None:
+    """Eight channels of 8 x 8: the shape says nothing about the order."""
+    network = Network()
+    image = relax.Var("image", relax.TensorType((1, 8, 8, 8), "int8"))
+    with network.builder.function("main", [image]):
+        with network.builder.dataflow():
+            x = network.emit(relax.op.dequantize(image, relax.const(np.float32(0.01)), relax.const(np.int8(4)), axis=1))
+            y = network.conv(x, (8, 8, 3, 3), 0.01, padding=1)
+            y = network.emit(
+                relax.op.quantize(y, relax.const(np.float32(0.02)), relax.const(np.int8(0)), axis=1, out_dtype="int8")
+            )
+            result = network.builder.emit_output(y)
+        network.builder.emit_func_output(result)
+    module = network.builder.finalize()
+    values = np.random.default_rng(5).integers(-128, 128, (1, 8, 8, 8)).astype(np.int8)
+    partitioned = partition_for_ethosu(module)
+    assert host_operators(partitioned) == ()
+    found = run_program(lower(only_graph(partitioned), accelerator("ethos-u55-256")), {"image": values})[0]
+    assert np.abs(found.astype(int) - on_the_host(module, values).astype(int)).max() <= 1
+
+
 @pytest.mark.skipif(importlib.util.find_spec("onnx") is None, reason="needs the package onnx")
 def test_an_onnx_export_goes_the_same_way() -> None:
     import onnx
