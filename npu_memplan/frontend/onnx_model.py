@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import NpuMemplanError
 from ..options import NO_NPU
 from .attributes import STATES, SourceOperator
-from .checks import HostOpsError, read_file
+from .checks import HostOpsError, UnsupportedModelError, read_file
 from .tvm_npu import TvmFrontendError, legalize_host
 
 SUFFIX = ".onnx"
@@ -63,7 +63,8 @@ def is_onnx(path: Path) -> bool:
 def read_onnx(model: bytes | Path, name: str = "") -> Any:
     """The checked `ModelProto` of a file with static input shapes, its external data loaded.
 
-    Raises `OnnxError` (no package, damaged, or not valid ONNX), `DynamicShapeError`.
+    Raises `OnnxError` (no package, damaged, or not valid ONNX), `DynamicShapeError`, `UnsupportedModelError`
+    (control flow).
     """
     try:
         import onnx
@@ -79,6 +80,12 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
         onnx.checker.check_model(proto)
     except Exception as error:  # protobuf's and the checker's errors share no class
         raise OnnxError(f"{name} is no readable ONNX model: {_last_line(error)}; export it again") from error
+    branching = sorted({node.op_type for node in proto.graph.node} & {"If", "Loop", "Scan"})
+    if branching:
+        raise UnsupportedModelError(
+            f"{name} has {', '.join(branching)}: a compiled model is one straight line of calls; export it without "
+            "control flow, or plan its Relax module with npu_memplan.transform.PlanMemory"
+        )
     _check_static(proto, name)
     return proto
 
@@ -147,7 +154,8 @@ def build_onnx_module(
         }
         operators = _operators(module, left, _BORDER)
         module = lower_for_ethosu(module, accelerator, fast_region)
-    return _described(legalize_host(module, left, name), proto, operators)
+    advice = "replace them in the model by operators of static shapes"
+    return _described(legalize_host(module, left, name, advice), proto, operators)
 
 
 def _forced(proto: Any, host_ops: Sequence[str], name: str) -> tuple[str, ...]:

@@ -166,7 +166,9 @@ def _is_bias(mod: Any, name: str) -> bool:
     return len(call.args[1].ty.shape) == 1 and len(call.args[0].ty.shape) > 1
 
 
-def legalize_host(module: Any, left: Mapping[str, str], name: str) -> Any:
+def legalize_host(
+    module: Any, left: Mapping[str, str], name: str, advice: str = "compile it with --npu-compiler vela"
+) -> Any:
     """What is left in Relax becomes PrimFuncs, as TVM's own legalisation writes them.
 
     `left` are the reasons why operators are not on the NPU, by variable. `UnsupportedModelError` names those
@@ -182,15 +184,23 @@ def legalize_host(module: Any, left: Mapping[str, str], name: str) -> Any:
             if isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name not in _PLANNED:
                 variable = str(binding.var.name)
                 reason = left.get(variable, "no NPU operation does it")
-                shape = [int(d) for d in binding.var.ty.shape]
-                stuck.append(f"  {call.op.name.removeprefix('relax.')} {variable} {shape}: {reason}")
+                packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
+                stuck.append(
+                    f"  {packed or call.op.name.removeprefix('relax.')} {variable} {_shape(binding.var)}: {reason}"
+                )
     if stuck:
         raise UnsupportedModelError(
             f"{name} has operators that neither the NPU nor TVM's host code can run:\n"
             + "\n".join(stuck)
-            + "\ncompile it with --npu-compiler vela"
+            + f"\n{advice}"
         )
     return legal
+
+
+def _shape(variable: Any) -> str:
+    """Shape of a tensor for a message; whatever else a call results in as TVM writes it."""
+    shape = getattr(variable.ty, "shape", None)
+    return f"[{', '.join(map(str, shape))}]" if shape is not None else str(variable.ty)
 
 
 # calls of main that the planner understands: PrimFuncs, and other shapes of the same bytes

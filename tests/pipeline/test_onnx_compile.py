@@ -22,7 +22,7 @@ from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.commands.compile import command as compile_command  # noqa: E402
 from npu_memplan.commands.run import command as run_command  # noqa: E402
 from npu_memplan.commands.run import load_inputs  # noqa: E402
-from npu_memplan.frontend.checks import HostOpsError  # noqa: E402
+from npu_memplan.frontend.checks import HostOpsError, UnsupportedModelError  # noqa: E402
 from npu_memplan.frontend.onnx_model import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.frontend.tvm_npu import TvmFrontendError  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
@@ -219,6 +219,22 @@ def test_operators_that_tvm_does_not_know(tmp_path: Path) -> None:
     g.node("Det", ["image"], "out")
     with pytest.raises(TvmFrontendError, match=r"cannot import m.onnx: .*Det"):
         compile_model(g.save(tmp_path / "m.onnx", classes=3), CompileOptions(accelerator="none"), tmp_path / "out")
+
+
+def test_results_of_unknown_shape_and_branches_are_named(tmp_path: Path) -> None:
+    g = Graph()
+    g.node("Cast", [g.node("NonZero", ["image"], "n")], "out", to=TensorProto.FLOAT)
+    model = g.save(tmp_path / "m.onnx")
+    with pytest.raises(UnsupportedModelError, match=r"nonzero .*\n.*operators of static shapes"):
+        compile_model(model, CompileOptions(accelerator="none"), tmp_path / "out")
+    branches = Graph()
+    parts = {}
+    for which, kind in (("then_branch", "Relu"), ("else_branch", "Neg")):
+        value = helper.make_tensor_value_info(which, TensorProto.FLOAT, None)
+        parts[which] = helper.make_graph([helper.make_node(kind, ["image"], [which])], which, [], [value])
+    branches.node("If", [branches.constant("c", np.array(True))], "out", **parts)
+    with pytest.raises(UnsupportedModelError, match=r"m.onnx has If: a compiled model is one straight line"):
+        compile_model(branches.save(tmp_path / "m.onnx"), CompileOptions(accelerator="none"), tmp_path / "out")
 
 
 def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
