@@ -66,7 +66,7 @@ def main() -> None:
     gc.set_threshold(200_000, 20, 100)
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="npu-memplan", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
