@@ -36,9 +36,14 @@ OPENING = (
     (3, 1.0, 2.0),
     (4, 2.0, 0.0),
 )
+# the order of the opening when the least height is wanted, every third at the bound, the others
+# above it; -1 follows the best placement so far
+EASY_OPENING = (4, 10, 6, 9, 11, 3, -1, 0, 1, -1, -1, 5)
 RULES = (3, 3, 3, 0, 0, 1, 2, 4)
 DURATION_WEIGHTS = (0.0, 0.5, 1.0, 2.0)
 SIZE_WEIGHTS = (-0.5, 0.0, 0.3, 1.0, 2.0)
+NEAR_BEST_SPREAD = 8.0  # scores from top to bottom of the best placement; noise is added to them
+NEAR_BEST_NOISE = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(slots=True)
@@ -89,8 +94,19 @@ class Search:
             "spent": np.zeros(1, np.int64),
         }
 
-    def fill(self, ceiling: int, nodes: int, config: tuple[int, float, float], noise: float, seed: int) -> int:
-        """One call of the kernel; takes over what it found or proved."""
+    def fill(
+        self,
+        ceiling: int,
+        nodes: int,
+        config: tuple[int, float, float],
+        noise: float,
+        seed: int,
+        near_best: bool = False,
+    ) -> int:
+        """One call of the kernel; takes over what it found or proved.
+
+        `near_best` orders items as they lie in the best placement, lowest first, not by the weights of `config`.
+        """
         import numpy as np
 
         from .kernel import FOUND, INFEASIBLE, fill
@@ -102,7 +118,10 @@ class Search:
         a["weight"][:] = 1.0
         a["spent"][0] = 0
         state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
-        score = duration * a["duration"] + size * a["log_size"]
+        if near_best and self.best:
+            score = np.array(self.offsets, np.float64) * (-NEAR_BEST_SPREAD / self.best)
+        else:
+            score = duration * a["duration"] + size * a["log_size"]
         result = int(
             fill(
                 *a["graph"], ceiling, nodes, score, noise, rule, a["weight"], state, a["memo"], a["offset"], a["spent"]
@@ -143,7 +162,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     random = Random(context.seed)
     grain = search.sections.grain
     started = time.monotonic()
-    ease = search.low // 32  # how far above the bound the easier attempts aim
+    ease = search.low // (32 if enough is not None else 20)  # how far above the bound the easier attempts aim
     attempt = 0
     # a descent without a wrong turn takes one node an item, and some for raised floors
     enough_nodes = len(search.sections.sizes) * 3 // 2
@@ -157,14 +176,21 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             top = max(search.low, sum(search.sections.sizes))
         if enough is not None:
             target = min(top, max(search.low, enough))
-        elif attempt % (2 if attempt < len(OPENING) else 3) == 1:
+        elif attempt % 3 == (2 if attempt < len(OPENING) else 1):
             target = search.low
         elif attempt % 6 == 5 and search.best is not None:
             target = top
         else:
             target = min(top, search.low + ease // grain * grain)
+        near_best = False
         if attempt < len(OPENING):
-            config, noise, share = OPENING[attempt], 0.0, max(700, enough_nodes)
+            config, noise, share = (
+                OPENING[attempt if enough is not None else EASY_OPENING[attempt]],
+                0.0,
+                max(700, enough_nodes),
+            )
+            if enough is None and EASY_OPENING[attempt] < 0 and search.best is not None:
+                near_best, noise = True, random.choice(NEAR_BEST_NOISE)
         else:
             config = (random.choice(RULES), random.choice(DURATION_WEIGHTS), random.choice(SIZE_WEIGHTS))
             noise = random.choice((0.2, 0.5, 1.0, 2.0))
@@ -172,6 +198,8 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             share = max(share, enough_nodes)
             # the longer it takes, the longer the runs, so that proofs come within reach
             share = share * (1 << min(attempt // 150, 12)) if random.random() < 0.2 else share
+            if enough is None and target > search.low and search.best is not None and random.random() < 0.4:
+                near_best, noise = True, random.choice(NEAR_BEST_NOISE)
         if context.nodes is not None:
             share = min(share, max(1, context.nodes))
         elapsed = time.monotonic() - started
@@ -179,12 +207,12 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             # a call looks at no clock: keep each to a fraction of a second
             share = min(share, max(200, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
         before = search.nodes
-        found = search.fill(target, share, config, noise, random.getrandbits(32)) > 0
+        found = search.fill(target, share, config, noise, random.getrandbits(32), near_best) > 0
         context.spend(max(1, search.nodes - before))
         if found and search.best is not None:
             ease = min(ease, (search.best - search.low) * 2 // 3)
-        elif target > search.low:
-            ease = min(max(ease + ease // 5, grain), max(grain, top - search.low))
+        elif target > search.low and (enough is not None or attempt >= 3):
+            ease = min(max(ease + ease // 5, grain), max(grain, (top - search.low) * 7 // 8))
         attempt += 1
 
 

@@ -157,6 +157,8 @@ def fill(
                     low = np.int64(1 << 62)
                     for k in range(member_at[s], member_at[s] + active[s]):
                         low = min(low, start[member[k]])
+                        if low <= floor[s]:
+                            break  # no start is below the floor
                     if low > floor[s]:
                         if trail == trail_section.shape[0]:
                             trail_section, trail_floor = grown(trail_section), grown(trail_floor)
@@ -173,15 +175,25 @@ def fill(
             if failed:
                 break
             lives = 0
+            entries = np.int64(0)
             for s in range(lo, hi):
-                for k in range(member_at[s], member_at[s] + active[s]):
-                    b = member[k]
-                    if not seen[b]:
-                        seen[b] = True
+                entries += active[s]
+            if entries >= count:
+                # no item crosses the ends of a part, so its first section tells where it is
+                for b in range(count):
+                    if not placed[b] and lo <= cover[cover_at[b]] < hi:
                         live[lives] = b
                         lives += 1
-            for k in range(lives):
-                seen[live[k]] = False
+            else:
+                for s in range(lo, hi):
+                    for k in range(member_at[s], member_at[s] + active[s]):
+                        b = member[k]
+                        if not seen[b]:
+                            seen[b] = True
+                            live[lives] = b
+                            lives += 1
+                for k in range(lives):
+                    seen[live[k]] = False
             if lives == 0:
                 if agenda < 0:
                     spent[0] += nodes - left
@@ -247,7 +259,8 @@ def fill(
                 if active[s] == 0:
                     continue
                 f = floor[s]
-                candidates = 0
+                slack = ceiling - f - rest[s]
+                candidates = 1 if slack > 0 else 0
                 eligible = True
                 for k in range(member_at[s], member_at[s] + active[s]):
                     b = member[k]
@@ -264,14 +277,19 @@ def fill(
                             break
                         if twin[b] < 0 or placed[twin[b]]:
                             candidates += 1
+                            if (
+                                candidates > 1
+                                and section_key(rule, candidates, slack, f, weight[s], ceiling) >= chosen_key
+                            ):
+                                eligible = False  # keys only grow with the count
+                                break
                 if not eligible:
                     continue
-                slack = ceiling - f - rest[s]
-                if slack > 0:
-                    candidates += 1
                 key = section_key(rule, candidates, slack, f, weight[s], ceiling)
                 if key < chosen_key:
                     chosen, chosen_key = s, key
+                    if key < 0.0:
+                        break  # no choice: nothing comes before it
             f = floor[chosen]
             top += 1
             if top == frame.shape[0]:
