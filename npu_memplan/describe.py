@@ -10,18 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .artifact import Call, Operator, TensorSlot
-from .extract import prepare
-from .extract.program import Internal, Invoke, Step, steps
-from .extract.relax_walk import walk
+from .extract.program import Internal, Invoke, Program, Step, steps
 from .frontend.attributes import Quantised
 from .frontend.attributes import operators_of as source_operators_of
 from .problem import Agent, Problem
 
 
-def calls_of(module: Any, problem: Problem) -> tuple[Call, ...]:
+def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:
     """The calls of main in program order, with the planned buffers that each reads and writes."""
-    program = walk(prepare(module), problem.name)
-    program.number_points()
     planned = {buffer.name for buffer in problem.buffers}
     return tuple(_call(call, planned) for call in program.calls)
 

@@ -56,13 +56,13 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
     loaded = load_model(model, options)
     if options.reorder:
         loaded = _reordered(loaded)
-    problem = pose(loaded, options)
+    problem, program = _posed(loaded, options)
     try:
         plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
     except planners.PlanningError as error:
         raise no_room(error, replace(problem, name=_name(loaded, options)), str(model)) from None
     verify.check(problem, plan)
-    return build(loaded, options, problem, plan)
+    return build(loaded, options, problem, plan, program)
 
 
 def _reordered(loaded: Loaded) -> Loaded:
@@ -74,19 +74,27 @@ def _reordered(loaded: Loaded) -> Loaded:
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:
     """The planning problem of a loaded model."""
-    from .extract import extract
-
-    pools = options.planned_pools()
-    return extract(loaded.module, pools, overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
+    return _posed(loaded, options)[0]
 
 
-def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan) -> Compiled:
-    """Put `plan` into the module and print it; the plan is taken as it is, right or wrong."""
+def _posed(loaded: Loaded, options: CompileOptions) -> tuple[Problem, Any]:
+    from .extract import Options, extract_program
+
+    how = Options(overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
+    return extract_program(loaded.module, options.planned_pools(), how)
+
+
+def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, program: Any = None) -> Compiled:
+    """Put `plan` into the module and print it; the plan is taken as it is, right or wrong.
+
+    `program` is what the problem was extracted from; it is found again when it is not given.
+    """
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
     module = rewrite(loaded.module, problem, plan)
-    artifact = _describe(loaded, options, problem, plan, module)
+    program = program or _posed(loaded, options)[1]
+    artifact = _describe(loaded, options, problem, plan, module, program)
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
@@ -94,7 +102,9 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan)
     return Compiled(artifact, module, script.result(), sources)
 
 
-def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any) -> Artifact:
+def _describe(
+    loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any, program: Any
+) -> Artifact:
     from .describe import calls_of, operators_of, slots_of
     from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
@@ -119,7 +129,7 @@ def _describe(loaded: Loaded, options: CompileOptions, problem: Problem, plan: P
         inputs=slots_of(main.attrs[PLACED_INPUTS], quantised(main, "input")),
         outputs=slots_of(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots_of(main.attrs[PLACED_STATES], quantised(main, "state")),
-        calls=calls_of(loaded.module, problem),
+        calls=calls_of(program, problem),
         operators=operators_of(main),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),

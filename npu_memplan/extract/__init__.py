@@ -15,9 +15,10 @@ from ..problem import Pool, Problem
 from .build import Options, build
 from .errors import ExtractionError
 from .lower import prepare
+from .program import Program
 from .relax_walk import STATES, walk
 
-__all__ = ["STATES", "ExtractionError", "Options", "extract", "prepare"]
+__all__ = ["STATES", "ExtractionError", "Options", "extract", "extract_program", "prepare"]
 
 
 def extract(
@@ -37,5 +38,12 @@ def extract(
     no such function or a value cannot be given a storage.
     """
     options = Options(io_in_pools, overlaps, reuse_inputs, alignment)
+    return extract_program(module, pools, options, function)[0]
+
+
+def extract_program(
+    module: Any, pools: Sequence[Pool], options: Options, function: str = "main"
+) -> tuple[Problem, Program]:
+    """As `extract`, with the program that the problem was read from; its steps carry their points."""
     program = walk(prepare(module), function)
-    return build(program, pools, options)[0]
+    return build(program, pools, options)[0], program
