@@ -8,6 +8,7 @@ Every figure is the median of several runs in one process on one machine; read t
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import statistics
 import tempfile
@@ -68,6 +69,7 @@ def main() -> None:
     parser.add_argument("--accelerator", default="ethos-u55-256")
     parser.add_argument("--repeat", type=int, default=3)
     given = parser.parse_args()
+    gc.set_threshold(200_000, 20, 100)  # as the command line does
     print("| model | compile s | Vela alone s | ratio | first run s | run s | arena bytes | Vela's bytes | plan |")
     print("|---|---|---|---|---|---|---|---|---|")
     for model in given.models or [m for m in MODELS if m.suffix == ".tflite"]:
