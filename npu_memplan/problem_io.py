@@ -13,13 +13,11 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from .problem import (
-    Agent,
-    Buffer,
     Lifetime,
     Placement,
     Plan,
@@ -32,11 +30,11 @@ from .problem import (
     validate,
 )
 from .problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
+from .problem_rows import Row, problem_parts, row_from, rows_of, with_windows
 from .sizes import parse_named_size, parse_size
 
 PROBLEM_COLUMNS = ("id", "lower", "upper", "size", "alignment", "gaps")
 CSV_POOL = "memory"  # name of the one pool of a CSV problem
-_GAP = re.compile(r"(-?\d+)-(-?\d+)")
 
 
 class ProblemFileError(ProblemError):
@@ -96,6 +94,7 @@ def read_plan(path: str | Path, problem: Problem) -> Plan:
     for where, row in _rows(path, text, ("id", "offset"), (*PROBLEM_COLUMNS, "offset", "pool")):
         offset = _whole(where, "offset", row["offset"])
         placements.append(Placement(row["id"], row.get("pool") or default, offset))
+    placements = list(with_windows(problem, placements))
     names = {b.name for b in problem.buffers}
     heights = used_bytes(problem, [p for p in placements if p.buffer in names])
     usage = tuple(PoolUsage(pool.name, heights[pool.name], 0) for pool in problem.pools)
@@ -110,11 +109,13 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
         return
     at = {p.buffer: p for p in plan.placements}
     several = len(problem.pools) > 1
-    columns, rows = _csv_rows(problem)
+    rows = rows_of(problem)
+    columns, cells = _csv_rows(rows)
     extra = ["offset", *(["pool"] if several else [])]
+    places = [at[row.whole.name] for row in rows]
     body = [
-        row + [str(at[b.name].offset_bytes)] + ([at[b.name].pool] if several else [])
-        for row, b in zip(rows, problem.buffers, strict=True)
+        row + [str(place.offset_bytes)] + ([place.pool] if several else [])
+        for row, place in zip(cells, places, strict=True)
     ]
     _write(path, _csv_text([*columns, *extra], body))
 
@@ -123,36 +124,17 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
 
 
 def _csv_problem(path: Path, text: str) -> Problem:
-    buffers = []
+    rows = []
     for where, row in _rows(path, text, PROBLEM_COLUMNS[:4], (*PROBLEM_COLUMNS, "offset", "pool")):
         lower, upper = (_whole(where, c, row[c]) for c in ("lower", "upper"))
         size = _whole(where, "size", row["size"])
         alignment = _whole(where, "alignment", row["alignment"]) if row.get("alignment") else 1
-        lifetimes = _lifetimes(where, lower, upper, row.get("gaps") or "")
-        buffers.append(Buffer(row["id"], size, lifetimes, alignment, agents=frozenset((Agent.HOST,))))
-    return Problem(tuple(buffers), (Pool(CSV_POOL),), name=path.stem)
-
-
-def _lifetimes(where: str, lower: int, upper: int, gaps: str) -> tuple[Lifetime, ...]:
-    """`[lower, upper)` without the gaps `a-b` (half-open, separated by spaces)."""
-    spans = []
-    at = lower
-    for word in gaps.split():
-        match = _GAP.fullmatch(word)
-        if match is None:
-            raise ProblemFileError(
-                f"{where}: cannot read the gap {word!r}; write lower-upper, e.g. 4-7 (gaps that keep a part of the "
-                "bytes, a-b@c:d, are not supported: split the buffer)"
-            )
-        first, last = int(match[1]), int(match[2])
-        if not at <= first < last <= upper:
-            raise ProblemFileError(f"{where}: gap {word} is not inside [{at}, {upper}), ascending and not empty")
-        if first > at:
-            spans.append(Lifetime(at, first))
-        at = last
-    if upper > at or not gaps.strip():
-        spans.append(Lifetime(at, upper))
-    return tuple(spans)
+        try:
+            rows.append(row_from(row["id"], lower, upper, size, alignment, row.get("gaps") or ""))
+        except ProblemError as error:
+            raise ProblemFileError(f"{where}: {error}") from None
+    buffers, aliases = problem_parts(rows)
+    return Problem(buffers, (Pool(CSV_POOL),), aliases=aliases, name=path.stem)
 
 
 def _rows(path: Path, text: str, needed: Iterable[str], known: Iterable[str]) -> Iterable[tuple[str, dict[str, str]]]:
@@ -186,41 +168,39 @@ def _whole(where: str, column: str, text: str) -> int:
     return int(text)
 
 
-def _csv_rows(problem: Problem) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the problem's buffers as far as MiniMalloc's CSV can say them."""
-    aligned = any(b.alignment != 1 for b in problem.buffers)
-    gappy = any(len(b.lifetimes) > 1 for b in problem.buffers)
-    columns = [*PROBLEM_COLUMNS[:4], *(["alignment"] if aligned else []), *(["gaps"] if gappy else [])]
-    rows = []
-    for b in problem.buffers:
-        first = b.lifetimes[0].first if b.lifetimes else 0
-        last = b.lifetimes[-1].last if b.lifetimes else 0
-        row = [b.name, str(first), str(last), str(b.size_bytes)]
+def _csv_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells of `rows` as far as MiniMalloc's CSV can say them."""
+    aligned = any(row.whole.alignment != 1 for row in rows)
+    gaps = [row.gaps() for row in rows]
+    columns = [*PROBLEM_COLUMNS[:4], *(["alignment"] if aligned else []), *(["gaps"] if any(gaps) else [])]
+    cells = []
+    for row, gap in zip(rows, gaps, strict=True):
+        spans = [life for life, _ in row.spans()] or [Lifetime(0, 0)]
+        cells.append([row.whole.name, str(spans[0].first), str(spans[-1].last), str(row.whole.size_bytes)])
         if aligned:
-            row.append(str(b.alignment))
-        if gappy:
-            row.append(" ".join(f"{a.last}-{c.first}" for a, c in zip(b.lifetimes, b.lifetimes[1:], strict=False)))
-        rows.append(row)
-    return columns, rows
+            cells[-1].append(str(row.whole.alignment))
+        if any(gaps):
+            cells[-1].append(gap)
+    return columns, cells
 
 
 def _problem_csv(problem: Problem) -> str:
+    rows = rows_of(problem)
     lost = [
         what
         for what, there in (
             ("conflicts", problem.conflicts),
-            ("alias groups", problem.aliases),
+            ("alias groups", len(problem.aliases) > sum(bool(row.windows) for row in rows)),
             ("allowed overlaps", problem.overlaps),
             ("several pools", len(problem.pools) > 1),
             ("fixed buffers", any(b.fixed is not None for b in problem.buffers)),
-            ("buffers without lifetimes", any(not b.lifetimes for b in problem.buffers)),
+            ("buffers without lifetimes", any(not row.spans() for row in rows)),
         )
         if there
     ]
     if lost:
         raise ProblemFileError(f"CSV cannot say {', '.join(lost)} of problem {problem.name!r}; write .json instead")
-    columns, rows = _csv_rows(problem)
-    return _csv_text(columns, rows)
+    return _csv_text(*_csv_rows(rows))
 
 
 def _csv_text(columns: list[str], rows: list[list[str]]) -> str:
