@@ -8,7 +8,7 @@ docs/reference.md; its version changes when a reader would have to.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,13 +41,18 @@ class TensorSlot:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of main, in program order; `points` is its half-open range of time."""
+    """One call of main, in program order; `points` is its half-open range of time.
+
+    Of the NPU's calls: estimated cycles (see `ethosu.cycles`) and multiply-accumulates; nobody estimates the host's.
+    """
 
     function: str
     agent: Agent
     reads: tuple[str, ...]  # buffer names
     writes: tuple[str, ...]
     points: tuple[int, int]
+    estimated_cycles: int | None = None
+    macs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,16 @@ class Artifact:
         """Calls of main that run on the CPU."""
         return sum(call.agent is Agent.HOST for call in self.calls)
 
+    @property
+    def estimated_cycles(self) -> int | None:
+        """Estimated NPU cycles of one inference; None without NPU calls."""
+        return _total(call.estimated_cycles for call in self.calls)
+
+    @property
+    def npu_macs(self) -> int | None:
+        """Multiply-accumulates of one inference on the NPU; None without NPU calls."""
+        return _total(call.macs for call in self.calls)
+
     def pool_bytes(self, pool: str) -> int:
         """Bytes that pool `pool` must have for this plan."""
         for usage in self.plan.usage:
@@ -132,6 +147,8 @@ class Artifact:
             "stream_bytes": self.stream_bytes,
             "npu_operations": self.npu_operations,
             "host_operations": self.host_operations,
+            "estimated_cycles": self.estimated_cycles,
+            "npu_macs": self.npu_macs,
             "inputs": [asdict(slot) for slot in self.inputs],
             "outputs": [asdict(slot) for slot in self.outputs],
             "states": [asdict(slot) for slot in self.states],
@@ -196,6 +213,8 @@ class Artifact:
                     tuple(c["reads"]),
                     tuple(c["writes"]),
                     (c["points"][0], c["points"][1]),
+                    c.get("estimated_cycles"),  # absent from plans of versions that did not estimate
+                    c.get("macs"),
                 )
                 for c in d["calls"]
             ),
@@ -225,6 +244,12 @@ class Artifact:
     def save(self, directory: Path | str) -> None:
         """Write plan.json into an existing `directory`."""
         (Path(directory) / FILE_NAME).write_text(self.to_json(), encoding="utf-8")
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """The sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:

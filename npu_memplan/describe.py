@@ -6,10 +6,12 @@ from the program that the problem was extracted from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .artifact import Call, Operator, TensorSlot
+from .codegen.npu_c import NpuLaunch
 from .extract.program import Internal, Invoke, Program, Step, steps
 from .frontend.attributes import Quantised
 from .frontend.attributes import operators_of as source_operators_of
@@ -32,6 +34,15 @@ def _call(call: Invoke, planned: set[str]) -> Call:
         reads=_names((a.storage.name for a in outside if not a.writes), planned),
         writes=_names((a.storage.name for a in outside if a.writes), planned),
         points=(min(points), max(points) + 1) if points else (0, 0),
+    )
+
+
+def with_estimates(calls: Iterable[Call], launches: Mapping[str, NpuLaunch]) -> tuple[Call, ...]:
+    """The calls with cycles and multiply-accumulates of those that `launches` has, by function."""
+    found = [(call, launches.get(call.function)) for call in calls]
+    return tuple(
+        call if launch is None else replace(call, estimated_cycles=launch.cycles, macs=launch.macs)
+        for call, launch in found
     )
 
 

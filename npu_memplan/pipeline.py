@@ -90,6 +90,7 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
     `program` is what the problem was extracted from; it is found again when it is not given.
     """
     from .codegen.sources import print_sources
+    from .describe import with_estimates
     from .rewrite import rewrite
 
     module = rewrite(loaded.module, problem, plan)
@@ -98,7 +99,12 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
-    artifact = replace(artifact, constants_bytes=sources.constants_bytes, stream_bytes=sources.stream_bytes)
+    artifact = replace(
+        artifact,
+        constants_bytes=sources.constants_bytes,
+        stream_bytes=sources.stream_bytes,
+        calls=with_estimates(artifact.calls, sources.launches),
+    )
     return Compiled(artifact, module, script.result(), sources)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
 
-from . import blockdep, cycles, definedness, hazards, inplace
+from . import blockdep, definedness, hazards, inplace
 from .dma import Dma
 from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
 from .layout import Bytes
@@ -32,7 +32,7 @@ Observer = Callable[[Step, Bound], None]
 class RunStats:
     """What a run did."""
 
-    cycles: int  # a rough estimate, see `cycles`
+    cycles: int  # a rough estimate, see `npu_memplan.ethosu.cycles`
     operations: int  # kernels and transfers
     messages: tuple[str, ...] = ()  # features that no reference confirms
 
@@ -88,7 +88,7 @@ class NpuModel:
                     inplace.check(program)
                     hazards.check(program)
                     blockdep.check(program)
-                prepared = _Prepared(program, cycles.timeline(program).total)
+                prepared = _Prepared(program, program.timeline().total)
             except _FAULTS as error:
                 raise _fault(error) from error
             _remember(self._programs, key, prepared)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.cycles import Timeline, timeline
 from npu_memplan.ethosu.decode import StreamError, decode
 from npu_memplan.ethosu.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.stream import Command, Operation
@@ -74,6 +75,11 @@ class Program:
             else:
                 commands.append(command)
         return Program(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
+
+    def timeline(self) -> Timeline:
+        """The estimated time of each step, in their order."""
+        plain = (c.registers.operation if isinstance(c, Step) else c for c in self.commands)
+        return timeline(plain, self.accelerator)
 
 
 def read_spec(registers: Registers, accelerator: Accelerator) -> Spec:

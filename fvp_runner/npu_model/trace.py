@@ -13,7 +13,6 @@ from npu_memplan.ethosu.isa import ElementwiseMode, PoolMode
 from npu_memplan.ethosu.network import VelaNetwork
 
 from .convolution import ConvolutionSpec
-from .cycles import timeline
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
 from .pooling import PoolingSpec
@@ -41,9 +40,9 @@ def title(step: Step) -> str:
 def events(program: Program, call: int, start: int) -> tuple[list[dict[str, Any]], int]:
     """Events of one NPU call that begins at cycle `start`, and the cycle at which it ends."""
     made = []
-    placed = timeline(program)
-    for slot in placed.slots:
-        step, spec = slot.step, slot.step.spec
+    placed = program.timeline()
+    for slot, step in zip(placed.slots, program.steps, strict=True):
+        spec = step.spec
         details: dict[str, Any] = {
             "call": call,
             "operation": step.registers.index,

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ethosu.primfunc import encode_primfunc
+from ..ethosu.accelerator import accelerator
+from ..ethosu.cycles import timeline
+from ..ethosu.encode import encode
+from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
 from .c_array import c_array
 from .errors import CodegenError
 from .program import ConstantArgument, FunctionCall, PoolArgument
@@ -19,10 +22,12 @@ from .program import ConstantArgument, FunctionCall, PoolArgument
 
 @dataclass(frozen=True, slots=True)
 class NpuLaunch:
-    """C of one launch, and the bytes of its command stream."""
+    """C of one launch, the bytes of its command stream, and what the NPU does in it."""
 
     text: str
     stream_bytes: int
+    cycles: int  # estimated, see `ethosu.cycles`
+    macs: int
 
 
 def print_launch(
@@ -33,7 +38,9 @@ def print_launch(
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
     `pool_macros[i]` is the macro that holds the size of pool i.
     """
-    words = np.asarray(encode_primfunc(call.primfunc), dtype=np.uint32)
+    commands = schedule_primfunc(call.primfunc)
+    words = np.asarray(encode(commands), dtype=np.uint32)
+    time = timeline(commands, accelerator(str(call.primfunc.attrs[ACCELERATOR])))
     stream = f"{symbol}_stream"
     bases = _bases(symbol, call, constant_symbols, pool_macros)
     count = len(bases)
@@ -48,7 +55,7 @@ def print_launch(
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
         + f"  return npu_memplan_npu_launch({stream}, (uint32_t)sizeof {stream}, bases, base_bytes, {count});\n}}\n"
     )
-    return NpuLaunch(text, words.nbytes)
+    return NpuLaunch(text, words.nbytes, time.total, time.macs)
 
 
 def _bases(

@@ -138,5 +138,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "constants_bytes": artifact.constants_bytes,
         "npu_operations": artifact.npu_operations,
         "host_operations": artifact.host_operations,
+        "estimated_cycles": artifact.estimated_cycles,
+        "npu_macs": artifact.npu_macs,
         "notes": list(artifact.notes),
     }

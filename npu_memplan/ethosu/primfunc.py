@@ -21,6 +21,7 @@ from .accelerator import accelerator
 from .encode import encode
 from .isa import Op, Register
 from .program import ADDRESS_REGISTERS, BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from .stream import Command
 from .waits import schedule
 
 KIND = "npu.kind"
@@ -136,7 +137,12 @@ def from_primfunc(function: Any) -> NpuProgram:
 
 
 def encode_primfunc(function: Any) -> tuple[int, ...]:
-    """Words of the command stream of a planned function, waits and block dependencies included.
+    """Words of the command stream of a planned function; see `schedule_primfunc`."""
+    return encode(schedule_primfunc(function))
+
+
+def schedule_primfunc(function: Any) -> tuple[Command, ...]:
+    """The command stream of a planned function, waits and block dependencies included.
 
     The result is deterministic. `PrimFuncError` when a buffer has no place in a pool.
     """
@@ -145,7 +151,7 @@ def encode_primfunc(function: Any) -> tuple[int, ...]:
         raise PrimFuncError(f"NPU function {program.name} is not planned yet: it has no attribute {REGIONS}")
     places = {b.name: (b.original_region, b.original_offset) for b in program.buffers}
     operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
-    return encode(schedule(operations, program.accelerator))
+    return schedule(operations, program.accelerator)
 
 
 class _Reader:

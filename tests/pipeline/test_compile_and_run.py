@@ -89,6 +89,8 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
     assert document["vela_arena_bytes"] == 6144
     assert document["npu_operations"] == 39
     assert document["host_operations"] == 0
+    assert document["estimated_cycles"] == Artifact.load(tmp_path / "out").estimated_cycles > 0
+    assert document["npu_macs"] > 0
 
 
 def test_json_of_run_has_the_promised_keys(cli, compiled: Path) -> None:

@@ -43,8 +43,9 @@ def compile_and_compare(model: Path, options: CompileOptions, folder: Path, seed
             rng.integers(limit.min, limit.max, slot.shape, slot.dtype, endpoint=True)
             for slot, limit in zip(artifact.inputs, limits, strict=True)
         ]
-        ours, theirs = runner.run(inputs).outputs, reference.run(inputs)
-        for slot, a, b in zip(artifact.outputs, ours, theirs, strict=True):
+        ran, theirs = runner.run(inputs), reference.run(inputs)
+        assert ran.npu_cycles == artifact.estimated_cycles
+        for slot, a, b in zip(artifact.outputs, ran.outputs, theirs, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"{model.stem} {options.accelerator} {slot.name} seed {seed}")
     assert verify(artifact.problem, artifact.plan) == ()
     return artifact
