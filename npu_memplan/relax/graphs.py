@@ -13,7 +13,20 @@ from typing import Any
 from tvm import relax
 
 from ..ethosu.lower.emit import LoweringError
-from ..ethosu.lower.graph import Concat, Graph, Layer, Pad, Pool, PoolKind, Reshape, Resize, Slice, Tensor, Transpose
+from ..ethosu.lower.graph import (
+    LAYER,
+    Concat,
+    Graph,
+    Layer,
+    Pad,
+    Pool,
+    PoolKind,
+    Reshape,
+    Resize,
+    Slice,
+    Tensor,
+    Transpose,
+)
 from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
@@ -63,7 +76,8 @@ class _Builder:
 
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
         bindings = {b.var: b.value for block in composite.body.blocks for b in block.bindings}
-        match = parse(kind_of(str(composite.attrs["Composite"])), Reader(bindings), composite.body.body)
+        reader = Reader(bindings, composite.attrs.get(LAYER))
+        match = parse(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))
         output = self._declare(variable, variable.name)
         names = {"out": output}

@@ -28,7 +28,7 @@ from ..ethosu.lower.graph import (
     Softmax,
     Transpose,
 )
-from . import windows
+from . import recurrent, windows
 from .reader import Match, Reader, RejectedError, number
 from .windows import plain
 
@@ -256,4 +256,5 @@ _PARSERS: dict[str, Callable[[Reader, Any], Match]] = {
     "fully_connected": windows.parse_fully_connected,
     "conv2d": windows.parse_conv2d,
     "transpose_conv": windows.parse_transpose_conv,
+    "sequence_lstm": recurrent.parse_sequence_lstm,
 }

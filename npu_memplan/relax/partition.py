@@ -15,6 +15,7 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ..ethosu.accelerator import accelerator as find_accelerator
+from .host_calls import group_host_calls
 from .normalise import normalise
 from .parsers import parse
 from .patterns import PATTERNS, PREFIX
@@ -85,6 +86,7 @@ def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: 
     rejections: dict[str, tuple[str, str]] = {}
     token = _rejections.set(rejections)
     try:
+        mod = group_host_calls(mod, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:

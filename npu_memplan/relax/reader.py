@@ -42,10 +42,11 @@ class Constant:
 
 
 class Reader:
-    """Follows bindings."""
+    """Follows bindings. `layer` is what host code that they call says of itself (the attribute `LAYER`)."""
 
-    def __init__(self, bindings: Mapping[Any, Any]) -> None:
+    def __init__(self, bindings: Mapping[Any, Any], layer: Mapping[str, Any] | None = None) -> None:
         self.bindings = bindings
+        self.layer = layer
 
     def value(self, expression: Any) -> Any:
         """The expression bound to a variable, as far as the bindings know."""

@@ -20,7 +20,10 @@ from npu_memplan.ethosu.stream import Command, Marker, Wait
 
 
 def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Outputs of the program; `inputs` in the graph's order. Reading a byte that nobody wrote raises."""
+    """Outputs of the program, then its states; `inputs` (and states) in the graph's order.
+
+    Reading a byte that nobody wrote raises.
+    """
     program = lowered.program
     places: dict[str, tuple[int, int]] = {}
     size = 0
@@ -40,7 +43,7 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
         commands += [operation, Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
     commands.append(Marker(Op.STOP, 0xFFFF))
     arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
-    given = [b.name for b in program.buffers if b.role is BufferRole.INPUT]
+    given = [b.name for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)]
     for name, values in zip(given, inputs.values(), strict=True):
         start = places[name][1]
         arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
@@ -49,8 +52,8 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
     known = None if constants is None else np.ones(len(constants), bool)
     NpuModel(program.accelerator).run(encode(commands), [constants, arena], [known, defined])
     results = []
-    for buffer in program.buffers:
-        if buffer.role is BufferRole.OUTPUT:
+    for role in (BufferRole.OUTPUT, BufferRole.STATE):
+        for buffer in (b for b in program.buffers if b.role is role):
             start = places[buffer.name][1]
             raw = arena[start : start + buffer.size_bytes].copy()
             results.append(raw.view(buffer.dtype).reshape(buffer.shape))

@@ -23,10 +23,12 @@ from .graph import (
     Pool,
     PoolKind,
     Requantize,
+    SequenceLstm,
     Softmax,
     Tensor,
     Transpose,
 )
+from .lstm import tanh_scale
 
 _MAX_STRIDE = 3
 _MAX_KERNEL_ELEMENTS = 64 * 64
@@ -40,13 +42,13 @@ _TYPES = ("int8", "uint8")
 def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
     """Why `layer` cannot run on the NPU; None when it can."""
     for tensor in (*inputs, output):
-        if tensor.dtype not in _TYPES:
+        if tensor.dtype not in _TYPES and not isinstance(layer, SequenceLstm):
             return f"its tensor of type {tensor.dtype} is not 8 bits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
             return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
-    if len({t.dtype for t in (*inputs, output)}) > 1 and not isinstance(layer, Conv | Requantize):
+    if len({t.dtype for t in (*inputs, output)}) > 1 and not isinstance(layer, Conv | Requantize | SequenceLstm):
         return "its tensors mix signed and unsigned 8-bit types"
     if not isinstance(layer, Softmax) and any(len(t.shape) == 4 and t.shape[0] != 1 for t in (*inputs, output)):
         batch = next(t.shape[0] for t in (*inputs, output) if len(t.shape) == 4 and t.shape[0] != 1)
@@ -150,6 +152,18 @@ def _transpose(layer: Transpose, inputs: tuple[Tensor, ...], output: Tensor) -> 
     return None
 
 
+def _sequence_lstm(layer: SequenceLstm, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    data, hidden, cell = inputs
+    types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
+    if types != ("int8", "int8", "int16", "int8"):
+        return f"its data, hidden state, cell state and output are {', '.join(types)}; only int8, int8, int16, int8 fit"
+    if tanh_scale(cell.scale) is None or cell.zero_point:
+        return f"its cell state has scale {cell.scale} and zero point {cell.zero_point}; only powers of two and 0 fit"
+    if _differ(hidden, output):
+        return "its hidden state and its output have different scales"
+    return None
+
+
 _CHECKS: dict[type[Layer], Callable[[Any, tuple[Tensor, ...], Tensor], str | None]] = {
     Transpose: _transpose,
     Conv: _conv,
@@ -158,4 +172,5 @@ _CHECKS: dict[type[Layer], Callable[[Any, tuple[Tensor, ...], Tensor], str | Non
     Lookup: _lookup,
     Concat: _concat,
     Softmax: _softmax,
+    SequenceLstm: _sequence_lstm,
 }

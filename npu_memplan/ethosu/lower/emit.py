@@ -76,12 +76,13 @@ class Builder:
         return replace(View.dense(CONSTANTS, values.shape, values.dtype.itemsize), offset=offset)
 
     def finish(self, name: str) -> tuple[NpuProgram, bytes]:
-        """The program and the bytes of its constants buffer. Parameters: inputs, constants, outputs."""
-        buffers = [b for b in self._buffers.values() if b.role is BufferRole.INPUT]
+        """The program and the bytes of its constants buffer. Parameters: inputs and states, constants, outputs."""
+        given = (BufferRole.INPUT, BufferRole.STATE)
+        buffers = [b for b in self._buffers.values() if b.role in given]
         if self._constants:
             size = len(self._constants)
             buffers.append(NpuBuffer(CONSTANTS, size, BufferRole.CONSTANTS, shape=(size,)))
-        buffers += [b for b in self._buffers.values() if b.role is not BufferRole.INPUT]
+        buffers += [b for b in self._buffers.values() if b.role not in given]
         return NpuProgram(self.accelerator, tuple(buffers), tuple(self._operations), name), bytes(self._constants)
 
     # ------------------------------------------------------------------ kernels
@@ -246,7 +247,7 @@ class Builder:
             registers[R.OFM_SCALE] = output.scale.register
         if self.accelerator.product is Product.U65:
             registers[R.PARALLEL_MODE] = self.accelerator.cores - 1
-        activation, (low, high) = 0, output.clamp
+        activation, (low, high) = int(output.function), output.clamp
         if output.table is not None:
             activation = 16 + self._lut(output.table, ofm.bits)
             if ofm.bits == 32:

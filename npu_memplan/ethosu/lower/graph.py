@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 
 from ..isa import Upscale
 
+LAYER = "npu.layer"
+"""Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
+every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
@@ -200,6 +204,22 @@ class Pad(Layer):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class SequenceLstm(Layer):
+    """LSTM over a sequence; `inputs` are the data, the hidden state and the cell state, which it updates in place.
+
+    The first axis of the weights is `lstm.Gate`.
+    """
+
+    into: NDArray[np.int16]  # [4, units, depth], of the data
+    recurrent: NDArray[np.int16]  # [4, units, units], of the hidden state
+    bias: NDArray[np.int64]  # [4, units]
+    into_scales: tuple[float, ...]  # one for each gate
+    recurrent_scales: tuple[float, ...]
+    cell_clamp: tuple[int, int]  # quantised
+    time_major: bool = False  # data and output are [time, batch, ...] instead of [batch, time, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Tensors by name and layers in program order."""
 
@@ -208,6 +228,11 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     layers: tuple[Layer, ...]
+
+    @property
+    def states(self) -> frozenset[str]:
+        """Inputs that a layer updates in place; they keep their content between runs."""
+        return frozenset(n for layer in self.layers if isinstance(layer, SequenceLstm) for n in layer.inputs[1:])
 
     def readers(self, name: str) -> Iterator[Layer]:
         """Layers that read tensor `name`."""

@@ -30,11 +30,13 @@ from .graph import (
     Requantize,
     Reshape,
     Resize,
+    SequenceLstm,
     Slice,
     Softmax,
     Tensor,
     Transpose,
 )
+from .lstm import Place, SequenceLowering
 from .operands import Operand, Output, Window
 from .scaling import (
     UNITY,
@@ -209,6 +211,10 @@ class Emitter:
         rows = int(np.prod(source.shape)) // depth
         ifm, ofm = _rows(self._operand(layer.inputs[0]), rows, depth), _rows(self._operand(layer.output), rows, depth)
         lower_softmax(self.builder, layer.output, ifm, ofm, source.scale, layer.beta)
+
+    def _sequencelstm(self, layer: SequenceLstm) -> None:
+        places = (Place(self._tensor(name), self._view(name)) for name in (*layer.inputs, layer.output))
+        SequenceLowering(self.builder, layer, *places).emit()
 
     # ------------------------------------------------------------------ moves
 

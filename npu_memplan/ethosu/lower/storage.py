@@ -48,7 +48,8 @@ def assign(builder: Builder, graph: Graph) -> Storage:
     storage = Storage()
     for name in graph.inputs:
         tensor = graph.tensors[name]
-        buffer = builder.buffer(name, tensor.size_bytes, BufferRole.INPUT, tensor.shape, tensor.dtype)
+        role = BufferRole.STATE if name in graph.states else BufferRole.INPUT
+        buffer = builder.buffer(name, tensor.size_bytes, role, tensor.shape, tensor.dtype)
         storage.views[name] = View.dense(buffer, tensor.shape, tensor.element_bytes)
     _embed(graph, storage)
     for layer in graph.layers:

@@ -33,6 +33,8 @@ def lstm(work: Lowering) -> None:
     options = work.options(tflite.UnidirectionalSequenceLSTMOptions)
     data, hidden, cell, output = work.tensor(0), work.tensor(_HIDDEN), work.tensor(_CELL), work.output()
     _refuse(work, data, hidden, cell, output)
+    clip = int(min(options.CellClip() / cell.scale, 32767.0))
+    work.describe("sequence_lstm", cell_clip=clip, time_major=int(options.TimeMajor()))
     batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
     batches, steps, depth = data.shape[batch_axis], data.shape[time_axis], data.shape[2]
     units = output.shape[2]
@@ -79,7 +81,6 @@ def lstm(work: Lowering) -> None:
             old = function.bind(old, "old")
             new = _scaled(function, entry * candidate, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale)
             state = _clamp16(old + new)
-            clip = int(min(options.CellClip() / cell.scale, 32767.0))
             if clip > 0:
                 state = clamp(state, -clip, clip)
             state = function.bind(state, "state")

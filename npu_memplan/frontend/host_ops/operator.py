@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import NpuMemplanError
+from ...ethosu.lower.graph import LAYER
 from ...ethosu.network import CpuOperator, Tensor, VelaNetwork
 from .tir import Function
 
@@ -53,6 +54,8 @@ class Lowering:
         self._constant_buffers: list[Any] = []
         self._output_buffers: list[Any] = []
         self._states: list[int] = []
+        self._tensors: dict[str, Tensor] = {}  # by the name of their buffer
+        self._layer: dict[str, Any] | None = None
 
     def tensor(self, position: int) -> Tensor:
         """Input number `position`; refuses when the operator has none there."""
@@ -90,7 +93,9 @@ class Lowering:
         """Buffer of an input: a parameter, or a constant when the tensor is one."""
         tensor = self.tensor(position)
         if tensor.data is not None:
-            return self.table(name, tensor.array())
+            buffer = self.table(name, tensor.array())
+            self._tensors[buffer.name] = tensor
+            return buffer
         index = self.operator.inputs[position]
         for known, buffer in zip(self.inputs, self._input_buffers, strict=True):
             if known == index:
@@ -98,6 +103,7 @@ class Lowering:
         buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
         self.inputs.append(index)
         self._input_buffers.append(buffer)
+        self._tensors[buffer.name] = tensor
         return buffer
 
     def state(self, position: int, name: str) -> Any:
@@ -119,7 +125,12 @@ class Lowering:
         tensor = self.output(position)
         buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
         self._output_buffers.append(buffer)
+        self._tensors[buffer.name] = tensor
         return buffer
+
+    def describe(self, kind: str, **numbers: int) -> None:
+        """Say what the NPU would have to do instead: a kind of `relax.parsers`, and its numbers."""
+        self._layer = {"kind": kind, **numbers}
 
     def finish(self) -> HostOperator:
         """The lowered operator."""
@@ -127,12 +138,24 @@ class Lowering:
         parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
         return HostOperator(
             name=name,
-            primfunc=self.function.finish(parameters, name),
+            primfunc=self._described(self.function.finish(parameters, name)),
             inputs=tuple(self.inputs),
             constants=tuple(self.constants),
             outputs=tuple(self.operator.outputs),
             states=tuple(self._states),
         )
+
+    def _described(self, primfunc: Any) -> Any:
+        if self._layer is None:
+            return primfunc
+        names = [str(p.name) for p in primfunc.params]
+        tensors = [self._tensors.get(name) for name in names]
+        quantisation = {
+            "parameters": names,
+            "scales": [(t.scale if t is not None else 0.0).hex() for t in tensors],
+            "zero_points": [t.zero_point if t is not None else 0 for t in tensors],
+        }
+        return primfunc.with_attr(LAYER, self._layer | quantisation)
 
 
 Lower = Callable[[Lowering], None]

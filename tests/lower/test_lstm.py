@@ -1,0 +1,105 @@
+"""LSTMs on the NPU equal tflite-micro, output by output and over several runs; the others say why they stay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_model import only_graph, run_program
+from tflite_builder import ModelBuilder
+
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.frontend.tflite import import_host_only
+from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
+
+reference = pytest.importorskip("fvp_runner.reference")
+pytest.importorskip("tflite_micro")
+
+STEPS, DEPTH = 3, 7
+RUNS = 3
+
+
+def lstm(
+    time_major: bool = False,
+    batches: int = 1,
+    units: int = 5,
+    clip: float = 0.0,
+    cell_scale: float = 2.0**-12,
+    hidden_scale: float = 0.008,
+) -> bytes:
+    """One UNIDIRECTIONAL_SEQUENCE_LSTM; its gates reach far beyond +-8, where their functions are flat."""
+    rng = np.random.default_rng(units)
+    b = ModelBuilder()
+    shape = (STEPS, batches) if time_major else (batches, STEPS)
+    x = b.tensor((*shape, DEPTH), "int8", 0.03, 4)
+
+    def weights(columns: int) -> int:
+        return b.constant(rng.integers(-127, 128, (units, columns)).astype(np.int8), float(rng.uniform(0.01, 0.05)))
+
+    matrices = [weights(DEPTH) for _ in range(4)] + [weights(units) for _ in range(4)]
+    biases = [b.constant(rng.integers(-2000, 2000, units).astype(np.int32), 1e-4) for _ in range(4)]
+    states = [
+        b.tensor((batches, units), "int8", hidden_scale, -6, is_variable=True),
+        b.tensor((batches, units), "int16", cell_scale, is_variable=True),
+    ]
+    y = b.tensor((*shape, units), "int8", 0.008, -6)
+    inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
+    options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
+    b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)
+    return b.made([x], [y]).finish()
+
+
+def _check(model: bytes, npu: str = "ethos-u55-256") -> None:
+    module = partition_for_ethosu(import_host_only(model).module, npu)
+    assert host_operators(module) == ()
+    graph = only_graph(module)
+    lowered = lower(graph, accelerator(npu))
+    data, hidden, cell = (graph.tensors[name] for name in graph.inputs)
+    states = [np.full(t.shape, t.zero_point, t.dtype) for t in (hidden, cell)]
+    interpreter = reference.open_interpreter(model, "lstm")
+    rng = np.random.default_rng(3)
+    for _ in range(RUNS):
+        x = rng.integers(-128, 128, data.shape).astype(np.int8)
+        found, *states = run_program(lowered, dict(zip(graph.inputs, (x, *states), strict=True)))
+        interpreter.set_input(x, 0)
+        interpreter.invoke()
+        assert np.array_equal(found, interpreter.get_output(0))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"units": 20},
+        {"time_major": True, "batches": 2},
+        {"batches": 3, "units": 16},
+        {"clip": 1.5},
+        {"cell_scale": 2.0**-11},
+        {"cell_scale": 2.0**-15},
+        {"cell_scale": 2.0**-13, "batches": 2, "clip": 0.7},
+    ],
+    ids=str,
+)
+def test_equals_the_reference(options: dict[str, float]) -> None:
+    _check(lstm(**options))
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512"])
+def test_equals_the_reference_on_every_npu(npu: str) -> None:
+    _check(lstm(units=20), npu)
+
+
+def test_what_stays_on_the_host_says_why() -> None:
+    module = partition_for_ethosu(import_host_only(lstm(hidden_scale=0.009)).module)
+    assert not offloaded(module)
+    (left,) = host_operators(module)
+    assert left.reason == "its hidden state and its output have different scales"
+
+
+def test_the_hidden_state_is_copied_once() -> None:
+    """Steps read the hidden state where the step before wrote it: in the output."""
+    graph = only_graph(partition_for_ethosu(import_host_only(lstm()).module))
+    program = lower(graph, accelerator("ethos-u55-256")).program
+    hidden = [b.name for b in program.buffers if b.dtype == "int8" and b.role.value == "state"]
+    touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.touched(i))]
+    assert len(touched) == 3  # two products of the first step, and the copy at the end
