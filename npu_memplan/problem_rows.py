@@ -99,7 +99,7 @@ def rows_of(problem: Problem) -> list[Row]:
     """The problem's buffers as rows; only alias groups that a row could have made are taken together."""
     buffers = {b.name: b for b in problem.buffers}
     windows = {}
-    inner = set()
+    inner: set[str] = set()
     for group in problem.aliases:
         row = _row(group, buffers)
         if row is not None:

@@ -1,0 +1,123 @@
+"""Bounds: never above the least height, and at it where alignment or overlaps force bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from conftest_planners import brute_force, from_graph, random_problem
+
+from npu_memplan.planners import plan
+from npu_memplan.planners.bounds import load_peak
+from npu_memplan.planners.live_bytes import most_shared
+from npu_memplan.planners.model import Model
+from npu_memplan.problem import (
+    AliasGroup,
+    AllowedOverlap,
+    Buffer,
+    Lifetime,
+    PlanStatus,
+    Pool,
+    Problem,
+    ProblemError,
+)
+
+LIVE = (Lifetime(0, 1),)
+
+
+def bound(problem: Problem) -> int:
+    return load_peak(Model(problem), 0).bytes
+
+
+def aligned_problem(seed: int) -> Problem:
+    """A one-pool problem of every feature in which alignment matters: multiples of 4, sizes that are none."""
+    random = Random(seed)
+    problem = random_problem(seed, 5)
+    (name, *_) = (p.name for p in problem.pools)
+    buffers = tuple(
+        replace(
+            b,
+            size_bytes=random.randint(0, 14),
+            alignment=random.choice([4, 4, 8]),
+            pools=(),
+            fixed=None if b.fixed is None else (name, 8 * (b.fixed[1] % 3)),
+        )
+        for b in problem.buffers
+    )
+    aliases = tuple(
+        AliasGroup(g.name, tuple((m, random.choice([0, 0, 4, 8, -8, 3])) for m, _ in g.members))
+        for g in problem.aliases
+    )
+    return replace(problem, pools=(Pool(name),), buffers=buffers, aliases=aliases)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_no_bound_is_above_the_least_height(block: int) -> None:
+    compared = met = 0
+    for seed in range(60 * block, 60 * block + 60):
+        problem = aligned_problem(seed)
+        try:
+            low = bound(problem)
+        except ProblemError:
+            continue
+        least = brute_force(problem)
+        assert least is not None
+        assert low <= least, seed
+        answer = plan(problem)
+        assert (answer.usage[0].used_bytes, answer.status) == (least, PlanStatus.OPTIMAL), seed
+        compared += 1
+        met += low == least
+    assert compared > 40
+    assert met > 0.7 * compared
+
+
+def test_all_but_the_topmost_are_padded() -> None:
+    """64 + 64 + 48 + 48 + 20: the plan of the lifted LSTM's peak in small."""
+    buffers = tuple(Buffer(f"b{k}", size, LIVE) for k, size in enumerate((64, 64, 40, 40, 20)))
+    assert bound(Problem(buffers, (Pool("m"),))) == 64 + 64 + 48 + 48 + 32 - 12
+
+
+def test_a_distance_that_alignment_rules_out_is_not_counted_on() -> None:
+    """An output 4 bytes behind its input lies 16 behind it when both are aligned to 16."""
+    buffers = (Buffer("sum", 8192, LIVE), Buffer("pad", 10368, LIVE))
+    overlap = AllowedOverlap("sum", "pad", 4, None)
+    problem = Problem(buffers, (Pool("m"),), overlaps=(overlap,))
+    assert bound(problem) == 10368 + 16
+    assert plan(problem).status is PlanStatus.OPTIMAL
+    never = replace(problem, overlaps=(replace(overlap, highest=15),))
+    assert bound(never) == 8192 + 10368
+
+
+def test_parts_inside_a_group_may_share_a_block() -> None:
+    """Two views of 8 bytes each, side by side in one block: no padding between them."""
+    buffers = tuple(Buffer(f"b{k}", 8, LIVE, 8) for k in range(2))
+    group = (AliasGroup("g", (("b0", 0), ("b1", 8))),)
+    assert bound(Problem(buffers, (Pool("m"),), aliases=group)) == 16
+    wide = (replace(buffers[0], alignment=16), buffers[1], Buffer("other", 40, LIVE))
+    assert bound(Problem(wide, (Pool("m"),), aliases=group)) == 16 + 40
+
+
+def test_cliques_are_padded_too() -> None:
+    ring = from_graph([20, 20, 20, 8], [(0, 1), (1, 2), (0, 2), (2, 3)], 16)
+    assert bound(ring) == 32 + 32 + 20
+
+
+def test_a_conflict_with_one_view_of_a_group_is_no_clique_with_all_of_it() -> None:
+    """`other` must only be off `tail`, the upper half of the group: it may lie on the rest."""
+    buffers = (Buffer("head", 6, (), 1), Buffer("tail", 4, (), 1), Buffer("other", 7, (), 1))
+    group = (AliasGroup("g", (("head", 0), ("tail", 4))),)
+    problem = Problem(buffers, (Pool("m"),), (("tail", "other"),), group)
+    assert brute_force(problem) == 11
+    assert bound(problem) <= 11
+    assert plan(problem).usage[0].used_bytes == 11
+
+
+def test_most_shared_is_the_greatest_over_the_range() -> None:
+    for size_a in range(1, 6):
+        for size_b in range(1, 6):
+            for low in (None, *range(-6, 7)):
+                for high in (None, *range(-6, 7)):
+                    distances = range(-9 if low is None else low, (9 if high is None else high) + 1)
+                    shares = [max(0, min(size_a, d + size_b) - max(0, d)) for d in distances]
+                    assert most_shared(size_a, size_b, low, high) == max(shares, default=0)
