@@ -102,4 +102,4 @@ def test_the_hidden_state_is_copied_once() -> None:
     program = lower(graph, accelerator("ethos-u55-256")).program
     hidden = [b.name for b in program.buffers if b.dtype == "int8" and b.role.value == "state"]
     touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.touched(i))]
-    assert len(touched) == 3  # two products of the first step, and the copy at the end
+    assert len(touched) == 2  # the product of the first step, and the copy at the end

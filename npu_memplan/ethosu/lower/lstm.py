@@ -1,15 +1,15 @@
 """UNIDIRECTIONAL_SEQUENCE_LSTM as operations of int8 weights and int16 gates, equal to TFLite's reference.
 
 Invariant: every sum, gate and cell state is the int16 that TFLite's reference computes, with its roundings and
-saturations. Gates see 3 integer bits (scale 2^-12), their outputs have scale 2^-15. All gates of a step read the
-hidden state of the step before, which is that step's output; the state buffer itself is read by the first step
-and written after the last. The cell state is updated in place.
+saturations. Gates see 3 integer bits (scale 2^-12), their outputs have scale 2^-15. All gates of a step are
+computed at once, from the hidden state of the step before, which is that step's output; the state buffer itself is
+read by the first step and written after the last. The cell state is updated in place.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -26,21 +26,17 @@ from .scaling import UNITY, Scale, double, quantise_multiplier
 from .views import View
 
 _INT16, _INT8 = (-(1 << 15), (1 << 15) - 1), (-(1 << 7), (1 << 7) - 1)
-GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
+_GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
 _TIMES_3 = Scale(3, 0)  # sigmoid and tanh take units of 1 / (3 * 4096)
 
 
 class Gate(IntEnum):
-    """Position among the weights of a `SequenceLstm`."""
+    """Position among the weights of a `SequenceLstm`; the candidate goes through tanh, the others through sigmoid."""
 
     INPUT = 0
     FORGET = 1
-    CANDIDATE = 2
-    OUTPUT = 3
-
-
-# Gates that are computed together: what each pair makes is used up before the next pair begins.
-_PAIRS = ((Gate.INPUT, Gate.CANDIDATE), (Gate.FORGET, Gate.OUTPUT))
+    OUTPUT = 2
+    CANDIDATE = 3
 
 
 def tanh_scale(cell_scale: float) -> Scale | None:
@@ -87,33 +83,30 @@ class SequenceLowering:
     def _step(self, time: int, before: Operand) -> Operand:
         """One step; `before` is the hidden state it starts from, the result the one it leaves."""
         now, after, cell = self._at(self._data, time), self._at(self._output, time), self._cell
-        entry, candidate = self._gates(_PAIRS[0], now, before)
-        news = self._temporary("news")
-        self._multiply(entry, candidate, news, _FUNCTION_SCALE * _FUNCTION_SCALE / self._cell_scale)
-        forget, exit_ = self._gates(_PAIRS[1], now, before)
+        entry, forget, exit_, candidate = self._gates(now, before)
+        self._multiply(entry, candidate, entry, _FUNCTION_SCALE * _FUNCTION_SCALE / self._cell_scale)
         self._multiply(forget, cell, cell, _FUNCTION_SCALE)
-        self._add(cell, news, cell, self._layer.cell_clamp)
-        squashed = self._temporary("squashed")
+        self._add(cell, entry, cell, self._layer.cell_clamp)
+        squashed = candidate  # in the room of a gate that is used up
         scale = tanh_scale(self._cell_scale)
         assert scale is not None  # constraints
         self._apply(Function.TANH, cell, squashed, scale)
         self._multiply(squashed, exit_, after, _FUNCTION_SCALE * _FUNCTION_SCALE / self._hidden_scale)
         return after
 
-    def _gates(self, pair: tuple[Gate, Gate], now: Operand, before: Operand) -> tuple[Operand, Operand]:
-        """Values of two gates, each [rows, units] in 15 fraction bits."""
-        layer, gates = self._layer, list(pair)
-        data_scale = double(self._data.tensor.scale)
-        sums, kept = self._temporary("gates", 2), self._temporary("recurrent", 2)
-        self._sums(now, sums, layer.into[gates], layer.bias[gates], [layer.into_scales[g] * data_scale for g in pair])
-        scales = [layer.recurrent_scales[g] * self._hidden_scale for g in pair]
-        self._sums(before, kept, layer.recurrent[gates], np.zeros((2, self._units), np.int64), scales)
+    def _gates(self, now: Operand, before: Operand) -> Iterator[Operand]:
+        """Values of all gates in the order of `Gate`, with 15 fraction bits."""
+        layer, count = self._layer, len(Gate)
+        sums, kept = self._temporary("gates"), self._temporary("recurrent")
+        scale = double(self._data.tensor.scale)
+        self._sums(now, sums, layer.into, layer.bias, [scale * double(s) for s in layer.into_scales])
+        scale, none = self._hidden_scale, np.zeros((count, self._units), np.int64)
+        self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
         self._add(sums, kept, sums, _INT16)
-        first, second = (self._half(sums, i) for i in range(2))
-        for gate, values in ((pair[0], first), (pair[1], second)):
-            function = Function.TANH if gate is Gate.CANDIDATE else Function.SIGMOID
-            self._apply(function, values, values, _TIMES_3)
-        return first, second
+        sigmoids, tanh = self._part(sums, 0, Gate.CANDIDATE), self._part(sums, Gate.CANDIDATE, count)
+        self._apply(Function.SIGMOID, sigmoids, sigmoids, _TIMES_3)
+        self._apply(Function.TANH, tanh, tanh, _TIMES_3)
+        return (self._part(sums, gate, gate + 1) for gate in Gate)
 
     # ------------------------------------------------------------------ operations
 
@@ -125,7 +118,7 @@ class SequenceLowering:
         bias: NDArray[np.int64],
         scales: Sequence[float],
     ) -> None:
-        """Weighted sums in units of the gates; `weights` [2, units, depth], one of the `scales` for each gate."""
+        """Weighted sums in units of the gates; `weights` [gate, units, depth], one of the `scales` for each gate."""
         depth = weights.shape[-1]
         self._builder.weighted(
             source,
@@ -134,7 +127,7 @@ class SequenceLowering:
             Output(_INT16),
             weights.reshape(-1, 1, 1, depth),
             bias.reshape(-1),
-            [quantise_multiplier(s / GATE_SCALE) for s in scales for _ in range(self._units)],
+            [quantise_multiplier(s / _GATE_SCALE) for s in scales for _ in range(self._units)],
             depthwise=False,
             part_kernel=part_kernel_first(depth, source.bits, 1),
         )
@@ -167,15 +160,15 @@ class SequenceLowering:
         assert view is not None  # parameters are dense
         return Operand(view, place.tensor.dtype, place.tensor.zero_point)
 
-    def _temporary(self, label: str, count: int = 1) -> Operand:
-        """Room for `count` int16 values a unit."""
-        shape = (*self._rows, count * self._units)
+    def _temporary(self, label: str) -> Operand:
+        """Room for one int16 value of every gate."""
+        shape = (*self._rows, len(Gate) * self._units)
         size = 2 * int(np.prod(shape))
         buffer = self._builder.buffer(f"{self._layer.output}_{label}", size, BufferRole.FEATURE_MAP)
         return Operand(View.dense(buffer, shape, 2), "int16")
 
-    def _half(self, operand: Operand, index: int) -> Operand:
-        """One of the two gates of a pair."""
-        view = operand.view.box((0, 0, index * self._units), (*self._rows, self._units))
+    def _part(self, gates: Operand, first: int, stop: int) -> Operand:
+        """The values of some gates."""
+        view = gates.view.box((0, 0, first * self._units), (*self._rows, (stop - first) * self._units))
         assert view is not None  # dense
-        return replace(operand, view=view)
+        return replace(gates, view=view)
