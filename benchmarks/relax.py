@@ -27,7 +27,8 @@ from npu_memplan.analysis import pressure_of
 from npu_memplan.extract.build import Options, build
 from npu_memplan.extract.relax_walk import walk
 from npu_memplan.problem import Lifetime, Pool, Problem
-from npu_memplan.rewrite.main import rewrite_program, slots_of
+from npu_memplan.rewrite.main import rewrite_program
+from npu_memplan.rewrite.pools import pools_of
 from npu_memplan.transform import PlanMemory, pipeline
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
@@ -309,7 +310,7 @@ def times(counts: list[int]) -> None:
         marks.append(time.process_time())
         verify.check(problem, plan)
         marks.append(time.process_time())
-        pools, slots = slots_of(problem, plan)
+        pools, slots = pools_of(problem, plan, program)
         rewrite_program(legal, program, pools, slots)
         marks.append(time.process_time())
         parts = [b - a for a, b in itertools.pairwise(marks)]

@@ -64,8 +64,8 @@ class Buffer:
 
     `lifetimes` are disjoint and ascending; between two of them the content is dead. None at
     all means that only `Problem.conflicts` says what may not share its bytes.
-    `pools` are the candidate pools in order of preference; empty means every pool that
-    all of `agents` can reach, in the problem's order.
+    `pools` are the candidate pools in order of preference; empty means every writable pool that
+    all of `agents` can reach, in the problem's order. Only constants may name a read-only pool.
     """
 
     name: str
@@ -176,8 +176,8 @@ class Problem:
 
     def candidates(self, buffer: Buffer) -> tuple[Pool, ...]:
         """The pools `buffer` may live in, best first."""
-        named = [self.pool(n) for n in buffer.pools] if buffer.pools else list(self.pools)
-        return tuple(p for p in named if buffer.agents <= p.agents and not p.read_only)
+        named = [self.pool(n) for n in buffer.pools] or [p for p in self.pools if not p.read_only]
+        return tuple(p for p in named if buffer.agents <= p.agents)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -259,8 +259,9 @@ def validate(problem: Problem) -> None:
         if buffer.fixed is None and not reachable[key]:
             agents = ", ".join(sorted(a.value for a in buffer.agents)) or "nobody"
             among = ", ".join(buffer.pools or tuple(pools)) or "no pools at all"
+            reached = "reached" if buffer.kind is BufferKind.CONSTANT else "writable and reached"
             raise ProblemError(
-                f"buffer {buffer.name!r} has no pool to live in: none of {among} is writable and reached by {agents}; "
+                f"buffer {buffer.name!r} has no pool to live in: none of {among} is {reached} by {agents}; "
                 "add a pool or widen a pool's agents"
             )
     _validate_relations(problem, buffers)
@@ -320,6 +321,11 @@ def _validate_buffer(buffer: Buffer, pools: Mapping[str, Pool]) -> None:
         if pool not in pools:
             known = ", ".join(pools) or "none"
             raise ProblemError(f"buffer {name!r} names pool {pool!r}; the problem has: {known}")
+        if pools[pool].read_only and buffer.kind is not BufferKind.CONSTANT:
+            raise ProblemError(
+                f"buffer {name!r} of kind {buffer.kind.value} names pool {pool!r}, which is read-only: only constants"
+                " can lie there; name a writable pool"
+            )
     if buffer.fixed is not None:
         pool, offset = buffer.fixed
         if pool not in pools:

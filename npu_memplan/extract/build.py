@@ -22,7 +22,7 @@ from ..problem import (
 )
 from .calls import may_overlap
 from .errors import ExtractionError
-from .liveness import Storage, lifetimes
+from .liveness import ALWAYS, Storage, lifetimes
 from .program import Branch, Candidate, Internal, Loop, Node, Program, Step, Tensor, View, result_views
 from .sizes import static_extent
 
@@ -37,19 +37,22 @@ class Options:
     `io_in_pools`: graph inputs, outputs and states are planned with the rest; otherwise they are
     the caller's. `overlaps`: in-place and partial overlaps that were proven safe are offered to
     the planner. `reuse_inputs`: a graph input's bytes may be reused after its last use.
-    `alignment` is the least alignment of every buffer, in bytes.
+    `alignment` is the least alignment of every buffer, in bytes. `constant_pools` hold constants, in
+    order of preference; one that is also a pool of the problem is shared with other buffers. With
+    any, the program must have been walked with `constants`.
     """
 
     io_in_pools: bool = True
     overlaps: bool = True
     reuse_inputs: bool = True
     alignment: int = 16
+    constant_pools: tuple[Pool, ...] = ()
 
 
 def build(
     program: Program, pools: Sequence[Pool], options: Options
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
-    """The problem of `program` on `pools`, and the lifetimes of all its storages."""
+    """The problem of `program` on `pools` (and constant pools), and the lifetimes of all its storages."""
     if options.io_in_pools:
         _check_static(program)
         _check_results(program)
@@ -60,12 +63,13 @@ def build(
     _settle_external(program, groups, options)
     planned: dict[Storage, Buffer] = {}
     traffic = _Traffic(ordered)
+    names = [p.name for p in pools]
     for storage, life in lives.items():
         if storage.size_bytes is None or not life:
             continue
         if isinstance(storage, Tensor) and storage.external:
             continue
-        planned[storage] = _buffer(storage, life, options, traffic, end, [p.name for p in pools])
+        planned[storage] = _buffer(storage, life, options, traffic, end, names)
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
     candidates = [c for call in program.calls for c in call.overlaps]
@@ -73,13 +77,25 @@ def build(
     overlaps = _overlaps(candidates, ordered, planned, lives, program) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),
-        pools=tuple(pools),
+        pools=(*pools, *_constant_pools_only(pools, options.constant_pools)),
         aliases=tuple(_alias_groups(groups, planned)),
         overlaps=overlaps,
         points=tuple(s.label for s in ordered) or ("return",),
         name=program.name,
     )
     return problem, lives
+
+
+def _constant_pools_only(pools: Sequence[Pool], constant_pools: Sequence[Pool]) -> tuple[Pool, ...]:
+    """The constant pools that are not pools of other buffers too."""
+    known = {p.name: p for p in pools}
+    for pool in constant_pools:
+        if known.get(pool.name, pool) != pool:
+            raise ExtractionError(
+                f"pool {pool.name!r} is given twice and differently: for constants as {pool}, for other buffers as"
+                f" {known[pool.name]}; give the same pool, or two names"
+            )
+    return tuple(p for p in constant_pools if p.name not in known)
 
 
 def _check_static(program: Program) -> None:
@@ -135,7 +151,7 @@ def _buffer(
         size_bytes=max(1, storage.size_bytes),
         lifetimes=life,
         alignment=alignment,
-        pools=_preference(storage, pools),
+        pools=_preference(storage, pools, options),
         agents=agents,
         kind=storage.kind,
         read_bytes=traffic.read.get(storage, 0),
@@ -145,14 +161,17 @@ def _buffer(
     )
 
 
-def _preference(storage: Storage, pools: Sequence[str]) -> tuple[str, ...]:
-    """Pools in order of preference, when the stream that a buffer was lifted from had one.
+def _preference(storage: Storage, pools: Sequence[str], options: Options) -> tuple[str, ...]:
+    """Pools in order of preference; empty for the problem's own order.
 
-    Region i + 1 of a stream is pool i; the compiler that made it chose with bandwidth in mind.
+    Where the stream that a buffer was lifted from has one, that one first: region i + 1 of a
+    stream is pool i; the compiler that made it chose with bandwidth in mind.
     """
+    if storage.kind is BufferKind.CONSTANT:
+        return tuple(p.name for p in options.constant_pools)
     region = storage.region if isinstance(storage, Tensor) else (storage.original or (-1, 0))[0]
     if len(pools) < 2 or not 1 <= region <= len(pools):
-        return ()
+        return tuple(pools) if options.constant_pools else ()
     favourite = pools[region - 1]
     return (favourite, *(name for name in pools if name != favourite))
 
@@ -240,6 +259,8 @@ def _overlaps(
 
     def alone(first: Storage, second: Storage, point: int) -> bool:
         if first is second or first not in planned or second not in planned or second in given:
+            return False
+        if first.kind in ALWAYS:  # also where the program has one point only
             return False
         # Not after a read of its own: what is read first must have been there before.
         if not any(life.first == point for life in lives[second]):

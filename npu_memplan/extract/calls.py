@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..problem import Agent, BufferKind
+from .constants import Constants
 from .lower import is_npu
 from .names import Names
 from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
@@ -35,11 +36,12 @@ def may_overlap(function: Any) -> bool:
 
 
 class CallWalker:
-    """Makes `Invoke`s; outlines are computed once for each PrimFunc."""
+    """Makes `Invoke`s; outlines are computed once for each PrimFunc. `constants` are storages, None: they are not."""
 
-    def __init__(self, names: Names, bounds: Mapping[Any, int]) -> None:
+    def __init__(self, names: Names, bounds: Mapping[Any, int], constants: Constants | None) -> None:
         self.names = names
         self.bounds = bounds
+        self.constants = constants
         self.outlines: dict[Any, Outline] = {}
         self.programs: dict[Any, Any] = {}
         self.symbols = Symbols()
@@ -47,6 +49,11 @@ class CallWalker:
     def invoke(self, index: int, name: str, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Invoke:
         """The call with number `index` of main, of `function`, called `name` in the module."""
         agent = Agent.NPU if is_npu(function) else Agent.HOST
+        if self.constants is not None:
+            arguments = [
+                self.constants.view(a, f"{name}.{p.name}") if isinstance(a, Fixed) else a
+                for a, p in zip(arguments, function.params, strict=True)
+            ]
         result = Invoke(index, name, function, tuple(arguments), (), agent, label=f"{index}:{name}")
         for argument in arguments:
             if isinstance(argument, View):

@@ -17,12 +17,15 @@ from .ranges import Ranges, gather, subtract, union
 Storage = Tensor | Internal
 _EVERYTHING: Ranges = ((0, 1 << 62),)
 
+ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT)
+"""Kinds of storages that keep their content from one run to the next."""
+
 
 def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     """Lifetimes of all storages that are touched, are parameters or are results of `program`.
 
     Points must have been numbered. Parameters are live from point 0, results to the end, states
-    always; a parameter that nobody reads is live at point 0 alone.
+    and constants always; a parameter that nobody reads is live at point 0 alone.
     """
     ordered = list(steps(program.nodes))
     end = max(1, len(ordered))
@@ -34,19 +37,20 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     for leaf in result_views(program.result):
         if isinstance(leaf, View):
             live[leaf.tensor] = _EVERYTHING
-    for tensor in program.inputs:
-        if tensor.kind is BufferKind.STATE:
+    for tensor in program.tensors:
+        if tensor.kind in ALWAYS:
             live[tensor] = _EVERYTHING
     state = _State(live, dict.fromkeys(live, end))
     analysis.sequence(program.nodes, state, 0)
-    given = set(program.inputs)
+    given = {*program.inputs, *(t for t in program.tensors if t.kind in ALWAYS)}
     for storage, stop in state.stop.items():
         start = 0 if storage in given else analysis.first.get(storage, 0)
         analysis.keep(storage, start, stop)
-    for tensor in program.inputs:
-        if tensor.kind is BufferKind.STATE:
+    for tensor in program.tensors:
+        if tensor.kind in ALWAYS:
             analysis.pieces[tensor] = [(0, end)]
-        elif tensor not in state.live:
+    for tensor in program.inputs:
+        if tensor.kind not in ALWAYS and tensor not in state.live:
             analysis.keep(tensor, 0, 1)
     result: dict[Storage, tuple[Lifetime, ...]] = {}
     for storage, pieces in analysis.pieces.items():

@@ -38,6 +38,7 @@ class Tensor:
     device: int = 0  # number of its virtual device; only those of device 0 are planned
     scope: str = "global"  # memory scope on that device
     region: int = -1  # of the NPU stream that first used it; -1: none did
+    content: bytes = b""  # of a constant
 
 
 @dataclass(eq=False, slots=True)
@@ -128,7 +129,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A constant (of type `ir.GenericConst`): never written, not planned."""
+    """A constant (of type `ir.GenericConst`) that is not in a pool; never written."""
 
     expr: Any
 

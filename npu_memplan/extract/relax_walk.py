@@ -16,6 +16,7 @@ from tvm import ir, relax
 
 from ..problem import Agent, BufferKind
 from .calls import CallWalker
+from .constants import Constants
 from .errors import ExtractionError
 from .names import Names
 from .program import (
@@ -49,19 +50,24 @@ VIEWS = frozenset(
 """Operators whose result is their argument's bytes in another shape."""
 
 
-def walk(module: Any, name: str = "main") -> Program:
-    """The program of the Relax function called `name`; `module` must be prepared."""
+def walk(module: Any, name: str = "main", *, constants: bool = False) -> Program:
+    """The program of the Relax function called `name`; `module` must be prepared.
+
+    With `constants`, what PrimFuncs read of constants are storages too (kind CONSTANT).
+    """
     functions = {gv.name_hint: f for gv, f in module.functions.items()}
     function = functions.get(name)
     if not isinstance(function, relax.Function):
         known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, relax.Function))) or "none"
         raise ExtractionError(f"the module has no Relax function {name!r}; it has: {known}")
     devices = list(module.global_infos.get("vdevice", []))
-    return _Walker(functions, name, function, devices).run()
+    return _Walker(functions, name, function, devices, constants=constants).run()
 
 
 class _Walker:
-    def __init__(self, functions: Mapping[str, Any], name: str, function: Any, devices: list[Any]) -> None:
+    def __init__(
+        self, functions: Mapping[str, Any], name: str, function: Any, devices: list[Any], *, constants: bool
+    ) -> None:
         self.functions = functions
         self.devices = devices
         self.name = name
@@ -73,7 +79,8 @@ class _Walker:
         attrs = function.attrs if function.attrs is not None else {}
         self.states = {str(s) for s in attrs[STATES]} if STATES in attrs else set()
         self.bounds = _bounds(function, attrs)
-        self.call_walker = CallWalker(self.names, self.bounds)
+        pooled = Constants(self.names, self.tensors) if constants else None
+        self.call_walker = CallWalker(self.names, self.bounds, pooled)
 
     # -- the function ------------------------------------------------------------------------
 

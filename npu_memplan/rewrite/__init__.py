@@ -2,12 +2,31 @@
 
 Invariant: the rewritten module does what the original did, with every planned buffer at its
 planned bytes; it needs neither the problem nor the plan any more, because `main`'s attributes say
-where inputs, outputs and states lie.
+where inputs, outputs, states and constants lie.
 """
 
 from __future__ import annotations
 
-from .main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOLS, rewrite
+from .main import (
+    CONSTANT_POOLS,
+    INITIALISE,
+    PLACED_CONSTANTS,
+    PLACED_INPUTS,
+    PLACED_OUTPUTS,
+    PLACED_STATES,
+    POOLS,
+    rewrite,
+)
 from .primfunc import REGIONS
 
-__all__ = ["PLACED_INPUTS", "PLACED_OUTPUTS", "PLACED_STATES", "POOLS", "REGIONS", "rewrite"]
+__all__ = [
+    "CONSTANT_POOLS",
+    "INITIALISE",
+    "PLACED_CONSTANTS",
+    "PLACED_INPUTS",
+    "PLACED_OUTPUTS",
+    "PLACED_STATES",
+    "POOLS",
+    "REGIONS",
+    "rewrite",
+]

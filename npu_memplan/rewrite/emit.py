@@ -30,14 +30,15 @@ from ..extract.program import (
     View,
 )
 from ..extract.sizes import static_extent
-from .primfunc import Rewritten, Slot, place
+from .pools import PlannedPool, Slot, fill, initialiser
+from .primfunc import Rewritten, place
 
 
 class Emitter:
     """Emits the statements of one program into `builder`, whose function the caller opens."""
 
     def __init__(
-        self, program: Program, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot], taken: set[str]
+        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], taken: set[str]
     ) -> None:
         self.program = program
         self.pools = pools
@@ -52,19 +53,40 @@ class Emitter:
 
     # -- storage -----------------------------------------------------------------------------
 
-    def make_pools(self, poison: int | None) -> None:
-        """Allocates the pools at run time, one storage each."""
-        for name, size in self.pools:
-            extent = static_extent(size)
-            shape = relax.ShapeExpr([max(1, extent) if extent is not None else size])
-            storage = self.builder.emit(relax.op.memory.alloc_storage(shape, 0, "global", "uint8"))
-            pool = relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", 0)
-            self.pool_vars.append(self.builder.emit(pool, name))
-            if poison is not None:
-                fill = _fill_function(max(1, extent) if extent is not None else None, poison)
-                fill_name = self.name("npu_memplan_poison")
-                fill_var = self.builder.add_func(fill.with_attr("global_symbol", fill_name), fill_name)
-                self.builder.emit(relax.Call(fill_var, [self.pool_vars[-1]]))
+    def make_pools(self, given: Sequence[Any] | None, poison: int | None) -> None:
+        """One Relax value for each pool: constants, and of the writable ones those `given` or new storages."""
+        parameters = iter(given or ())
+        for pool in self.pools:
+            if pool.read_only:
+                image = relax.const(pool.image(), "uint8")
+                self.pool_vars.append(self.builder.emit(image, pool.name) if pool.constants else None)
+            elif given is not None:
+                self.pool_vars.append(next(parameters))
+            else:
+                self.pool_vars.append(self.storage(pool, poison))
+                self.initialise(pool, self.pool_vars[-1])
+
+    def storage(self, pool: PlannedPool, poison: int | None) -> Any:
+        """A pool allocated at run time."""
+        extent = static_extent(pool.size)
+        shape = relax.ShapeExpr([max(1, extent) if extent is not None else pool.size])
+        storage = self.builder.emit(relax.op.memory.alloc_storage(shape, 0, "global", "uint8"))
+        found = self.builder.emit(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", 0), pool.name)
+        if poison is not None:
+            self.run("npu_memplan_poison", fill(max(1, extent) if extent is not None else None, poison), found)
+        return found
+
+    def initialise(self, pool: PlannedPool, var: Any) -> None:
+        """Copies the constants of a writable pool to their places."""
+        if pool.constants:
+            function, image = initialiser(pool)
+            self.run(f"npu_memplan_fill_{pool.name}", function, relax.const(image, "uint8"), var)
+
+    def run(self, wish: str, function: Any, *arguments: Any) -> None:
+        """Calls a PrimFunc of this package's own."""
+        name = self.name(wish)
+        var = self.builder.add_func(function.with_attr("global_symbol", name), name)
+        self.builder.emit(relax.Call(var, list(arguments)))
 
     def check_bounds(self) -> None:
         """A symbol above its promised bound would write past its storages: stop with an error instead."""
@@ -147,8 +169,7 @@ class Emitter:
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
         arguments = [self.value(argument) for argument in placed.arguments(call, values)]
-        pools = [] if call.foreign else self.pool_vars
-        self.builder.emit(relax.Call(function, [*pools, *arguments]))
+        self.builder.emit(relax.Call(function, [*(self.pool_vars[i] for i in placed.pools), *arguments]))
 
     def key(self, call: Invoke, values: Mapping[Any, Any]) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc."""
@@ -214,13 +235,3 @@ class Emitter:
             sides.append(relax.SeqExpr([self.builder._end_block()], relax.Tuple([])))
             self.objects = objects
         self.builder.emit(relax.If(condition, *sides))
-
-
-def _fill_function(size: int | None, byte: int) -> Any:
-    """A PrimFunc (pool) that fills `size` bytes with `byte`; None: all of a pool of symbolic size."""
-    extent: Any = tirx.Var("size", "int64") if size is None else tirx.IntImm("int64", size)
-    pool = tirx.decl_buffer((extent if size is None else size,), "uint8", name="pool", layout=None)
-    i = tirx.Var("i", "int64")
-    store = tirx.BufferStore(pool, tirx.IntImm("uint8", byte), [i])
-    body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
-    return tirx.PrimFunc([pool], body).with_attr("s_tir", True)

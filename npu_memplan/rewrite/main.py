@@ -1,8 +1,8 @@
 """Relax `main` on pools.
 
 Invariant: statement order is the program's. When inputs and outputs are planned, `main` takes the
-pools and returns nothing; otherwise it keeps its signature, makes the pools itself, and allocates
-only what the plan left out.
+writable pools and returns nothing; otherwise it keeps its signature, makes the pools itself, and
+allocates only what the plan left out. A read-only pool is one constant of `main`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from ..extract.lower import prepare
 from ..extract.program import Program, Tensor, View, result_views
 from ..extract.relax_walk import walk
 from ..extract.sizes import static_extent
-from ..problem import BufferKind, Plan, Problem, used_bytes
+from ..problem import BufferKind, Plan, Problem
 from .emit import Emitter
-from .primfunc import Slot
+from .pools import PlannedPool, Slot, pools_of
 
-POOLS = "npu.pools"
-"""Attribute of a planned main: (name, bytes used) of every pool."""
+POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"
+"""Attributes of a planned main: (name, bytes used) of every writable pool, and of every read-only one."""
 PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES = "npu.placed_inputs", "npu.placed_outputs", "npu.placed_states"
+PLACED_CONSTANTS = "npu.placed_constants"
 """Attributes of a planned main: name, dtype, shape, pool, offset_bytes, size_bytes of each tensor."""
+INITIALISE = "npu.initialise"
+"""Attribute of a planned main whose caller supplies the pools: the name of the function, with the same
+parameters, that puts constants into writable pools; to be called once before the first run."""
 
 
 def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = None) -> Any:
@@ -35,23 +39,16 @@ def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = N
     reading what nobody wrote shows.
     """
     module = prepare(module)
-    program = walk(module, problem.name)
-    pools, slots = slots_of(problem, plan)
+    constants = any(b.kind is BufferKind.CONSTANT for b in problem.buffers)
+    program = walk(module, problem.name, constants=constants)
+    pools, slots = pools_of(problem, plan, program)
     return rewrite_program(module, program, pools, slots, poison=poison)
-
-
-def slots_of(problem: Problem, plan: Plan) -> tuple[list[tuple[str, Any]], dict[str, Slot]]:
-    """(name, bytes used) of every pool in order, and where each buffer lies."""
-    heights = used_bytes(problem, plan.placements)
-    pools: list[tuple[str, Any]] = [(pool.name, heights[pool.name]) for pool in problem.pools]
-    index = {name: i for i, (name, _) in enumerate(pools)}
-    return pools, {p.buffer: Slot(index[p.pool], p.offset_bytes) for p in plan.placements}
 
 
 def rewrite_program(
     module: Any,
     program: Program,
-    pools: Sequence[tuple[str, Any]],
+    pools: Sequence[PlannedPool],
     slots: Mapping[str, Slot],
     *,
     poison: int | None = None,
@@ -64,25 +61,27 @@ def rewrite_program(
     function = program.function
     emitter = Emitter(program, pools, slots, taken)
     builder = emitter.builder
-    if io_in_pools:
-        emitter.pool_vars = [relax.Var(name, relax.TensorType((max(1, size),), "uint8")) for name, size in pools]
-    parameters = list(emitter.pool_vars) if io_in_pools else list(function.params)
-    with builder.function(program.name, parameters, pure=False):
+    given = _pool_parameters(pools) if io_in_pools else None
+    with builder.function(program.name, given if given is not None else list(function.params), pure=False):
         if not io_in_pools:
             emitter.check_bounds()
-            emitter.make_pools(poison)
+        emitter.make_pools(given, poison)
+        if not io_in_pools:
             emitter.take_inputs()
         emitter.statements(program.statements)
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result, function.body.body)
         builder.emit_func_output(result)
+    initialise = _initialise(emitter, program.name) if io_in_pools else ""
     planned = builder.finalize()
     main = planned[program.name]
     for key, value in function.attrs.items() if function.attrs is not None else ():
         main = main.with_attr(key, value)
-    main = main.with_attr(POOLS, [[name, _plain(size)] for name, size in pools])
-    if io_in_pools:
-        for key, tensors in _boundary(program, pools, slots).items():
-            main = main.with_attr(key, tensors)
+    for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
+        main = main.with_attr(key, value)
+    if initialise:
+        main = main.with_attr(INITIALISE, initialise)
+        gv = planned.get_global_var(initialise)
+        planned.update_func(gv, planned[gv].with_attr(POOLS, main.attrs[POOLS]))
     planned.update_func(planned.get_global_var(program.name), main)
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
@@ -93,6 +92,25 @@ def rewrite_program(
     if module.attrs is not None:
         planned = planned.with_attrs(dict(module.attrs.items()))
     return planned
+
+
+def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
+    """Parameters for the pools that the caller supplies."""
+    return [relax.Var(p.name, relax.TensorType((max(1, int(p.size)),), "uint8")) for p in pools if not p.read_only]
+
+
+def _initialise(emitter: Emitter, name: str) -> str:
+    """Adds the function that puts constants into the caller's pools; its name, or "" when there are none."""
+    writable = [p for p in emitter.pools if not p.read_only]
+    if not any(p.constants for p in writable):
+        return ""
+    parameters = _pool_parameters(writable)
+    own = emitter.name(f"{name}_initialise")
+    with emitter.builder.function(own, parameters, pure=False):
+        for pool, parameter in zip(writable, parameters, strict=True):
+            emitter.initialise(pool, parameter)
+        emitter.builder.emit_func_output(relax.Tuple([]))
+    return own
 
 
 def _relink(module: Any, name: str) -> None:
@@ -121,10 +139,10 @@ def _plain(size: Any) -> Any:
     return extent if extent is not None else str(size)
 
 
-def _boundary(
-    program: Program, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot]
-) -> dict[str, list[dict[str, Any]]]:
-    """What the caller must know: where inputs, outputs and states lie."""
+def _described(
+    program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], *, boundary: bool
+) -> dict[str, Any]:
+    """The attributes that say what lies where; inputs, outputs and states where they are in the pools."""
 
     def entry(tensor: Tensor, shape: Any, dtype: str) -> dict[str, Any]:
         slot = slots[tensor.name]
@@ -132,14 +150,20 @@ def _boundary(
             "name": tensor.name,
             "dtype": dtype,
             "shape": [int(extent) for extent in shape],
-            "pool": pools[slot.pool][0],
+            "pool": pools[slot.pool].name,
             "offset_bytes": slot.offset,
             "size_bytes": tensor.size_bytes,
         }
 
-    outputs = [leaf for leaf in result_views(program.result) if isinstance(leaf, View)]
-    return {
-        PLACED_INPUTS: [entry(t, t.shape, t.dtype) for t in program.inputs if t.kind is not BufferKind.STATE],
-        PLACED_OUTPUTS: [entry(v.tensor, v.shape, v.dtype) for v in outputs],
-        PLACED_STATES: [entry(t, t.shape, t.dtype) for t in program.inputs if t.kind is BufferKind.STATE],
-    }
+    found: dict[str, Any] = {POOLS: [[p.name, _plain(p.size)] for p in pools if not p.read_only]}
+    constants = [entry(t, t.shape, t.dtype) for t in program.tensors if t.kind is BufferKind.CONSTANT]
+    if constants:
+        found[CONSTANT_POOLS] = [[p.name, p.size] for p in pools if p.read_only]
+        found[PLACED_CONSTANTS] = constants
+    if boundary:
+        inputs = [t for t in program.inputs if t.kind is not BufferKind.STATE]
+        outputs = [leaf for leaf in result_views(program.result) if isinstance(leaf, View)]
+        found[PLACED_INPUTS] = [entry(t, t.shape, t.dtype) for t in inputs]
+        found[PLACED_OUTPUTS] = [entry(v.tensor, v.shape, v.dtype) for v in outputs]
+        found[PLACED_STATES] = [entry(t, t.shape, t.dtype) for t in program.inputs if t.kind is BufferKind.STATE]
+    return found

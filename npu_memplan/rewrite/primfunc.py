@@ -19,28 +19,23 @@ from tvm.tirx.analysis import undefined_vars
 from ..extract.lower import is_npu
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
+from .pools import PlannedPool, Slot
 
 REGIONS = "npu.regions"
-"""Attribute of a planned PrimFunc: the NPU region of each pool parameter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols)."""
-
-    pool: int
-    offset: Any
+"""Attribute of a planned PrimFunc: the NPU region of each pool parameter; 0 are read-only ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The planned PrimFunc, and what its calls pass after the pools.
+    """The planned PrimFunc, and what its calls pass.
 
-    `positions` are the original arguments that are passed on, `offsets` are expressions of the
-    caller's symbols, `symbols` are the PrimFunc's own shape symbols (of the original function).
+    `pools` are the indices of the pools that it takes, `positions` are the original arguments that
+    are passed on, `offsets` are expressions of the caller's symbols, `symbols` are the PrimFunc's
+    own shape symbols (of the original function).
     """
 
     function: Any
+    pools: tuple[int, ...]
     positions: tuple[int, ...]
     offsets: tuple[Any, ...]
     symbols: tuple[Any, ...]
@@ -53,9 +48,9 @@ class Rewritten:
 
 
 def place(
-    call: Invoke, pools: Sequence[tuple[str, Any]], slots: Mapping[str, Slot], values: Mapping[Any, Any]
+    call: Invoke, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], values: Mapping[Any, Any]
 ) -> Rewritten:
-    """`call`'s PrimFunc on `pools` (name, bytes); `slots` holds the planned storages by name.
+    """`call`'s PrimFunc on `pools`; `slots` holds the planned storages by name.
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in.
     """
@@ -66,7 +61,7 @@ class _Placer:
     def __init__(
         self,
         call: Invoke,
-        pools: Sequence[tuple[str, Any]],
+        pools: Sequence[PlannedPool],
         slots: Mapping[str, Slot],
         values: Mapping[Any, Any],
     ) -> None:
@@ -75,7 +70,13 @@ class _Placer:
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
         taken = {p.name for p in self.function.params}
-        self.pools = [_pool_buffer(_free(name, taken), size) for name, size in pools] if not call.foreign else []
+        used = {slots[a.tensor.name].pool for a in call.arguments if isinstance(a, View) and a.tensor.name in slots}
+        self.pools = {
+            i: _pool_buffer(_free(pool.name, taken), pool.size)
+            for i, pool in enumerate(pools)
+            if not call.foreign and (i in used or not pool.read_only)
+        }
+        self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)
 
     def run(self) -> Rewritten:
@@ -102,7 +103,11 @@ class _Placer:
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         positions = (*constants, *others)
-        parameters = [*self.pools, *(function.params[i] for i in positions), *(v for v, _ in self.offsets.values())]
+        parameters = [
+            *self.pools.values(),
+            *(function.params[i] for i in positions),
+            *(v for v, _ in self.offsets.values()),
+        ]
         symbols = self.symbols(body, parameters, known) if self.values else []
         if known:
             body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
@@ -112,8 +117,10 @@ class _Placer:
             if result.attrs is not None and attribute in result.attrs:
                 result = result.without_attr(attribute)
         if is_npu(function):
-            result = result.with_attr(REGIONS, list(range(1, len(self.pools) + 1)))
-        return Rewritten(result, positions, tuple(e for _, e in self.offsets.values()), tuple(symbols))
+            result = result.with_attr(REGIONS, self.regions)
+        return Rewritten(
+            result, tuple(self.pools), positions, tuple(e for _, e in self.offsets.values()), tuple(symbols)
+        )
 
     def declare(self, buffer: Any, slot: Slot) -> Any:
         offset = slot.offset

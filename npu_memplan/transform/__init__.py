@@ -6,7 +6,7 @@ Invariant: these are ordinary `tvm.ir.transform` passes; nothing but the module 
 from __future__ import annotations
 
 from .config import ConfigError, PlanOptions, config, pass_context
-from .legacy import ConstantPoolInfo, PoolInfoProperties, WorkspaceMemoryPools, WorkspacePoolInfo
+from .legacy import ConstantMemoryPools, ConstantPoolInfo, PoolInfoProperties, WorkspaceMemoryPools, WorkspacePoolInfo
 from .legalize import Legalize
 from .pipeline import pipeline
 from .plain_c import write_c
@@ -15,6 +15,7 @@ from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs
 
 __all__ = [
     "ConfigError",
+    "ConstantMemoryPools",
     "ConstantPoolInfo",
     "Legalize",
     "Place",

@@ -34,7 +34,8 @@ class ConfigError(NpuMemplanError):
 class PlanOptions:
     """What `PlanMemory` plans with.
 
-    `pools`: in order of preference. `planner`: a registered name. `use_workspace_io`: inputs and
+    `pools`: in order of preference. `constant_pools`: where constants lie, in order of preference;
+    none: wherever the run time keeps them. `planner`: a registered name. `use_workspace_io`: inputs and
     outputs lie in the pools. `overlaps`: proven in-place and partial overlaps are used.
     `reorder`: independent calls may be reordered when that lowers the peak. `alignment`: least
     alignment of a buffer in bytes. `seed`: of the planner. `bounds`: greatest value of shape
@@ -42,6 +43,7 @@ class PlanOptions:
     """
 
     pools: tuple[Pool, ...] = (Pool("workspace"),)
+    constant_pools: tuple[Pool, ...] = ()
     planner: str = "auto"
     use_workspace_io: bool = False
     overlaps: bool = True
@@ -86,7 +88,13 @@ _config = config  # `pass_context` has a parameter of this name
 def options(**given: Any) -> PlanOptions:
     """The options in force; those `given` and not None win."""
     chosen = {**_SCOPE.get(), **{k: v for k, v in given.items() if v is not None}}
-    return replace(PlanOptions(), **chosen)
+    result = replace(PlanOptions(), **chosen)
+    for pool in result.pools:
+        if pool.read_only:
+            raise ConfigError(
+                f"pool {pool.name!r} is read-only, so only constants can lie there; give it as a constant pool"
+            )
+    return result
 
 
 def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(key: str, name: str, value: Any) -> Any:
-    if name == "pools":
+    if name in ("pools", "constant_pools"):
         if not isinstance(value, Sequence) or not all(isinstance(p, Pool) for p in value) or not value:
             raise ConfigError(f"{key} must be a list of at least one npu_memplan.Pool, not {value!r}")
         return tuple(value)

@@ -49,7 +49,7 @@ class WorkspacePoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConstantPoolInfo:
-    """A read-only pool: constants may lie there, nothing else is planned into it."""
+    """A read-only pool for constants."""
 
     pool_name: str
     targets: Sequence[Any]
@@ -68,6 +68,17 @@ class WorkspaceMemoryPools:
 
     def __iter__(self) -> Any:
         """The pools for this planner, so that `PlanMemory(pools=WorkspaceMemoryPools([...]))` works."""
+        return iter([p.pool() for p in self.pools])
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantMemoryPools:
+    """Constant pools in order of preference."""
+
+    pools: Sequence[ConstantPoolInfo]
+
+    def __iter__(self) -> Any:
+        """The pools for this planner, so that `PlanMemory(constant_pools=ConstantMemoryPools([...]))` works."""
         return iter([p.pool() for p in self.pools])
 
 

@@ -18,8 +18,8 @@ from ..extract.build import Options, build
 from ..extract.relax_walk import walk
 from ..extract.symbolic import plan_symbolic
 from ..problem import Pool
-from ..rewrite.main import POOLS, rewrite_program, slots_of
-from ..rewrite.primfunc import Slot
+from ..rewrite.main import POOLS, rewrite_program
+from ..rewrite.pools import PlannedPool, Slot, pools_of
 from .config import PlanOptions, options
 from .legalize import legalize
 from .order import reorder
@@ -45,6 +45,7 @@ class _PlanMemory:
         pools: Iterable[Pool] | None = None,
         planner: str | None = None,
         *,
+        constant_pools: Iterable[Pool] | None = None,
         use_workspace_io: bool | None = None,
         overlaps: bool | None = None,
         reorder: bool | None = None,
@@ -55,6 +56,7 @@ class _PlanMemory:
     ) -> None:
         self.given = {
             "pools": None if pools is None else tuple(pools),
+            "constant_pools": None if constant_pools is None else tuple(constant_pools),
             "planner": planner,
             "use_workspace_io": use_workspace_io,
             "overlaps": overlaps,
@@ -122,15 +124,15 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     if chosen.reorder:
         module = reorder(module, name)
-    program = walk(module, name)
-    how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment)
+    program = walk(module, name, constants=bool(chosen.constant_pools))
+    how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
     problem, lives = build(program, chosen.pools, how)
     plan = planners.plan(problem, chosen.planner, seed=chosen.seed)
     verify.check(problem, plan)
-    pools, slots = slots_of(problem, plan)
+    pools, slots = pools_of(problem, plan, program)
     symbolic = plan_symbolic(program, lives)
     if symbolic.offsets:
-        pools.append((DYNAMIC_POOL, symbolic.size))
+        pools.append(PlannedPool(DYNAMIC_POOL, symbolic.size))
         slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
     planned = rewrite_program(module, program, pools, slots, poison=chosen.poison)
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]

@@ -11,6 +11,7 @@ from npu_memplan.problem import (
     AliasGroup,
     AllowedOverlap,
     Buffer,
+    BufferKind,
     Lifetime,
     Placement,
     Plan,
@@ -55,6 +56,16 @@ def test_candidates_are_reachable_and_writable_in_order() -> None:
     assert [p.name for p in problem.candidates(A)] == ["sram", "dtcm"]
     assert [p.name for p in problem.candidates(replace(A, agents=both))] == ["sram"]
     assert [p.name for p in problem.candidates(replace(A, pools=("dtcm", "sram")))] == ["dtcm", "sram"]
+    weights = replace(A, pools=("flash",), kind=BufferKind.CONSTANT)
+    assert [p.name for p in problem.candidates(weights)] == ["flash"]
+
+
+def test_only_constants_may_name_a_read_only_pool() -> None:
+    flash = Pool("flash", read_only=True)
+    validate(Problem((replace(A, pools=("flash",), kind=BufferKind.CONSTANT),), (flash,)))
+    message = "'a' of kind tensor names pool 'flash', which is read-only: only constants can lie there"
+    with pytest.raises(ProblemError, match=message):
+        validate(Problem((replace(A, pools=("flash",)),), (flash,)))
 
 
 @pytest.mark.parametrize(
@@ -135,6 +146,6 @@ def test_contradictions_are_named(problem: Problem, message: str) -> None:
 
 
 def test_a_pool_that_nobody_reaches_names_nobody() -> None:
-    lonely = replace(A, agents=frozenset(), pools=("flash",))
+    lonely = replace(A, agents=frozenset())
     with pytest.raises(ProblemError, match="reached by nobody"):
         validate(Problem((lonely,), (Pool("flash", read_only=True),)))

@@ -1,0 +1,40 @@
+"""Constants as storages, for programs that keep them in pools.
+
+Invariant: equal bytes are one storage, whatever their shapes and dtypes; a constant's content is
+known when the program is compiled and is never written. Only what a PrimFunc reads is a storage:
+a constant that is a result, or an argument of another call, stays a Relax constant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from tvm import DataType
+
+from ..problem import BufferKind
+from .names import Names
+from .program import Fixed, Tensor, View
+
+
+class Constants:
+    """Hands out the storage of each constant; new ones are appended to `tensors`."""
+
+    def __init__(self, names: Names, tensors: list[Tensor]) -> None:
+        self.names = names
+        self.tensors = tensors
+        self.known: dict[bytes, Tensor] = {}
+
+    def view(self, constant: Fixed, wish: str) -> View | Fixed:
+        """The storage of `constant`, called `wish` if it is new; sub-byte elements stay what they are."""
+        dtype = str(constant.expr.ty.dtype)
+        if dtype != "bool" and DataType(dtype).bits < 8:
+            return constant
+        values = constant.expr.value.numpy()
+        content = values.tobytes()
+        key = hashlib.sha256(content).digest()
+        shape = tuple(int(extent) for extent in values.shape)
+        if key not in self.known:
+            tensor = Tensor(self.names.unique(wish), shape, dtype, len(content), BufferKind.CONSTANT, content=content)
+            self.tensors.append(tensor)
+            self.known[key] = tensor
+        return View(self.known[key], shape, dtype)

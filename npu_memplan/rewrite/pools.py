@@ -1,0 +1,89 @@
+"""The pools of a planned function, and what a plan puts into them.
+
+Invariant: a pool's constants are in it as bytes at their planned offsets; a read-only pool has
+nothing else in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import tirx
+
+from ..extract.program import Program
+from ..problem import BufferKind, Plan, Problem, used_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols)."""
+
+    pool: int
+    offset: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPool:
+    """A pool as the module has it. `size` in bytes is what the plan uses: an int, or an expression of symbols.
+
+    `constants` are (offset in bytes, content) in ascending order.
+    """
+
+    name: str
+    size: Any
+    read_only: bool = False
+    constants: tuple[tuple[int, bytes], ...] = ()
+
+    def image(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the whole pool, 0 between constants."""
+        image = np.zeros(max(1, int(self.size)), np.uint8)
+        for offset, content in self.constants:
+            image[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
+        return image
+
+
+def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[PlannedPool], dict[str, Slot]]:
+    """The pools in the problem's order, and where each buffer lies."""
+    heights = used_bytes(problem, plan.placements)
+    index = {pool.name: i for i, pool in enumerate(problem.pools)}
+    slots = {p.buffer: Slot(index[p.pool], p.offset_bytes) for p in plan.placements}
+    constants: list[list[tuple[int, bytes]]] = [[] for _ in problem.pools]
+    for tensor in program.tensors:
+        if tensor.kind is BufferKind.CONSTANT:
+            slot = slots[tensor.name]
+            constants[slot.pool].append((slot.offset, tensor.content))
+    return [
+        PlannedPool(pool.name, heights[pool.name], pool.read_only, tuple(sorted(content)))
+        for pool, content in zip(problem.pools, constants, strict=True)
+    ], slots
+
+
+def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:
+    """A PrimFunc (image, pool) that copies a writable pool's constants to their places, and the image.
+
+    The image has the constants only, one behind the other.
+    """
+    image = np.frombuffer(b"".join(content for _, content in pool.constants), np.uint8)
+    source = tirx.decl_buffer((max(1, image.size),), "uint8", name="image", layout=None)
+    target = tirx.decl_buffer((max(1, int(pool.size)),), "uint8", name="pool", layout=None)
+    copies, start = [], 0
+    for offset, content in pool.constants:
+        i = tirx.Var("i", "int64")
+        store = tirx.BufferStore(target, tirx.BufferLoad(source, [i + start]), [i + offset])
+        copies.append(tirx.For(i, 0, len(content), tirx.ForKind.SERIAL, store))
+        start += len(content)
+    body = tirx.SeqStmt(copies) if len(copies) != 1 else copies[0]
+    return tirx.PrimFunc([source, target], body).with_attr("s_tir", True), image
+
+
+def fill(size: int | None, byte: int) -> Any:
+    """A PrimFunc (pool) that fills `size` bytes with `byte`; None: all of a pool of symbolic size."""
+    extent: Any = tirx.Var("size", "int64") if size is None else tirx.IntImm("int64", size)
+    pool = tirx.decl_buffer((extent if size is None else size,), "uint8", name="pool", layout=None)
+    i = tirx.Var("i", "int64")
+    store = tirx.BufferStore(pool, tirx.IntImm("uint8", byte), [i])
+    body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
+    return tirx.PrimFunc([pool], body).with_attr("s_tir", True)
