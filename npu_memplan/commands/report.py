@@ -22,6 +22,8 @@ from ..artifact import Artifact
               help="Where to write; default: beside plan.json.")  # fmt: skip
 @click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
 @click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
+@click.option("--against", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+              help="Also write compare.html: this model beside another one, and say what differs.")  # fmt: skip
 @click.option("--tflm", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT.tflite",
               help="Also write MODEL with its plan as OfflineMemoryAllocation metadata, for TFLite-Micro.")  # fmt: skip
 @click.option("--model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
@@ -33,6 +35,7 @@ def command(
     output: Path | None,
     png: bool,
     table: bool,
+    against: Path | None,
     tflm: Path | None,
     model: Path | None,
     as_json: bool,
@@ -40,7 +43,7 @@ def command(
     """Report on the artifact in DIRECTORY, or on PROBLEM as PLAN places it."""
     from rich.console import Console
 
-    from ..report.files import ReportError, write_reports
+    from ..report.files import ReportError, write_reports, write_text
 
     if plan_file is not None:
         from ..report.bare import bare_artifact
@@ -57,6 +60,7 @@ def command(
 
         print_memory(artifact, Console(highlight=False))
         return
+    other = None if against is None else Artifact.load(against)
     target = directory if output is None else output
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -64,6 +68,13 @@ def command(
         raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
     with Console(stderr=True).status(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, png, directory)
+    changes = None
+    if other is not None and against is not None:
+        from ..report.compare import compare_page
+        from ..report.diff import diff
+
+        changes = diff(other, artifact, (against, directory))
+        written["compare"] = write_text(target / "compare.html", compare_page(other, artifact, changes))
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
     if tflm is not None:
@@ -74,4 +85,7 @@ def command(
         bridge = write_tflm(read_model(model, artifact), tflm)
         document["tflm"] = bridge.to_dict()
         lines.append(bridge.to_text())
+    if changes is not None:
+        document["against"] = changes.to_dict()
+        lines += ["", changes.to_text().rstrip()]
     click.echo(json.dumps(document) if as_json else "\n".join(lines))

@@ -88,7 +88,7 @@ def operations(artifact: Artifact, directory: Path) -> Iterator[tuple[int, Opera
             yield from enumerate(kernels, call.points[0])
 
 
-_NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution"}
+_NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_START: "DMA"}
 
 
 def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
@@ -100,14 +100,17 @@ def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
 def _describe(operation: Operation) -> str:
     if operation.op is Op.DMA_START:
         return f"DMA of {operation[Register.DMA0_LEN]} bytes"
-    if operation.op is Op.POOL:
-        name = f"{PoolMode(operation.parameter).name.lower()} pool".replace("_", " ")
-    elif operation.op is Op.ELEMENTWISE:
-        name = f"element-wise {ElementwiseMode(operation.parameter).name.lower()}"
-    else:
-        name = _NAMES.get(operation.op, operation.op.name.lower())
     view = FeatureMap.ofm(operation)
-    return f"{name} to {view.height}x{view.width}x{view.depth}"
+    return f"{kind_of(operation)} to {view.height}x{view.width}x{view.depth}"
+
+
+def kind_of(operation: Operation) -> str:
+    """What an operation does, e.g. `depthwise convolution`, `average pool`, `element-wise add`, `DMA`."""
+    if operation.op is Op.POOL:
+        return f"{PoolMode(operation.parameter).name.lower()} pool".replace("_", " ")
+    if operation.op is Op.ELEMENTWISE:
+        return f"element-wise {ElementwiseMode(operation.parameter).name.lower()}"
+    return _NAMES[operation.op]
 
 
 class _Where:

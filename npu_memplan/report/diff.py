@@ -1,4 +1,4 @@
-"""What changed between two compiled models: pools, kinds of bytes, buffers.
+"""What changed between two compiled models: pools, kinds of bytes, the NPU's work, buffers.
 
 Invariant: buffers are the same when their names are; a buffer is listed under the first of
 added, removed, resized, moved to another pool, moved, that is true of it.
@@ -7,11 +7,13 @@ added, removed, resized, moved to another pool, moved, that is true of it.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
 from .explain import align
 from .memory import kib, percent
+from .work import WorkChange, by_kind, npu_work, work_changes
 
 SHOWN = 12  # buffers listed one by one
 
@@ -23,7 +25,7 @@ class Change:
     what: str
     before: int | None
     after: int | None
-    unit: str = "bytes"  # or "" for a count
+    unit: str = "bytes"  # or "cycles", or "" for a count
 
     @property
     def by(self) -> int:
@@ -49,11 +51,13 @@ class PlanDiff:
     options: tuple[tuple[str, str, str], ...]  # (option, before, after)
     sizes: tuple[Change, ...]
     buffers: tuple[BufferChange, ...]
+    work: tuple[WorkChange, ...] = ()  # by kind and output size; empty without command streams
 
     @property
     def same(self) -> bool:
-        """True when no option, size or buffer differs."""
-        return not self.options and not self.buffers and all(c.by == 0 for c in self.sizes)
+        """True when no option, size, buffer or operation differs."""
+        numbers_differ = any(c.by for c in self.sizes) or any(w.before != w.after for w in self.work)
+        return not (self.options or self.buffers or numbers_differ)
 
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -69,10 +73,9 @@ class PlanDiff:
         for c in self.sizes:
             old, new = (("-" if v is None else f"{v:,}") for v in (c.before, c.after))
             share = percent(c.by, c.before) if c.before and c.by else ""
-            rows.append(
-                (c.what, old, new, f"{c.by:+,}" if c.by else "same", kib(c.by)[:-4] if c.by and c.unit else "", share)
-            )
+            rows.append((c.what, old, new, signed(c.by), kib(c.by)[:-4] if c.by and c.unit == "bytes" else "", share))
         lines += ["", *align(rows, right={1, 2, 3, 4, 5})]
+        lines += _work_lines(self.work)
         kinds: dict[str, int] = {}
         for b in self.buffers:
             kinds[b.what] = kinds.get(b.what, 0) + 1
@@ -85,17 +88,75 @@ class PlanDiff:
         return "\n".join(lines) + "\n"
 
 
-def diff(before: Artifact, after: Artifact) -> PlanDiff:
-    """What it takes to go from `before` to `after`."""
+def diff(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None] = (None, None)) -> PlanDiff:
+    """What it takes to go from `before` to `after`; `directories` are where their command streams lie."""
     return PlanDiff(
-        (before.name, after.name), tuple(_options(before, after)), tuple(_sizes(before, after)),
+        _names(before, after, directories),
+        tuple(_options(before, after)),
+        tuple(_sizes(before, after)),
         tuple(_buffers(before, after)),
-    )  # fmt: skip
+        _work((before, after), directories),
+    )
+
+
+def _work(both: tuple[Artifact, Artifact], directories: tuple[Path | None, Path | None]) -> tuple[WorkChange, ...]:
+    """Nothing unless the streams of both are there: a plan.json may have been kept alone."""
+    found = [npu_work(artifact, directory) for artifact, directory in zip(both, directories, strict=True)]
+    counts = [sum(w.count for w in work) for work in found]
+    complete = counts == [artifact.npu_operations for artifact in both]
+    return work_changes(*found) if complete else ()
+
+
+def _names(before: Artifact, after: Artifact, directories: tuple[Path | None, Path | None]) -> tuple[str, str]:
+    """Where each lies, with the model's name where the two have different ones."""
+    first, second = (
+        a.name if d is None else str(d) if before.name == after.name else f"{d} ({a.name})"
+        for a, d in zip((before, after), directories, strict=True)
+    )
+    return first, second
+
+
+def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
+    """The NPU's work by kind, then the sizes whose cycles changed most."""
+    if all(w.before == w.after for w in work):
+        return []
+    rows = [("", "count", "before", "count", "after", "change")]
+    kinds = by_kind(work)
+    differing = [w for w in kinds if w.before != w.after]
+    rows += [_work_row(w, w.kind) for w in differing]
+    if len(differing) < len(kinds):
+        rest = sum(w.before.cycles for w in kinds if w.before == w.after)
+        rows.append((f"{len(kinds) - len(differing)} more kinds", "", f"{rest:,}", "", f"{rest:,}", "same"))
+    lines = ["", "Estimated NPU cycles, each operation on its own (kernels and DMA overlap):"]
+    lines += align(rows, right={1, 2, 3, 4, 5})
+    changed = sorted((w for w in work if w.by and w.output), key=lambda w: -abs(w.by))
+    if changed:
+        rows = [("", "count", "before", "count", "after", "change")]
+        rows += [_work_row(w, f"{w.kind} to {w.output}") for w in changed[:SHOWN]]
+        lines += ["", "By size of the output, largest change first:", *align(rows, right={1, 2, 3, 4, 5})]
+        if len(changed) > SHOWN:
+            lines.append(f"  and {len(changed) - SHOWN} more")
+    return lines
+
+
+def _work_row(w: WorkChange, name: str) -> tuple[str, ...]:
+    sides = [(f"{s.count:,}", f"{s.cycles:,}") if s.count else ("-", "-") for s in (w.before, w.after)]
+    return (name, *sides[0], *sides[1], signed(w.by))
+
+
+def signed(change: int) -> str:
+    """A change with its sign, or `same`."""
+    return f"{change:+,}" if change else "same"
 
 
 def _options(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
     old, new = ({**asdict(a.target), "planner": a.plan.planner, "status": a.plan.status.value} for a in (before, after))
-    return [(k, str(old[k]), str(new[k])) for k in old if old[k] != new[k]]
+    return [(k, _said(old[k]), _said(new[k])) for k in old if old[k] != new[k]]
+
+
+def _said(value: object) -> str:
+    """An option's value as the user would give it; `-` when it was not given."""
+    return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else "-" if value in (None, "") else str(value)
 
 
 def _sizes(before: Artifact, after: Artifact) -> list[Change]:
@@ -106,6 +167,9 @@ def _sizes(before: Artifact, after: Artifact) -> list[Change]:
     rows.append(Change("weights and tables", before.constants_bytes, after.constants_bytes))
     rows.append(Change("command streams", before.stream_bytes, after.stream_bytes))
     rows.append(Change("NPU operations", before.npu_operations, after.npu_operations, ""))
+    if before.estimated_cycles is not None or after.estimated_cycles is not None:
+        rows.append(Change("estimated NPU cycles", before.estimated_cycles, after.estimated_cycles, "cycles"))
+        rows.append(Change("NPU MACs", before.npu_macs, after.npu_macs, ""))
     rows.append(Change("host calls", before.host_operations, after.host_operations, ""))
     rows.append(Change("buffers", len(before.problem.buffers), len(after.problem.buffers), ""))
     return rows

@@ -101,7 +101,7 @@ def summary_csv(artifact: Artifact) -> str:
     for pool in artifact.problem.pools:
         row[f"{pool.name}_used_bytes"] = used[pool.name].used_bytes
         row[f"{pool.name}_lower_bound_bytes"] = used[pool.name].lower_bound_bytes
-        row[f"{pool.name}_capacity_bytes"] = "" if pool.size_bytes is None else pool.size_bytes
+        row[f"{pool.name}_capacity_bytes"] = _known(pool.size_bytes)
     for name, size in artifact.vela_arena_bytes.items():
         row[f"vela_{name}_bytes"] = size
     row |= {
@@ -109,12 +109,18 @@ def summary_csv(artifact: Artifact) -> str:
         "stream_bytes": artifact.stream_bytes,
         "npu_operations": artifact.npu_operations,
         "host_operations": artifact.host_operations,
+        "estimated_cycles": _known(artifact.estimated_cycles),
+        "npu_macs": _known(artifact.npu_macs),
         "buffers": len(artifact.problem.buffers),
         "points": memory_view(artifact.problem, plan).end,
         "planner": plan.planner,
         "status": plan.status.value,
     }
     return _csv(tuple(row), [tuple(row.values())])
+
+
+def _known(value: int | None) -> object:
+    return "" if value is None else value
 
 
 def _csv(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from collections.abc import Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from ..problem import BufferKind
 from .bricks import npu_labels
 from .colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
 from .memory import PoolView, memory_view
+from .work import busy
 
 SCRIPTS = ("model.js", "plot.js", "tables.js", "side.js", "app.js")
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
@@ -24,7 +27,6 @@ AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 def html_report(artifact: Artifact, directory: Path | None = None) -> str:
     """The text of report.html; `directory` is where the command streams lie, for better labels."""
-    page = _asset("report.html")
     # "<" is escaped so that no name in the model can close the script element.
     data = json.dumps(report_data(artifact, directory), separators=(",", ":"), ensure_ascii=True).replace(
         "<", "\\u003c"
@@ -32,13 +34,11 @@ def html_report(artifact: Artifact, directory: Path | None = None) -> str:
     title = artifact.name.replace("&", "&amp;").replace("<", "&lt;")
     parts = {
         "@TITLE@": title,
-        "@STYLE@": _asset("style.css"),
-        "@SCRIPT@": "\n".join(_asset(name) for name in SCRIPTS),
+        "@STYLE@": asset("style.css"),
+        "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
         "@DATA@": data,
     }
-    for mark, text in parts.items():
-        page = page.replace(mark, text, 1)
-    return page
+    return fill(asset("report.html"), parts)
 
 
 def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
@@ -58,6 +58,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
             "last": call.points[1],
             "reads": [buffer_index[n] for n in call.reads if n in buffer_index],
             "writes": [buffer_index[n] for n in call.writes if n in buffer_index],
+            "cycles": call.estimated_cycles,
         }
         for i, call in enumerate(artifact.calls)
     ]
@@ -80,6 +81,8 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "stopped_early": plan.stopped_early,
         "npu_operations": artifact.npu_operations,
         "host_operations": artifact.host_operations,
+        "estimated_cycles": artifact.estimated_cycles,
+        "busy": busy(artifact),
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
         "end": view.end,
@@ -157,5 +160,11 @@ def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
     return [list(pair) for pair in sorted(pairs)]
 
 
-def _asset(name: str) -> str:
+def fill(page: str, parts: Mapping[str, str]) -> str:
+    """`page` with every mark that it holds replaced by its part; marks inside a part are left alone."""
+    return re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], page)
+
+
+def asset(name: str) -> str:
+    """The text of a file that the pages are made of."""
     return resources.files(__package__).joinpath("assets").joinpath(name).read_text(encoding="utf-8")

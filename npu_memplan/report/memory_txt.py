@@ -20,6 +20,7 @@ from .ascii_map import LETTERS, ascii_map, legend
 from .colours import KIND_COLOURS
 from .kinds import kinds_of_bytes
 from .memory import MemoryView, PoolView, kib, live_at, memory_view, percent, point_label
+from .work import busy
 
 WIDTH = 80
 LARGEST = 8  # rows of the table of buffers at the peak
@@ -41,6 +42,13 @@ def print_memory(artifact: Artifact, console: Console) -> None:
     console.print(
         f"{where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls", markup=False
     )
+    share = busy(artifact)
+    if share is not None:
+        console.print(
+            f"NPU: about {artifact.estimated_cycles:,} cycles for {artifact.npu_macs:,} MACs, "
+            f"{percent(share, 1)} of its peak",
+            markup=False,
+        )
     console.print(_status(artifact, view), markup=False)
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).", markup=False)

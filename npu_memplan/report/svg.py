@@ -6,7 +6,7 @@ scaled by the two factors in the root's data attributes; no script, no outside r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from ..problem import BufferKind, Plan, Problem
@@ -27,30 +27,50 @@ text{font-family:Inter,"Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill
 def svg_map(problem: Problem, plan: Plan, title: str = "") -> str:
     """The text of a stand-alone SVG file."""
     view = memory_view(problem, plan)
-    panels = [p for p in view.pools if p.rectangles] or list(view.pools[:1])
-    height = 34 + len(panels) * (PANEL + CURVE + GAP + 26) + 44
-    x_scale = WIDTH / view.end
+    top = 34.0
+    panels, bottom = _panels(problem, view, top, {})
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + RIGHT:g} {height:g}" '
-        f'width="{LEFT + WIDTH + RIGHT:g}" height="{height:g}" data-points="{view.end}">',
+        _root(view, bottom + 44, 'xmlns="http://www.w3.org/2000/svg"'),
         f"<style>{STYLE}</style>",
         '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text class="t" x="{LEFT:g}" y="24">{escape(title or problem.name)}</text>',
+        *panels,
+        *_legend([k for k in BufferKind if k in {b.kind for b in problem.buffers}], bottom + 6),
+        "</svg>\n",
     ]
-    kinds = {b.name: b.kind for b in problem.buffers}
-    top = 34.0
-    for panel in panels:
-        parts.extend(_panel(panel, view, kinds, top, x_scale))
-        top += PANEL + CURVE + GAP + 26
-    parts.extend(_legend([k for k in BufferKind if k in set(kinds.values())], top + 6))
-    parts.append("</svg>\n")
     return "\n".join(parts)
 
 
+def svg_inline(problem: Problem, plan: Plan, scale_bytes: Mapping[str, int]) -> str:
+    """The map for a page that brings its own style, with room for larger letters; pool `p` is drawn as if it were
+    `scale_bytes[p]` high, so that two maps side by side can have one scale."""
+    view = memory_view(problem, plan)
+    panels, bottom = _panels(problem, view, 0, scale_bytes)
+    return "\n".join([_root(view, bottom, 'class="plan" role="img"', margin=44), *panels, "</svg>"])
+
+
+def _root(view: MemoryView, height: float, attributes: str, margin: float = 0) -> str:
+    width = margin + LEFT + WIDTH + RIGHT
+    return (
+        f'<svg {attributes} viewBox="{0 - margin:g} 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
+        f'data-points="{view.end}">'
+    )
+
+
+def _panels(problem: Problem, view: MemoryView, top: float, scale_bytes: Mapping[str, int]) -> tuple[list[str], float]:
+    """All pools in use one below the other, and where they end."""
+    kinds = {b.name: b.kind for b in problem.buffers}
+    parts: list[str] = []
+    for panel in [p for p in view.pools if p.rectangles] or list(view.pools[:1]):
+        parts.extend(_panel(panel, view, kinds, top, scale_bytes.get(panel.pool.name, panel.used_bytes)))
+        top += PANEL + CURVE + GAP + 26
+    return parts, top
+
+
 def _panel(
-    panel: PoolView, view: MemoryView, kinds: dict[str, BufferKind], top: float, x_scale: float
+    panel: PoolView, view: MemoryView, kinds: dict[str, BufferKind], top: float, scale_bytes: int
 ) -> Iterator[str]:
-    used = max(panel.used_bytes, 1)
+    used, x_scale = max(scale_bytes, 1), WIDTH / view.end
     y_scale = PANEL / used
     floor = top + 22 + PANEL
     yield f'<g data-pool={quoteattr(panel.pool.name)} data-bytes="{used}" data-floor="{floor:g}">'
@@ -75,12 +95,12 @@ def _panel(
     peak, _ = panel.curve.peak
     x = LEFT + (peak + 0.5) * x_scale
     yield f'<line class="pk" x1="{x:.2f}" x2="{x:.2f}" y1="{floor - PANEL:g}" y2="{floor + 14 + CURVE:g}"/>'
-    yield from _curve(panel, view, floor + 14, x_scale)
+    yield from _curve(panel, view, floor + 14, x_scale, used)
     yield "</g>"
 
 
-def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float) -> Iterator[str]:
-    levels = [panel.used_bytes, panel.lower_bound_bytes, panel.pool.size_bytes or 0, panel.curve.peak[1], 1]
+def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float, used: int) -> Iterator[str]:
+    levels = [used, panel.lower_bound_bytes, panel.pool.size_bytes or 0, panel.curve.peak[1]]
     y_scale = CURVE / (max(levels) * 1.05)
     floor = top + CURVE
     points = [f"{LEFT:g},{floor:g}"]

@@ -92,7 +92,7 @@ def small() -> Artifact:
         inputs=(TensorSlot("image", "int8", (1, 32, 32, 4), "sram", 0, 4096, 0.5, -1),),
         outputs=(TensorSlot("scores", "int8", (1, 10), "sram", 4096, 10, 0.00390625, -128),),
         calls=(
-            Call("net", Agent.NPU, ("image",), ("pool",), (0, 5)),
+            Call("net", Agent.NPU, ("image",), ("pool",), (0, 5), estimated_cycles=2000, macs=73728),
             Call("softmax", Agent.HOST, ("pool",), ("scores",), (5, 7)),
         ),
         operators=(

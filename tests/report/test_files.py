@@ -49,6 +49,7 @@ def test_summary_csv_uses_velas_names_and_units(small: Artifact) -> None:
     assert row["sram_capacity_bytes"] == "16384"
     assert row["dram_capacity_bytes"] == ""
     assert row["vela_sram_bytes"] == "14000"
+    assert (row["estimated_cycles"], row["npu_macs"]) == ("2000", "73728")
     assert row["status"] == "feasible"
 
 
@@ -146,7 +147,8 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
     from importlib import resources
 
     names = {p.name for p in resources.files("npu_memplan.report").joinpath("assets").iterdir()}
-    assert names == {"report.html", "style.css", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
+    page = {"report.html", "style.css", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
+    assert names == page | {"compare.html", "compare.css"}
 
 
 def test_report_of_a_problem_and_its_plan(tmp_path: Path) -> None:

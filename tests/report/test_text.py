@@ -129,7 +129,9 @@ def test_diff(small: Artifact, golden: Golden) -> None:
     other = dataclasses.replace(
         small,
         name="smaller",
-        target=dataclasses.replace(small.target, optimise="Size"),
+        target=dataclasses.replace(
+            small.target, optimise="Size", arena_cache_size_bytes=8192, host_ops=("SOFTMAX", "TOPK_V2")
+        ),
         problem=dataclasses.replace(small.problem, buffers=buffers),
         plan=dataclasses.replace(
             small.plan, placements=placements, usage=(PoolUsage("sram", 13312 - 4096, 9216), small.plan.usage[1])

@@ -26,7 +26,9 @@ for (const b of buffers) {
 
 const number = new Intl.NumberFormat("en-US");
 const bytes = (n) => number.format(n) + (n === 1 ? " byte" : " bytes");
-const kib = (n) => (n / 1024).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 }) + " KiB";
+// halves go to the even digit, as in every other report of this package
+const inKib = (n) => (n / 1024).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven" });
+const kib = (n) => inKib(n) + " KiB";
 const both = (n) => `${bytes(n)} (${kib(n)})`;
 const percent = (a, b) => (b ? ((100 * a) / b).toFixed(1) + " %" : "-");
 const pointLabel = (t) => data.labels[data.points[t]] || "";

@@ -26,6 +26,7 @@ function makeCards() {
   host.append(element("div", { class: "card" },
     element("div", { class: "label" }, "work"),
     element("div", { class: "value" }, number.format(data.npu_operations), " ", element("small", {}, "NPU operations")),
+    data.busy === null ? null : element("div", { class: "quiet" }, `about ${number.format(data.estimated_cycles)} cycles, ${percent(data.busy, 1)} of its peak`),
     element("div", { class: "quiet" }, `${number.format(data.host_operations)} host calls`),
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
 }

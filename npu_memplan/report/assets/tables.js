@@ -88,7 +88,7 @@ function makeTables(pick, goTo) {
     { head: "pool", text: (b) => data.pools[b.pool].name },
     { head: "offset", text: (b) => number.format(b.offset), value: (b) => b.offset, numeric: true },
     { head: "bytes", text: (b) => number.format(b.size), value: (b) => b.size, numeric: true },
-    { head: "KiB", text: (b) => (b.size / 1024).toFixed(2), value: (b) => b.size, numeric: true },
+    { head: "KiB", text: (b) => inKib(b.size), value: (b) => b.size, numeric: true },
     { head: "points", text: lifetimeText, value: (b) => b.first, numeric: true },
     { head: "made by", text: (b) => b.producer },
     { head: "read by", text: (b) => b.consumers.join(", ") },
@@ -106,6 +106,7 @@ function makeTables(pick, goTo) {
     { head: "function", text: (c) => c.function, mono: true },
     { head: "runs on", text: (c) => c.agent, node: (c) => agentNode(c.agent) },
     { head: "points", text: (c) => `${c.first}–${c.last - 1}`, value: (c) => c.first, numeric: true },
+    { head: "cycles", text: (c) => c.cycles === null ? "" : "~" + number.format(c.cycles), value: (c) => c.cycles || 0, numeric: true },
     { head: "reads", text: (c) => c.reads.map((i) => buffers[i].name).join(", ") },
     { head: "writes", text: (c) => c.writes.map((i) => buffers[i].name).join(", ") },
   ], { input: "find-calls", count: "count-calls", click: (c) => goTo(c.first, c.last) });

@@ -1,0 +1,240 @@
+"""compare.html: two compiled programs side by side on one page.
+
+Invariant: every number is one of `diff`'s or of a plan.json; both maps have one scale, so that what looks larger is
+larger. The page holds everything it shows and fetches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape, quoteattr
+
+from ..artifact import Artifact
+from ..problem import BufferKind
+from .colours import KIND_COLOURS, KIND_LABELS
+from .diff import Change, PlanDiff, signed
+from .html import asset, fill
+from .memory import kib, percent
+from .svg import svg_inline
+from .work import Work, WorkChange, busy, by_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CLASSES = ("first", "second")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What both columns are about."""
+
+    artifacts: tuple[Artifact, Artifact]
+    names: tuple[str, str]  # short, and different
+
+    def heads(self) -> str:
+        return "".join(f'<th class="num" scope="col">{_key(c)}{escape(n)}</th>' for c, n in self._classes())
+
+    def captions(self) -> Iterable[str]:
+        return (f"<h3>{_key(c)}{escape(n)}</h3>" for c, n in self._classes())
+
+    def _classes(self) -> Iterable[tuple[str, str]]:
+        return zip(_CLASSES, self.names, strict=True)
+
+
+def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
+    """The text of compare.html; `changes` is the `diff` of the two."""
+    sides = _Sides((before, after), _short(changes.names))
+    body = [_cards(sides, changes), _maps(sides), _options(sides, changes), _numbers(sides, changes)]
+    body += [_work(sides, changes.work), _buffers(changes)]
+    title = before.name if before.name == after.name else f"{before.name} and {after.name}"
+    return fill(
+        asset("compare.html"),
+        {
+            "@STYLE@": asset("style.css") + asset("compare.css"),
+            "@TITLE@": escape(title),
+            "@SUBTITLE@": " and ".join(f"{_key(c)}{escape(n)}" for c, n in zip(_CLASSES, changes.names, strict=True)),
+            "@BODY@": "\n".join(part for part in body if part),
+            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Sizes are bytes; cycles are estimates "
+            "of the NPU model, to compare plans with, not a prediction.",
+        },
+    )
+
+
+def _short(names: tuple[str, str]) -> tuple[str, str]:
+    """The last parts of two paths, or all of them where these are equal."""
+    first, second = (Path(name).name or name for name in names)
+    if first != second:
+        return first, second
+    return names if names[0] != names[1] else (f"{first} (1)", f"{second} (2)")
+
+
+def _key(side: str) -> str:
+    return f'<i class="key {side}"></i>'
+
+
+def _cards(sides: _Sides, changes: PlanDiff) -> str:
+    found = {c.what: c for c in changes.sizes}
+    cards = []
+    for change in changes.sizes:
+        if change.what.startswith("pool "):
+            bound = found[f"bound of {change.what.removeprefix('pool ')}"]
+            notes = [_bound_note(change.before, bound.before), _bound_note(change.after, bound.after)]
+            cards.append(_card(sides, change, kib, notes))
+    cycles = found.get("estimated NPU cycles")
+    if cycles is not None:
+        shares = [busy(artifact) for artifact in sides.artifacts]
+        notes = ["" if share is None else f"{percent(share, 1)} of its peak" for share in shares]
+        cards.append(_card(sides, cycles, lambda n: f"{n:,.0f}", notes))
+    totals = [artifact.constants_bytes + artifact.stream_bytes for artifact in sides.artifacts]
+    notes = [f"of it {kib(artifact.stream_bytes)} command streams" for artifact in sides.artifacts]
+    cards.append(_card(sides, Change("read-only data", *totals), kib, notes))
+    return f'<section class="cards" aria-label="Summary">{"".join(cards)}</section>'
+
+
+def _bound_note(used: int | None, bound: int | None) -> str:
+    if used is None or bound is None or not used:
+        return ""
+    return "at its bound" if used == bound else f"{used - bound:,} above its bound"
+
+
+def _card(sides: _Sides, change: Change, text: Callable[[float], str], notes: Sequence[str]) -> str:
+    most = max(change.before or 0, change.after or 0, 1)
+    rows = []
+    for side, name, value, note in zip(_CLASSES, sides.names, (change.before, change.after), notes, strict=True):
+        number = "-" if value is None else text(value)
+        rows.append(
+            f"<span title={quoteattr(name)}>{_key(side)}{escape(name)}</span>"
+            f'<span class="big">{number}</span>'
+            f'<div class="meter"><i class="{side}" style="width:{100 * (value or 0) / most:.2f}%"></i></div>'
+            + (f'<span class="note">{escape(note)}</span>' if note else "")
+        )
+    badge = "same" if not change.by else percent(change.by, change.before or 0) if change.before else signed(change.by)
+    tone = "" if not change.by else "good" if change.by < 0 else "warn"
+    sign = "+" if change.by > 0 and change.before else ""
+    return (
+        f'<div class="card"><div class="label">{escape(change.what)}<span class="badge {tone}">{sign}{badge}</span>'
+        f'</div><div class="pair">{"".join(rows)}</div></div>'
+    )
+
+
+def _maps(sides: _Sides) -> str:
+    scale = {
+        pool: max(usage.used_bytes for a in sides.artifacts for usage in a.plan.usage if usage.pool == pool)
+        for pool in dict.fromkeys(usage.pool for a in sides.artifacts for usage in a.plan.usage)
+    }
+    present = {b.kind for a in sides.artifacts for b in a.problem.buffers}
+    legend = "".join(
+        f'<span><i style="background:{KIND_COLOURS[k]}"></i>{escape(KIND_LABELS[k])}</span>'
+        for k in BufferKind
+        if k in present
+    )
+    columns = "".join(
+        f"<div>{caption}{svg_inline(a.problem, a.plan, scale)}</div>"
+        for caption, a in zip(sides.captions(), sides.artifacts, strict=True)
+    )
+    return (
+        '<section id="maps" class="panel"><div class="bar"><h2>Memory maps</h2><span class="quiet">addresses have one '
+        f'scale; time is program order</span></div><div class="legend">{legend}</div>'
+        f'<div class="sides">{columns}</div></section>'
+    )
+
+
+def _options(sides: _Sides, changes: PlanDiff) -> str:
+    if not changes.options:
+        return ""
+    rows = [[name, escape(old), escape(new)] for name, old, new in changes.options]
+    return _panel("asked", "Asked differently", _table(f'<th scope="col">option</th>{sides.heads()}', rows))
+
+
+def _numbers(sides: _Sides, changes: PlanDiff) -> str:
+    rows = [
+        [c.what, *("-" if v is None else f"{v:,}" for v in (c.before, c.after)), _change(c.by), _share(c)]
+        for c in changes.sizes
+    ]
+    heads = f'<th scope="col"></th>{sides.heads()}<th class="num" scope="col">change</th><th class="num"></th>'
+    return _panel("numbers", "Numbers", _table(heads, rows))
+
+
+def _share(change: Change) -> str:
+    return percent(change.by, change.before) if change.before and change.by else ""
+
+
+def _change(by: int) -> str:
+    tone = "less" if by < 0 else "more" if by else "quiet"
+    return f'<span class="{tone}">{signed(by)}</span>'
+
+
+def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
+    if not work:
+        return ""
+    kinds = by_kind(work)
+    most = max(max(c.before.cycles, c.after.cycles) for c in kinds) or 1
+    lines = []
+    for kind in kinds:
+        lines.append(_work_row(kind, kind.kind, "kind", most))
+        sizes = [c for c in work if c.kind == kind.kind and c.output]
+        if len(sizes) > 1:
+            lines += [_work_row(c, f"to {c.output}", "size", most) for c in sizes]
+        elif sizes:
+            lines[-1] = _work_row(kind, f"{kind.kind} to {sizes[0].output}", "kind", most)
+    heads = "".join(
+        f'<th class="num" scope="col">{_key(c)}{escape(n)}</th><th class="num" scope="col">cycles</th>'
+        for c, n in zip(_CLASSES, sides.names, strict=True)
+    )
+    table = (
+        f'<div class="plain"><table><thead><tr><th scope="col">operation</th>{heads}<th class="num" scope="col">change'
+        f'</th><th scope="col"></th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    )
+    hint = "estimated cycles of each operation on its own; kernels and DMA overlap, so the sum is above the estimate"
+    return _panel("work", "The NPU's work", table, hint)
+
+
+def _work_row(change: WorkChange, name: str, kind: str, most: int) -> str:
+    cells = "".join(f'<td class="num">{n}</td><td class="num">{c}</td>' for n, c in map(_cells, _both(change)))
+    bars = "".join(
+        f'<div class="meter"><i class="{side}" style="width:{100 * w.cycles / most:.2f}%"></i></div>'
+        for side, w in zip(_CLASSES, _both(change), strict=True)
+    )
+    return (
+        f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{cells}<td class="num">{_change(change.by)}</td>'
+        f'<td class="bars">{bars}</td></tr>'
+    )
+
+
+def _both(change: WorkChange) -> tuple[Work, Work]:
+    return change.before, change.after
+
+
+def _cells(work: Work) -> tuple[str, str]:
+    return (f"{work.count:,} x", f"{work.cycles:,}") if work.count else ("-", "-")
+
+
+def _buffers(changes: PlanDiff) -> str:
+    if not changes.buffers:
+        return ""
+    counts: dict[str, int] = {}
+    for b in changes.buffers:
+        counts[b.what] = counts.get(b.what, 0) + 1
+    rows = [[b.buffer, b.what, escape(b.detail)] for b in changes.buffers]
+    table = _table('<th scope="col">buffer</th><th class="num">what</th><th class="num">how</th>', rows)
+    said = ", ".join(f"{n:,} {what}" for what, n in counts.items())
+    return _panel("buffers", "Buffers", f"<details><summary>{escape(said)}</summary>{table}</details>")
+
+
+def _panel(name: str, heading: str, content: str, hint: str = "") -> str:
+    said = f'<span class="quiet">{escape(hint)}</span>' if hint else ""
+    bar = f'<div class="bar"><h2>{escape(heading)}</h2>{said}</div>'
+    return f'<section id="{name}" class="panel">{bar}{content}</section>'
+
+
+def _table(heads: str, rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first cells are headings (escaped here) and whose others are HTML."""
+    body = "".join(
+        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f'<td class="num">{c}</td>' for c in row[1:]) + "</tr>"
+        for row in rows
+    )
+    return f'<div class="plain"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'

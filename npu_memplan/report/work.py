@@ -1,0 +1,127 @@
+"""What the NPU does in one inference: operations of one kind and output size, taken together.
+
+Invariant: everything is read from the command streams that were written (see `bricks`). Cycles are those of each
+operation on its own; kernels and transfers overlap, so they add up to more than the estimate of the inference.
+Kernels in a row that fill one feature map channel by channel count as parts of one output: Vela splits so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..artifact import Artifact
+from ..ethosu.accelerator import ACCELERATORS
+from ..ethosu.cycles import cost, macs
+from ..ethosu.featuremap import FeatureMap
+from ..ethosu.isa import BRICK_CHANNELS, Op
+from ..ethosu.stream import Operation
+from .bricks import kind_of, operations
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """`count` operations of one kind with outputs of one size."""
+
+    kind: str  # e.g. "depthwise convolution", "DMA"
+    output: str  # e.g. "25x5x64", or "" for transfers
+    count: int = 0
+    cycles: int = 0  # estimated
+    macs: int = 0
+
+
+def npu_work(artifact: Artifact, directory: Path | None) -> tuple[Work, ...]:
+    """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
+    found: dict[tuple[str, str], Work] = {}
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    if directory is None or npu is None:
+        return ()
+    for operation, output in _outputs([operation for _, operation in operations(artifact, directory)]):
+        key = (kind_of(operation), output)
+        so_far = found.get(key, Work(*key))
+        found[key] = replace(
+            so_far,
+            count=so_far.count + 1,
+            cycles=so_far.cycles + cost(operation, npu),
+            macs=so_far.macs + macs(operation),
+        )
+    return tuple(found.values())
+
+
+def _outputs(stream: Sequence[Operation]) -> Iterator[tuple[Operation, str]]:
+    """Every operation with the size of the output it writes, or helps to write; transfers have none."""
+    parts: list[tuple[Operation, FeatureMap]] = []
+    for operation in stream:
+        if operation.op is Op.DMA_START:
+            yield operation, ""
+            continue
+        view = FeatureMap.ofm(operation)
+        if parts and not (parts[-1][0].op is operation.op and _goes_on(parts[-1][1], view)):
+            yield from _together(parts)
+            parts.clear()
+        parts.append((operation, view))
+    yield from _together(parts)
+
+
+def _goes_on(first: FeatureMap, second: FeatureMap) -> bool:
+    """Whether `second` holds the channels after `first`, of one feature map."""
+    alike = all(
+        getattr(first, name) == getattr(second, name)
+        for name in ("region", "brick", "element_bytes", "height", "width", "stride_x", "stride_y", "stride_c")
+    )
+    if first.brick:
+        step, room = -(-first.depth // BRICK_CHANNELS) * first.stride_c, first.stride_y
+    else:
+        step, room = first.depth * first.element_bytes, first.stride_x
+    return alike and step < room and second.bases[0] - first.bases[0] == step
+
+
+def _together(parts: Sequence[tuple[Operation, FeatureMap]]) -> Iterator[tuple[Operation, str]]:
+    depth = sum(view.depth for _, view in parts)
+    return ((operation, f"{view.height}x{view.width}x{depth}") for operation, view in parts)
+
+
+def busy(artifact: Artifact) -> float | None:
+    """Share of the NPU's multiply-accumulates that the inference uses in its estimated time; None when unknown."""
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    if npu is None or not artifact.estimated_cycles or artifact.npu_macs is None:
+        return None
+    return artifact.npu_macs / (artifact.estimated_cycles * npu.macs)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkChange:
+    """The same work by two programs; a side that lacks it has a count of 0."""
+
+    kind: str
+    output: str
+    before: Work
+    after: Work
+
+    @property
+    def by(self) -> int:
+        """Estimated cycles that `after` needs more."""
+        return self.after.cycles - self.before.cycles
+
+
+def work_changes(before: tuple[Work, ...], after: tuple[Work, ...]) -> tuple[WorkChange, ...]:
+    """Both programs' work side by side, in the order of `before`, then of what only `after` does."""
+    old, new = ({(w.kind, w.output): w for w in side} for side in (before, after))
+    keys = dict.fromkeys([*old, *new])
+    return tuple(WorkChange(*key, old.get(key, Work(*key)), new.get(key, Work(*key))) for key in keys)
+
+
+def by_kind(changes: tuple[WorkChange, ...]) -> tuple[WorkChange, ...]:
+    """The changes with outputs of all sizes taken together, the most cycles first."""
+    kinds = dict.fromkeys(c.kind for c in changes)
+    sums = (
+        WorkChange(kind, "", _sum(kind, [c.before for c in same]), _sum(kind, [c.after for c in same]))
+        for kind in kinds
+        for same in [[c for c in changes if c.kind == kind]]
+    )
+    return tuple(sorted(sums, key=lambda c: -max(c.before.cycles, c.after.cycles)))
+
+
+def _sum(kind: str, parts: list[Work]) -> Work:
+    return Work(kind, "", sum(w.count for w in parts), sum(w.cycles for w in parts), sum(w.macs for w in parts))
