@@ -113,13 +113,16 @@ def import_onnx(proto: Any, name: str) -> Any:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
+    from ..relax import Arithmetic, with_arithmetic
+
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             module = from_onnx(proto)
             module = relax.transform.DecomposeOpsForInference()(module)
             # no constant folding here: the dequantisations of weights must reach the partitioning
-            return relax.transform.DeadCodeElimination()(module)
+            module = relax.transform.DeadCodeElimination()(module)
+            return with_arithmetic(module, Arithmetic.REAL)
     except Exception as error:  # the frontend raises whatever comes first
         raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {_last_line(error)}") from error
 

@@ -1,7 +1,8 @@
 """PyTorch programs quantised by PT2E, through TVM's own importer, which knows no quantised operators.
 
 Invariant: `quantized_decomposed` operators become Relax quantize and dequantize with constant scales and
-zero points, so the module has the QDQ form that partitioning expects; nothing else of the import changes.
+zero points, so the module has the QDQ form that partitioning expects, and it is marked as real arithmetic;
+nothing else of the import changes.
 PyTorch is imported only to look at a program that was made with it.
 """
 
@@ -29,6 +30,8 @@ def from_quantised_program(program: Any) -> Any:
     from tvm import relax
     from tvm.relax.frontend.torch import from_exported_program
 
+    from ..relax import Arithmetic, with_arithmetic
+
     program = program.run_decompositions()
     convert = _Converters(program)
     module = from_exported_program(
@@ -37,7 +40,7 @@ def from_quantised_program(program: Any) -> Any:
         run_ep_decomposition=False,
         custom_convert_map=convert.table(),
     )
-    return relax.transform.DeadCodeElimination()(module)
+    return with_arithmetic(relax.transform.DeadCodeElimination()(module), Arithmetic.REAL)
 
 
 class _Converters:

@@ -6,7 +6,15 @@ imported, so any TVM tool that asks the registry finds them.
 
 from __future__ import annotations
 
+from .arithmetic import Arithmetic, with_arithmetic
 from .lowering import lower_for_ethosu
 from .partition import HostOperator, host_operators, partition_for_ethosu
 
-__all__ = ["HostOperator", "host_operators", "lower_for_ethosu", "partition_for_ethosu"]
+__all__ = [
+    "Arithmetic",
+    "HostOperator",
+    "host_operators",
+    "lower_for_ethosu",
+    "partition_for_ethosu",
+    "with_arithmetic",
+]

@@ -15,6 +15,7 @@ from tvm import relax
 from ..ethosu.lower.emit import LoweringError
 from ..ethosu.lower.graph import (
     LAYER,
+    Arithmetic,
     Concat,
     Graph,
     Layer,
@@ -27,6 +28,7 @@ from ..ethosu.lower.graph import (
     Tensor,
     Transpose,
 )
+from .arithmetic import arithmetic_of
 from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
@@ -34,12 +36,13 @@ from .reader import Reader, shape_of
 
 def build_graph(function: Any, name: str) -> Graph:
     """Layers of a `Codegen = "ethos-u"` function, in program order."""
-    return _Builder(name).build(function)
+    return _Builder(name, arithmetic_of(function)).build(function)
 
 
 class _Builder:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, arithmetic: Arithmetic) -> None:
         self.name = name
+        self.arithmetic = arithmetic
         self.tensors: dict[str, Tensor] = {}
         self.names: dict[Any, str] = {}  # Relax variable -> tensor name
         self.layers: list[Layer] = []
@@ -64,7 +67,8 @@ class _Builder:
         outputs = list(result.fields) if isinstance(result, relax.Tuple) else [result]
         inputs = tuple(self.names[p] for p in function.params)
         tensors = _share_scales(self.tensors, self.layers)
-        return Graph(self.name, tensors, inputs, tuple(self.names[v] for v in outputs), tuple(self.layers))
+        results = tuple(self.names[v] for v in outputs)
+        return Graph(self.name, tensors, inputs, results, tuple(self.layers), self.arithmetic)
 
     def _declare(self, variable: Any, wanted: str) -> str:
         name, count = str(wanted), 1
@@ -76,7 +80,7 @@ class _Builder:
 
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
         bindings = {b.var: b.value for block in composite.body.blocks for b in block.bindings}
-        reader = Reader(bindings, composite.attrs.get(LAYER))
+        reader = Reader(bindings, composite.attrs.get(LAYER), self.arithmetic)
         match = parse(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))
         output = self._declare(variable, variable.name)

@@ -55,12 +55,12 @@ def _binary(kind: BinaryKind, name: str) -> Callable[[Reader, Any], Match]:
     return parser
 
 
-def _table(name: str, make: Callable[[Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:
+def _table(name: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:
     def parser(reader: Reader, root: Any) -> Match:
         out, real, clamp = reader.quantised(root)
         call = reader.need(real, name)
         tensor, variable = reader.activation(call.args[0], "0")
-        table = make(tensor, out, call)
+        table = make(reader, tensor, out, call)
         low, high = clamp
         layer = Lookup(name, ("0",), "out", tuple(min(max(v, low), high) for v in table))
         return Match(layer, {"0": tensor, "out": out}, (variable,))
@@ -68,8 +68,8 @@ def _table(name: str, make: Callable[[Any, Any, Any], tuple[int, ...]]) -> Calla
     return parser
 
 
-def _leaky(tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
-    return tables.leaky_relu(tensor, out, float(call.attrs.alpha))
+def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
+    return tables.leaky_relu(tensor, out, float(call.attrs.alpha), reader.arithmetic)
 
 
 def _hard_swish(reader: Reader, root: Any) -> Match:
@@ -87,7 +87,7 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
     if constants != (6.0, 3.0, 0.0, 6.0):
         raise RejectedError(f"its constants {constants} are not those of a hard swish")
     tensor, variable = reader.activation(multiply.args[0], "0")
-    layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(tensor, out))
+    layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(tensor, out, reader.arithmetic))
     return Match(layer, {"0": tensor, "out": out}, (variable,))
 
 
@@ -237,9 +237,9 @@ _PARSERS: dict[str, Callable[[Reader, Any], Match]] = {
     "resize_nearest": _resize_nearest,
     "resize_bilinear": _resize_bilinear,
     "concat": _concat,
-    "sigmoid": _table("sigmoid", lambda a, b, _: tables.sigmoid(a, b)),
-    "tanh": _table("tanh", lambda a, b, _: tables.tanh(a, b)),
-    "exp": _table("exp", lambda a, b, _: tables.exponential(a, b)),
+    "sigmoid": _table("sigmoid", lambda _, a, b, call: tables.sigmoid(a, b)),
+    "tanh": _table("tanh", lambda _, a, b, call: tables.tanh(a, b)),
+    "exp": _table("exp", lambda _, a, b, call: tables.exponential(a, b)),
     "leaky_relu": _table("nn.leakyrelu", _leaky),
     "abs": _abs,
     "softmax": _softmax,

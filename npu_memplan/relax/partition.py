@@ -15,6 +15,7 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ..ethosu.accelerator import accelerator as find_accelerator
+from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
 from .parsers import parse
@@ -78,8 +79,9 @@ def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: 
     """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
 
     `mod` is a quantised Relax module as TVM's TFLite, ONNX or PyTorch frontend makes it (QDQ form, before any
-    legalisation). `exclude` are kinds of `patterns.PATTERNS` that stay on the host. Every rejection is kept:
-    `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
+    legalisation); mark those of ONNX and PyTorch by `with_arithmetic`. `exclude` are kinds of `patterns.PATTERNS`
+    that stay on the host. Every rejection is kept: `host_operators(mod)` reads main's attribute. Raises
+    `AcceleratorError` for an unknown accelerator.
     """
     find_accelerator(accelerator)
     mod = normalise(mod)
@@ -87,6 +89,7 @@ def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: 
     token = _rejections.set(rejections)
     try:
         mod = group_host_calls(mod, exclude, rejections)
+    arithmetic = arithmetic_of(mod["main"])
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:
@@ -97,6 +100,8 @@ def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: 
     merged.update_func(
         merged.get_global_var("main"),
         main.with_attr(HOST_OPERATORS, remaining).with_attr("npu.accelerator", accelerator),
+    for variable, function in offloaded(merged).items():
+        merged.update_func(variable, stated(function, arithmetic))
     )
     return merged
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tvm import ir, relax
 
 from ..errors import NpuMemplanError
-from ..ethosu.lower.graph import Layer, Tensor
+from ..ethosu.lower.graph import Arithmetic, Layer, Tensor
 
 
 class RejectedError(NpuMemplanError):
@@ -44,9 +44,15 @@ class Constant:
 class Reader:
     """Follows bindings. `layer` is what host code that they call says of itself (the attribute `LAYER`)."""
 
-    def __init__(self, bindings: Mapping[Any, Any], layer: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        bindings: Mapping[Any, Any],
+        layer: Mapping[str, Any] | None = None,
+        arithmetic: Arithmetic = Arithmetic.TFLITE,
+    ) -> None:
         self.bindings = bindings
         self.layer = layer
+        self.arithmetic = arithmetic
 
     def value(self, expression: Any) -> Any:
         """The expression bound to a variable, as far as the bindings know."""

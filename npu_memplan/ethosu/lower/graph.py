@@ -22,6 +22,13 @@ LAYER = "npu.layer"
 every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
 
 
+class Arithmetic(Enum):
+    """What the layers of a graph compute, to the last step."""
+
+    TFLITE = "tflite"  # TFLite's kernels: fixed point, rounded twice by shifts above 31
+    REAL = "real"  # real numbers between stored values, rounded once: QDQ graphs of ONNX and PyTorch
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """One quantised value; `real = scale * (q - zero_point)`."""
@@ -236,6 +243,7 @@ class Graph:
 
     def readers(self, name: str) -> Iterator[Layer]:
         """Layers that read tensor `name`."""
+    arithmetic: Arithmetic = Arithmetic.TFLITE
         return (layer for layer in self.layers if name in layer.inputs)
 
     def maker(self, name: str) -> Layer | None:

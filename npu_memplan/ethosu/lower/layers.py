@@ -1,7 +1,7 @@
 """One emitter for each layer type: a layer and its operands to NPU operations.
 
-Invariant: the numbers an emitter produces are the ones TFLite's reference kernels compute; data
-movements use zero point 0 and no scale, so they copy bytes.
+Invariant: the numbers an emitter produces are the ones that the graph's arithmetic defines: those of TFLite's
+reference kernels, or real numbers rounded once; data movements use zero point 0 and no scale, so they copy bytes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from typing import cast
 
 import numpy as np
 
-from ..isa import ElementwiseMode, PoolMode, Upscale
+from ..isa import ElementwiseMode, PoolMode, Rounding, Upscale
 from .blocks import part_kernel_first
 from .emit import Builder, LoweringError
 from .graph import (
     Abs,
+    Arithmetic,
     Binary,
     BinaryKind,
     Concat,
@@ -40,12 +41,14 @@ from .lstm import Place, SequenceLowering
 from .operands import Operand, Output, Window
 from .scaling import (
     UNITY,
+    Scale,
     add_scales,
     conv_scale,
     double,
     mean_scale,
     mul_scale,
     quantise_multiplier,
+    real_mean_scale,
     reciprocal_scale,
 )
 from .softmax import lower_softmax
@@ -68,6 +71,7 @@ class Emitter:
         self.builder = builder
         self.graph = graph
         self.storage = storage
+        self.real = graph.arithmetic is Arithmetic.REAL
 
     def emit(self, layer: Layer) -> None:
         """Append the operations of one layer; moves that are views append nothing."""
@@ -92,6 +96,10 @@ class Emitter:
         tensor = self._tensor(name)
         return Operand(view, tensor.dtype, 0 if raw else tensor.zero_point)
 
+    def _output(self, clamp: tuple[int, int], scale: Scale | None = None) -> Output:
+        """A rescaled result, rounded as the graph's arithmetic wants."""
+        return Output(clamp, scale, Rounding.NATURAL if self.real else Rounding.TFL)
+
     # ------------------------------------------------------------------ layers with weights
 
     def _conv(self, layer: Conv) -> None:
@@ -110,7 +118,7 @@ class Emitter:
             ifm,
             ofm,
             window,
-            Output(layer.clamp),
+            self._output(layer.clamp),
             layer.weights,
             layer.bias,
             scales,
@@ -132,11 +140,11 @@ class Emitter:
         elif layer.kind is PoolKind.AVERAGE:
             # with padding the NPU divides by the number of valid elements itself
             scale = UNITY if layer.padding.any else reciprocal_scale(count)
-            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(layer.clamp, scale))
+            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(layer.clamp, scale))
         else:
             source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
-            scale = mean_scale(source.scale, result.scale, count)
-            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(layer.clamp, scale))
+            scale = (real_mean_scale if self.real else mean_scale)(source.scale, result.scale, count)
+            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(layer.clamp, scale))
 
     def _resize(self, layer: Resize) -> None:
         """Pool over the input with every element doubled; windows of 2x2 mix neighbours, and only at odd positions."""
@@ -169,14 +177,14 @@ class Emitter:
                 ifm,
                 ifm2,
                 ofm,
-                Output(layer.clamp, scales.ofm),
+                self._output(layer.clamp, scales.ofm),
                 operand_scales=(scales.operand.register, 0),
                 scaled_operand=scaled,
                 swap=swap,
             )
         elif layer.kind is BinaryKind.MUL:
             scale = mul_scale(a.scale, b.scale, out.scale)
-            self.builder.elementwise(mode, ifm, ifm2, ofm, Output(layer.clamp, scale), swap=swap)
+            self.builder.elementwise(mode, ifm, ifm2, ofm, self._output(layer.clamp, scale), swap=swap)
         else:
             self.builder.elementwise(mode, ifm, ifm2, ofm, Output(layer.clamp, UNITY), swap=swap)
 
@@ -192,7 +200,7 @@ class Emitter:
         source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
         scale = quantise_multiplier(double(source.scale) / double(result.scale))
         ifm, ofm = self._operand(layer.inputs[0]), self._operand(layer.output)
-        self.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, Output(layer.clamp, scale))
+        self.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, self._output(layer.clamp, scale))
 
     def _lookup(self, layer: Lookup) -> None:
         ifm, ofm = self._operand(layer.inputs[0], raw=True), self._operand(layer.output, raw=True)
@@ -203,7 +211,7 @@ class Emitter:
         source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
         scale = quantise_multiplier(double(source.scale) / double(result.scale))
         ifm, ofm = self._operand(layer.inputs[0]), self._operand(layer.output)
-        self.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), Output(layer.clamp, scale))
+        self.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), self._output(layer.clamp, scale))
 
     def _softmax(self, layer: Softmax) -> None:
         source = self._tensor(layer.inputs[0])
@@ -268,7 +276,7 @@ class Emitter:
                 inner = target.hwc()
                 assert inner is not None
                 scale = quantise_multiplier(double(tensor.scale) / double(out.scale))
-                output = Output(out.limits, scale)
+                output = self._output(out.limits, scale)
                 ofm = Operand(inner, out.dtype, out.zero_point)
                 self.builder.pool(PoolMode.AVERAGE, self._operand(name), ofm, Window(), output)
 

@@ -107,3 +107,8 @@ def mean_scale(ifm: float, ofm: float, count: int) -> Scale:
     output_shift = 31 - scale.shift
     adjust = min(count.bit_length() - 1, 32, 31 + output_shift)
     return Scale((scale.multiplier << adjust) // count, 31 - (output_shift - adjust))
+def real_mean_scale(ifm: float, ofm: float, count: int) -> Scale:
+    """Output scale of an average over `count` elements, to 31 bits."""
+    return quantise_multiplier(double(ifm) / (double(ofm) * count))
+
+

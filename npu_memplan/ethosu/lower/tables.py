@@ -1,4 +1,4 @@
-"""Functions of one 8-bit value as tables of 256 results, as TFLite's reference computes them.
+"""Functions of one 8-bit value as tables of 256 results, as TFLite's reference or real arithmetic has them.
 
 Invariant: entry i is the stored result for the stored input `least + i`, already clamped to the type.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
-from .graph import Tensor
+from .graph import Arithmetic, Tensor
 from .scaling import double, quantise_multiplier
 
 _INT16 = (-(1 << 15), (1 << 15) - 1)
@@ -52,8 +52,10 @@ def exponential(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
     return real_function(lambda x: float(np.exp(np.float32(min(x, 80.0)))), ifm, out)
 
 
-def leaky_relu(ifm: Tensor, out: Tensor, alpha: float) -> tuple[int, ...]:
-    """x, or alpha * x below zero: two fixed-point multipliers."""
+def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """x, or alpha * x below zero; TFLite: by two fixed-point multipliers."""
+    if arithmetic is Arithmetic.REAL:
+        return real_function(lambda x: x if x >= 0 else alpha * x, ifm, out)
     identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
     slope = quantise_multiplier(double(ifm.scale) * double(alpha) / double(out.scale))
     results = []
@@ -64,8 +66,10 @@ def leaky_relu(ifm: Tensor, out: Tensor, alpha: float) -> tuple[int, ...]:
     return tuple(results)
 
 
-def hard_swish(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
-    """x * relu6(x + 3) / 6 in the reference's 16-bit fixed point."""
+def hard_swish(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """x * relu6(x + 3) / 6; TFLite: in 16-bit fixed point."""
+    if arithmetic is Arithmetic.REAL:
+        return real_function(lambda x: x * min(max(x + 3, 0.0), 6.0) / 6, ifm, out)
     high_resolution = double(np.float32(np.float32(1.0 / 128.0) * np.float32(ifm.scale)))
     output = quantise_multiplier(high_resolution / double(out.scale))
     reluish = quantise_multiplier(high_resolution / double(np.float32(3.0 / 32768.0)))

@@ -1,0 +1,31 @@
+"""Whose arithmetic a quantised module means, written in the module itself.
+
+Invariant: what does not say otherwise follows TFLite's kernels, so modules of TVM's TFLite frontend need no mark.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ethosu.lower.graph import Arithmetic
+
+_ATTRIBUTE = "npu.arithmetic"  # of main, and of every function for the NPU
+
+
+def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:
+    """`mod`, whose main now says what its quantised operators compute; partitioning hands it on."""
+    mod = mod.clone()
+    mod.update_func(mod.get_global_var("main"), stated(mod["main"], arithmetic))
+    return mod
+
+
+def stated(function: Any, arithmetic: Arithmetic) -> Any:
+    """`function` with `arithmetic` as its attribute."""
+    return function.with_attr(_ATTRIBUTE, arithmetic.value)
+
+
+def arithmetic_of(function: Any) -> Arithmetic:
+    """What a function says; TFLite's when it says nothing."""
+    if function.attrs is None or _ATTRIBUTE not in function.attrs:
+        return Arithmetic.TFLITE
+    return Arithmetic(str(function.attrs[_ATTRIBUTE]))
