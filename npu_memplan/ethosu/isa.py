@@ -185,6 +185,15 @@ class Rounding(IntEnum):
 
 
 @unique
+class Function(IntEnum):
+    """ACTIVATION, low 5 bits, without tables: functions of x / (3 * 4096) with results in 15 fraction bits."""
+
+    NONE = 0
+    TANH = 3
+    SIGMOID = 4
+
+
+@unique
 class Upscale(IntEnum):
     """IFM_UPSCALE."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from tvm import relax
 
+from ..ethosu.isa import Function
 from ..ethosu.lower import tables
 from ..ethosu.lower.constraints import problem
 from ..ethosu.lower.graph import (
@@ -26,6 +27,7 @@ from ..ethosu.lower.graph import (
     Resize,
     Slice,
     Softmax,
+    Squash,
     Transpose,
 )
 from . import recurrent, windows
@@ -55,11 +57,18 @@ def _binary(kind: BinaryKind, name: str) -> Callable[[Reader, Any], Match]:
     return parser
 
 
+_FUNCTIONS = {"sigmoid": Function.SIGMOID, "tanh": Function.TANH}
+
+
 def _table(name: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:
     def parser(reader: Reader, root: Any) -> Match:
         out, real, clamp = reader.quantised(root)
         call = reader.need(real, name)
         tensor, variable = reader.activation(call.args[0], "0")
+        if tensor.dtype == "int16":
+            if name not in _FUNCTIONS:
+                raise RejectedError("its tensors are int16; the NPU's tables are for 8 bits")
+            return Match(Squash(name, ("0",), "out", _FUNCTIONS[name]), {"0": tensor, "out": out}, (variable,))
         table = make(reader, tensor, out, call)
         low, high = clamp
         layer = Lookup(name, ("0",), "out", tuple(min(max(v, low), high) for v in table))

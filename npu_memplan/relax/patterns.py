@@ -37,7 +37,8 @@ def _weights() -> Pattern:
 
 def _bias() -> Pattern:
     constant = is_const()
-    bias = _dequantized(constant)
+    wide = is_op("relax.multiply")(is_op("relax.astype")(constant), is_const())  # relax.dequantize takes no int64
+    bias = _dequantized(constant) | wide
     return is_op("relax.reshape")(bias, wildcard()) | bias
 
 

@@ -92,9 +92,13 @@ class Reader:
         if call is not None:
             inner = self.constant(call.args[0])
             return replace(inner, values=_moved(call, inner.values))
-        call = self.need(expression, "dequantize")
-        values = self._plain(call.args[0])
-        scales, zeros = self.array(call.args[1]), self.array(call.args[2])
+        call = self.need(expression, "dequantize", "multiply")
+        zeros: NDArray[Any] | None = np.zeros(1)
+        if call.op.name == "relax.dequantize":
+            values, zeros = self._plain(call.args[0]), self.array(call.args[2])
+        else:  # int64, which relax.dequantize does not take
+            values = self._plain(self.need(call.args[0], "astype").args[0])
+        scales = self.array(call.args[1])
         if values is None or scales is None or zeros is None:
             raise RejectedError("weights or bias are not constants")
         return Constant(values, scales.reshape(-1).astype(np.float32), zeros.reshape(-1).astype(np.int64))

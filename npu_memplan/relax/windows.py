@@ -36,13 +36,18 @@ def _padding(values: Any) -> Padding:
     return Padding(*numbers)
 
 
-def _bias(reader: Reader, expression: Any, depth: int) -> tuple[Any, NDArray[np.int64]]:
-    """The weighted sum below an optional bias, and the bias."""
+def _bias(reader: Reader, expression: Any, depth: int) -> tuple[Any, NDArray[np.int32] | NDArray[np.int64]]:
+    """The weighted sum below an optional bias, and the bias; int64 where there is none."""
     add = reader.call(expression, "add")
     if add is None:
         return expression, np.zeros(depth, np.int64)
     bias = reader.constant(add.args[1])
-    return add.args[0], bias.values.reshape(-1).astype(np.int64)
+    return add.args[0], bias.values.reshape(-1)
+
+
+def _is_wide(tensor: Tensor, bias: NDArray[Any]) -> bool:
+    """Whether TFLite accumulates in 64 bits."""
+    return tensor.dtype == "int16" and bias.dtype == np.int64
 
 
 def _zeroed(weights: Constant, values: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -89,7 +94,8 @@ def parse_conv2d(reader: Reader, root: Any) -> Match:
         ("0",),
         "out",
         weights=values,
-        bias=bias,
+        bias=bias.astype(np.int64),
+        wide=_is_wide(tensor, bias),
         weight_scales=_scales(weights),
         clamp=clamp,
         stride=_stride(call.attrs.strides, out),
@@ -119,7 +125,8 @@ def parse_transpose_conv(reader: Reader, root: Any) -> Match:
         ("0",),
         "out",
         weights=np.ascontiguousarray(values),
-        bias=bias,
+        bias=bias.astype(np.int64),
+        wide=_is_wide(tensor, bias),
         weight_scales=_scales(weights),
         clamp=clamp,
         padding=_transposed_padding(own, (height, width), tensor.shape[1:3], out.shape[1:3]),
@@ -157,7 +164,8 @@ def parse_fully_connected(reader: Reader, root: Any) -> Match:
         ("0",),
         "out",
         weights=np.ascontiguousarray(values).reshape(depth, 1, 1, -1),
-        bias=bias,
+        bias=bias.astype(np.int64),
+        wide=_is_wide(tensor, bias),
         weight_scales=_scales(weights),
         clamp=clamp,
         fully_connected=True,

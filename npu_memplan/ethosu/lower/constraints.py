@@ -25,10 +25,10 @@ from .graph import (
     Requantize,
     SequenceLstm,
     Softmax,
+    Squash,
     Tensor,
     Transpose,
 )
-from .lstm import tanh_scale
 
 _MAX_STRIDE = 3
 _MAX_KERNEL_ELEMENTS = 64 * 64
@@ -36,26 +36,36 @@ _MAX_KERNEL_HEIGHT = 64
 _MAX_POOL = 256
 _MAX_EXTENT = 1 << 16
 _MAX_TRANSPOSED_CHANNELS = 64
-_TYPES = ("int8", "uint8")
+_TYPES = ("int8", "uint8", "int16")
 
 
 def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
     """Why `layer` cannot run on the NPU; None when it can."""
     for tensor in (*inputs, output):
-        if tensor.dtype not in _TYPES and not isinstance(layer, SequenceLstm):
-            return f"its tensor of type {tensor.dtype} is not 8 bits"
+        if tensor.dtype not in _TYPES:
+            return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
+        if tensor.dtype == "int16" and tensor.zero_point:
+            return f"its int16 tensor has zero point {tensor.zero_point}; only 0 fits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
             return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
-    if len({t.dtype for t in (*inputs, output)}) > 1 and not isinstance(layer, Conv | Requantize | SequenceLstm):
-        return "its tensors mix signed and unsigned 8-bit types"
+    types = {t.dtype for t in (*inputs, output)}
+    if len(types) > 1 and not _may_mix(layer, types):
+        return f"its tensors are of different types: {', '.join(sorted(types))}"
+    if "int16" in types and isinstance(layer, Lookup | Softmax):
+        return "its tensors are int16; the NPU's tables are for 8 bits"
     if not isinstance(layer, Softmax) and any(len(t.shape) == 4 and t.shape[0] != 1 for t in (*inputs, output)):
         batch = next(t.shape[0] for t in (*inputs, output) if len(t.shape) == 4 and t.shape[0] != 1)
         if isinstance(layer, Conv | Pool | Pad):
             return f"its batch is {batch}; windows need batch 1"
     check = _CHECKS.get(type(layer))
     return check(layer, inputs, output) if check else None
+
+
+def _may_mix(layer: Layer, types: set[str]) -> bool:
+    """Whether a layer takes tensors of several types."""
+    return isinstance(layer, Requantize | SequenceLstm) or (isinstance(layer, Conv) and "int16" not in types)
 
 
 def _conv(layer: Conv, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
@@ -132,6 +142,12 @@ def _lookup(layer: Lookup, inputs: tuple[Tensor, ...], output: Tensor) -> str | 
     return None if len(layer.table) == 256 else f"its table has {len(layer.table)} entries instead of 256"
 
 
+def _squash(layer: Squash, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    if output.scale != 2.0**-15:
+        return f"its int16 output has scale {output.scale} instead of 1/32768"
+    return None
+
+
 def _concat(layer: Concat, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
     return None if len(output.shape) >= 1 else "it concatenates scalars"
 
@@ -157,7 +173,7 @@ def _sequence_lstm(layer: SequenceLstm, inputs: tuple[Tensor, ...], output: Tens
     types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
     if types != ("int8", "int8", "int16", "int8"):
         return f"its data, hidden state, cell state and output are {', '.join(types)}; only int8, int8, int16, int8 fit"
-    if tanh_scale(cell.scale) is None or cell.zero_point:
+    if math.frexp(cell.scale)[0] != 0.5 or cell.zero_point:
         return f"its cell state has scale {cell.scale} and zero point {cell.zero_point}; only powers of two and 0 fit"
     if _differ(hidden, output):
         return "its hidden state and its output have different scales"
@@ -173,4 +189,5 @@ _CHECKS: dict[type[Layer], Callable[[Any, tuple[Tensor, ...], Tensor], str | Non
     Concat: _concat,
     Softmax: _softmax,
     SequenceLstm: _sequence_lstm,
+    Squash: _squash,
 }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import Upscale
+from ..isa import Function, Upscale
 
 LAYER = "npu.layer"
 """Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
@@ -101,6 +101,7 @@ class Conv(Layer):
     depthwise: bool = False
     fully_connected: bool = False
     upscale: Upscale = Upscale.NONE
+    wide: bool = False  # 64-bit accumulators, rounded once: int16 without an int32 bias
 
 
 class PoolKind(Enum):
@@ -145,6 +146,13 @@ class Lookup(Layer):
     """Any function of one 8-bit value: `table[q]`, 256 entries from the smallest input value up."""
 
     table: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Squash(Layer):
+    """Sigmoid or tanh of int16 values, by the NPU's own function."""
+
+    function: Function
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -235,6 +243,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     layers: tuple[Layer, ...]
+    arithmetic: Arithmetic = Arithmetic.TFLITE
 
     @property
     def states(self) -> frozenset[str]:
@@ -243,7 +252,6 @@ class Graph:
 
     def readers(self, name: str) -> Iterator[Layer]:
         """Layers that read tensor `name`."""
-    arithmetic: Arithmetic = Arithmetic.TFLITE
         return (layer for layer in self.layers if name in layer.inputs)
 
     def maker(self, name: str) -> Layer | None:

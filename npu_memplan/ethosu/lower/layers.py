@@ -34,6 +34,7 @@ from .graph import (
     SequenceLstm,
     Slice,
     Softmax,
+    Squash,
     Tensor,
     Transpose,
 )
@@ -50,6 +51,8 @@ from .scaling import (
     quantise_multiplier,
     real_mean_scale,
     reciprocal_scale,
+    rounded_once,
+    squash_scale,
 )
 from .softmax import lower_softmax
 from .storage import Storage, offset_in
@@ -112,13 +115,16 @@ class Emitter:
             conv_scale(source.scale, s, result.scale, fully_connected=layer.fully_connected)
             for s in layer.weight_scales
         ]
+        output = self._output(layer.clamp)
+        if layer.wide:
+            scales, output = [rounded_once(s) for s in scales], Output(layer.clamp, rounding=Rounding.NATURAL)
         kernel = cast("tuple[int, int]", layer.weights.shape[1:3])
         window = _window(Window(kernel, layer.stride, layer.dilation, layer.padding, layer.upscale), ifm, ofm)
         self.builder.weighted(
             ifm,
             ofm,
             window,
-            self._output(layer.clamp),
+            output,
             layer.weights,
             layer.bias,
             scales,
@@ -169,7 +175,7 @@ class Emitter:
         ifm2 = self._second(second, ofm)
         mode = _MODES[layer.kind]
         if layer.kind in (BinaryKind.ADD, BinaryKind.SUB):
-            scales = add_scales(a.scale, b.scale, out.scale)
+            scales = add_scales(a.scale, b.scale, out.scale, ofm.bits)
             # the mode counts operands after the swap
             scaled = 3 - scales.scaled if swap else scales.scaled
             self.builder.elementwise(
@@ -205,6 +211,12 @@ class Emitter:
     def _lookup(self, layer: Lookup) -> None:
         ifm, ofm = self._operand(layer.inputs[0], raw=True), self._operand(layer.output, raw=True)
         output = Output(self._tensor(layer.inputs[0]).limits, UNITY, table=np.array(layer.table, np.int64))
+        self.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+    def _squash(self, layer: Squash) -> None:
+        ifm, ofm = self._operand(layer.inputs[0]), self._operand(layer.output)
+        scale = squash_scale(self._tensor(layer.inputs[0]).scale)
+        output = Output(self._tensor(layer.output).limits, scale, function=layer.function)
         self.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
 
     def _requantize(self, layer: Requantize) -> None:

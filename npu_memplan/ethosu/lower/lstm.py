@@ -8,7 +8,6 @@ read by the first step and written after the last. The cell state is updated in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -16,18 +15,17 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import ElementwiseMode, PoolMode
+from ..isa import ElementwiseMode, Function, PoolMode
 from ..program import BufferRole
 from .blocks import part_kernel_first
 from .emit import Builder
 from .graph import SequenceLstm, Tensor
-from .operands import Function, Operand, Output, Window
-from .scaling import UNITY, Scale, double, quantise_multiplier
+from .operands import Operand, Output, Window
+from .scaling import UNITY, double, quantise_multiplier, squash_scale
 from .views import View
 
 _INT16, _INT8 = (-(1 << 15), (1 << 15) - 1), (-(1 << 7), (1 << 7) - 1)
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
-_TIMES_3 = Scale(3, 0)  # sigmoid and tanh take units of 1 / (3 * 4096)
 
 
 class Gate(IntEnum):
@@ -37,15 +35,6 @@ class Gate(IntEnum):
     FORGET = 1
     OUTPUT = 2
     CANDIDATE = 3
-
-
-def tanh_scale(cell_scale: float) -> Scale | None:
-    """From a cell state to units of 1 / (3 * 4096), as the reference rounds; None: the scale is no power of two."""
-    mantissa, exponent = math.frexp(double(cell_scale))
-    if mantissa != 0.5:
-        return None
-    left = 12 + exponent - 1
-    return Scale(3 << left, 0) if left >= 0 else Scale(3, -left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +77,7 @@ class SequenceLowering:
         self._multiply(forget, cell, cell, _FUNCTION_SCALE)
         self._add(cell, entry, cell, self._layer.cell_clamp)
         squashed = candidate  # in the room of a gate that is used up
-        scale = tanh_scale(self._cell_scale)
-        assert scale is not None  # constraints
-        self._apply(Function.TANH, cell, squashed, scale)
+        self._apply(Function.TANH, cell, squashed, self._cell_scale)
         self._multiply(squashed, exit_, after, _FUNCTION_SCALE * _FUNCTION_SCALE / self._hidden_scale)
         return after
 
@@ -104,8 +91,8 @@ class SequenceLowering:
         self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
         self._add(sums, kept, sums, _INT16)
         sigmoids, tanh = self._part(sums, 0, Gate.CANDIDATE), self._part(sums, Gate.CANDIDATE, count)
-        self._apply(Function.SIGMOID, sigmoids, sigmoids, _TIMES_3)
-        self._apply(Function.TANH, tanh, tanh, _TIMES_3)
+        self._apply(Function.SIGMOID, sigmoids, sigmoids, _GATE_SCALE)
+        self._apply(Function.TANH, tanh, tanh, _GATE_SCALE)
         return (self._part(sums, gate, gate + 1) for gate in Gate)
 
     # ------------------------------------------------------------------ operations
@@ -141,8 +128,8 @@ class SequenceLowering:
         output = Output(clamp, quantise_multiplier(real))
         self._builder.elementwise(ElementwiseMode.MUL, first, second, target, output)
 
-    def _apply(self, function: Function, source: Operand, target: Operand, scale: Scale) -> None:
-        output = Output(_INT16, scale, function=function)
+    def _apply(self, function: Function, source: Operand, target: Operand, scale: float) -> None:
+        output = Output(_INT16, squash_scale(scale), function=function)
         self._builder.pool(PoolMode.AVERAGE, source, target, Window(), output)
 
     # ------------------------------------------------------------------ maps

@@ -6,13 +6,12 @@ Invariant: these are descriptions without addresses or state; `emit.Builder` tur
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..isa import Function, Rounding, Upscale
 from ..isa import Register as R
-from ..isa import Rounding, Upscale
 from .graph import Padding
 from .scaling import Scale
 from .shram import Shape
@@ -63,14 +62,6 @@ class Window:
         )
 
 
-class Function(IntEnum):
-    """Functions that the NPU has built in, as ACTIVATION has them: int16 results in 15 fraction bits."""
-
-    NONE = 0
-    TANH = 3
-    SIGMOID = 4
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """What happens to an accumulator on its way out."""
@@ -79,7 +70,7 @@ class Output:
     scale: Scale | None = None  # None: one scale for each channel, from the scale table
     rounding: Rounding = Rounding.TFL
     table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
-    function: Function = Function.NONE  # of the scaled value in units of 1 / (3 * 4096), before any clamp
+    function: Function = Function.NONE  # of the scaled value
 
 
 def kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:

@@ -67,32 +67,46 @@ def conv_scale(ifm: float, weight: float, ofm: float, *, fully_connected: bool =
     return quantise_multiplier(product / double(ofm))
 
 
+def rounded_once(scale: Scale) -> Scale:
+    """The same scale for 64-bit accumulators: TFLite rounds the multiplier to 16 bits and the product once."""
+    return Scale(min((scale.multiplier + (1 << 15)) >> 16, 0x7FFF), scale.shift - 16)
+
+
 @dataclass(frozen=True, slots=True)
 class AddScales:
-    """Registers of an 8-bit ADD/SUB: the operand with the smaller scale is multiplied, the other shifted."""
+    """Registers of an ADD/SUB: the operand with the smaller scale is multiplied, the other shifted."""
 
     operand: Scale  # OPA_SCALE
     ofm: Scale  # OFM_SCALE
     scaled: int  # operand scale mode of IFM_PRECISION: 1 = first operand goes through OPA_SCALE, 2 = second
 
 
-ADD_LEFT_SHIFT = 20  # TFLite's headroom for 8-bit addition
+_ADD_HEADROOM = {8: 20, 16: 15}  # bits that TFLite shifts operands to the left, by their width
 
 
-def add_scales(first: float, second: float, ofm: float) -> AddScales:
-    """Scales of 8-bit ADD/SUB with TFLite's shared headroom of 20 bits."""
+def add_scales(first: float, second: float, ofm: float, bits: int = 8) -> AddScales:
+    """Scales of ADD/SUB of 8 or 16 bits with the headroom that both operands have in TFLite."""
+    headroom = _ADD_HEADROOM[bits]
     a, b = double(first), double(second)
     twice_max = 2 * max(a, b)
     operand = quantise_multiplier(min(a, b) / twice_max)
-    # the hardware shifts nothing for the scaled operand: the 20 bits of headroom go into its multiplier
-    operand = Scale(operand.multiplier, operand.shift - ADD_LEFT_SHIFT)
-    out = quantise_multiplier(twice_max / ((1 << ADD_LEFT_SHIFT) * double(ofm)))
+    # the hardware shifts nothing for the scaled operand: the headroom goes into its multiplier
+    operand = Scale(operand.multiplier, operand.shift - headroom)
+    out = quantise_multiplier(twice_max / ((1 << headroom) * double(ofm)))
     return AddScales(operand, out, 1 if a < b else 2)
 
 
 def mul_scale(first: float, second: float, ofm: float) -> Scale:
-    """Output scale of 8-bit MUL."""
+    """Output scale of MUL."""
     return quantise_multiplier(double(first) * double(second) / double(ofm))
+
+
+def squash_scale(ifm: float) -> Scale:
+    """From stored int16 values to units of 1 / (3 * 4096), which sigmoid and tanh take; TFLite truncates it."""
+    real, shift = double(ifm) * 4096.0 * 3.0, 0
+    while real <= 32767.0 / 2.0 and shift <= 30:
+        real, shift = 2.0 * real, shift + 1
+    return Scale(int(real), shift)
 
 
 def reciprocal_scale(count: int) -> Scale:
@@ -101,14 +115,14 @@ def reciprocal_scale(count: int) -> Scale:
     return Scale(((1 << (31 + bits)) + (1 << bits)) // count, 31 + bits)
 
 
+def real_mean_scale(ifm: float, ofm: float, count: int) -> Scale:
+    """Output scale of an average over `count` elements, to 31 bits."""
+    return quantise_multiplier(double(ifm) / (double(ofm) * count))
+
+
 def mean_scale(ifm: float, ofm: float, count: int) -> Scale:
     """Output scale of a MEAN over `count` elements: TFLite folds 1/count into the multiplier, truncating."""
     scale = quantise_multiplier(double(ifm) / double(ofm))
     output_shift = 31 - scale.shift
     adjust = min(count.bit_length() - 1, 32, 31 + output_shift)
     return Scale((scale.multiplier << adjust) // count, 31 - (output_shift - adjust))
-def real_mean_scale(ifm: float, ofm: float, count: int) -> Scale:
-    """Output scale of an average over `count` elements, to 31 bits."""
-    return quantise_multiplier(double(ifm) / (double(ofm) * count))
-
-

@@ -25,13 +25,14 @@ from .graph import (
     Requantize,
     Reshape,
     Slice,
+    Squash,
     Tensor,
     Transpose,
 )
 from .views import View
 
 _MOVES = (Reshape, Slice, Concat, Pad, Transpose)
-_BRICK_LAYERS = (Conv, Pool, Binary, Lookup, Requantize)  # read and write either layout
+_BRICK_LAYERS = (Conv, Pool, Binary, Lookup, Squash, Requantize)  # read and write either layout
 
 
 @dataclass(slots=True)
