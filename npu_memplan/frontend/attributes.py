@@ -15,7 +15,7 @@ from .reasons import refusal, refusals
 
 STATES = "npu.states"  # parameters of main that keep their content between runs, by name
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
-KINDS = ("input", "output", "state")
+BY_USER = "kept on the CPU by --host-ops"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +38,9 @@ class SourceOperator:
 
 
 def main_attributes(
-    network: VelaNetwork,
-    source: VelaNetwork,
-    states: Mapping[int, str],
-    messages: Sequence[str],
-    forced: Sequence[str],
+    network: VelaNetwork, states: Mapping[int, str], operators: Sequence[SourceOperator]
 ) -> dict[str, Any]:
-    """Attributes of `main`. `states`: state tensor -> name of its parameter."""
+    """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
     groups = {"input": network.inputs, "output": network.outputs, "state": tuple(states)}
     attributes: dict[str, Any] = {STATES: list(states.values())}
     for kind, indices in groups.items():
@@ -52,12 +48,17 @@ def main_attributes(
         attributes[f"npu.{kind}_names"] = [t.name for t in tensors]
         attributes[f"npu.{kind}_scales"] = [t.scale.hex() for t in tensors]
         attributes[f"npu.{kind}_zero_points"] = [t.zero_point for t in tensors]
-    operators = source_operators(network, source, messages, forced)
-    attributes["npu.operator_names"] = [o.name for o in operators]
-    attributes["npu.operator_kinds"] = [o.kind for o in operators]
-    attributes["npu.operator_agents"] = ["npu" if o.on_npu else "host" for o in operators]
-    attributes["npu.operator_reasons"] = [o.reason for o in operators]
-    return attributes
+    return attributes | operator_attributes(operators)
+
+
+def operator_attributes(operators: Sequence[SourceOperator]) -> dict[str, Any]:
+    """The part of main's attributes that lists the source model's operators."""
+    return {
+        "npu.operator_names": [o.name for o in operators],
+        "npu.operator_kinds": [o.kind for o in operators],
+        "npu.operator_agents": ["npu" if o.on_npu else "host" for o in operators],
+        "npu.operator_reasons": [o.reason for o in operators],
+    }
 
 
 def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
@@ -94,10 +95,14 @@ def source_operators(
         if on_host:
             reason = refusal(why, operator.name, tensor.name or UNNAMED)
             if operator.name in forced:
-                reason = "kept on the CPU by --host-ops"
-        name = tensor.name or f"{operator.name.lower()}_{operator.index}"
-        found.append(SourceOperator(name, operator.name, not on_host, reason))
+                reason = BY_USER
+        found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason))
     return tuple(found)
+
+
+def operator_label(network: VelaNetwork, operator: CpuOperator) -> str:
+    """What reports call an operator: the name of its first output, or its kind and number."""
+    return network.tensors[operator.outputs[0]].name or f"{operator.name.lower()}_{operator.index}"
 
 
 def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:

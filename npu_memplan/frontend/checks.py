@@ -5,7 +5,7 @@ Invariant: an error names every operator concerned, its tensors and why neither 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import NpuMemplanError
@@ -13,7 +13,7 @@ from ..ethosu.network import CpuOperator, NetworkError, Tensor, VelaNetwork
 from .reasons import refusal, refusals
 
 _FLOATS = ("float32", "float16", "float64")
-_SHAPE_ONLY = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
+RESHAPES = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))  # they give their input another shape: the same bytes
 
 
 class FloatModelError(NpuMemplanError):
@@ -41,7 +41,7 @@ def check_not_float(network: VelaNetwork) -> None:
     found = []
     for operator in network.cpu_operators:
         tensors = [t for t in _tensors(network, operator) if t.dtype in _FLOATS]
-        if tensors and _host_reason(network, operator) is not None:
+        if tensors and host_reason(network, operator) is not None:
             found.append(f"  operator {operator.index} {operator.name}: {_describe(tensors[0])}")
     if found:
         raise FloatModelError(
@@ -67,18 +67,24 @@ def forced_operators(network: VelaNetwork, names: Sequence[str]) -> tuple[str, .
 def check_host_operators(network: VelaNetwork, messages: Sequence[str], forced: Sequence[str]) -> None:
     """Refuse networks with host operators that have no exact lowering; one error for all of them."""
     why = refusals(messages)
+    reasons = {}
+    for operator in network.cpu_operators:
+        output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
+        reasons[operator.index] = refusal(why, operator.name, output) or "Vela left it to the CPU"
+        if operator.name in forced:
+            reasons[operator.index] = "kept off it by --host-ops"
+    check_on_host(network, reasons)
+
+
+def check_on_host(network: VelaNetwork, reasons: Mapping[int, str]) -> None:
+    """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index."""
     found = []
     for operator in network.cpu_operators:
-        reason = _host_reason(network, operator)
-        if reason is None:
+        if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
             continue
-        output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
-        npu = refusal(why, operator.name, output) or "Vela left it to the CPU"
-        if operator.name in forced:
-            npu = "kept off it by --host-ops"
         tensors = "; ".join(_describe(t) for t in _tensors(network, operator))
         found.append(f"  operator {operator.index} {operator.name}\n    tensors: {tensors}\n"
-                     f"    NPU: {npu}\n    host: {reason}")  # fmt: skip
+                     f"    NPU: {reasons[operator.index]}\n    host: {reason}")  # fmt: skip
     if found:
         raise UnsupportedModelError(
             f"{network.name} has {len(found)} operators that neither the NPU nor the host can run:\n"
@@ -87,8 +93,9 @@ def check_host_operators(network: VelaNetwork, messages: Sequence[str], forced: 
         )
 
 
-def _host_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
-    if operator.name in _SHAPE_ONLY and operator.inputs:
+def host_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
+    """Why an operator has no exact host code; None when it has."""
+    if operator.name in RESHAPES and operator.inputs:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
         if source.dtype == target.dtype and source.dtype not in _FLOATS:
             return None

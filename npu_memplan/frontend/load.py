@@ -38,13 +38,10 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
     if options.accelerator == NO_NPU:
         return Loaded(path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
-        from .attributes import operators_of
         from .tvm_npu import build_module
 
         built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
-        host = [o.kind for o in operators_of(built.module["main"]) if not o.on_npu]
-        note = f"{', '.join(host)}: on the host in TVM's float form, which may differ from TFLite by one step"
-        return Loaded(path, data, built.module, {}, (note,) if host else ())
+        return Loaded(path, data, built.module, {}, built.notes)
     imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))

@@ -1,16 +1,13 @@
-"""Repairs of what TVM 0.27's TFLite frontend refuses or gets wrong, each small, named and reversible.
+"""Repairs of what TVM 0.27's TFLite frontend refuses or gets wrong, each small and named.
 
-Invariant: nothing of TVM stays changed: `repaired_frontend` patches the frontend's converter class for the
-length of a `with` block only, and the other repairs work on the model's bytes or on the imported module. Each
-repair says what TVM does today and how to see that it has become unnecessary.
+Invariant: nothing of TVM is changed: a repair is a method of our converter, or works on the model's bytes or on
+the imported module. Each says what TVM does today and how to see that it has become unnecessary.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import struct
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import tflite
@@ -52,47 +49,57 @@ def clear_stray_quantized_dimensions(model: bytes) -> tuple[bytes, int]:
     return bytes(data), changed
 
 
-@contextlib.contextmanager
-def repaired_frontend() -> Iterator[None]:
-    """TVM's converter with the allow-list widened and fully connected inputs flattened."""
-    converter = tflite_frontend.OperatorConverter
-    kept = {name: converter.__dict__[name] for name in ("_SUPPORTED_QUANTIZED_OPS", "convert_fully_connected")}
-    converter._SUPPORTED_QUANTIZED_OPS = converter._SUPPORTED_QUANTIZED_OPS | MOVING_OPERATORS
-    converter.convert_fully_connected = _flattening(kept["convert_fully_connected"])
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            setattr(converter, name, value)
+class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc]
+    """TVM's converter for one subgraph, which takes what exists so far from `made`, by tensor index.
 
-
-def _flattening(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Fully connected with its input as [rows, K].
-
-    TFLite flattens the input whatever its rank; TVM 0.27 multiplies it as it is and fails on 3-D inputs.
-    Unnecessary when micro_speech_quantized imports without this repair.
+    TVM 0.27 looks tensors up by name, so two of one name become one. Unnecessary when
+    `test_tensors_go_by_their_index_not_by_their_name` passes without `has_expr` and `get_expr`.
     """
 
-    def convert(self: Any, op: Any) -> Any:
+    _SUPPORTED_QUANTIZED_OPS = tflite_frontend.OperatorConverter._SUPPORTED_QUANTIZED_OPS | MOVING_OPERATORS
+
+    def __init__(self, model: Any, subgraph: Any, builder: Any) -> None:
+        super().__init__(model, subgraph, tflite_frontend.ExprTable(), builder)
+        self.made: dict[int, Any] = {}  # tensor -> Relax value
+
+    def has_expr(self, input_tensor_idx: int) -> bool:
+        """Whether the tensor is made already; the others are constants."""
+        return input_tensor_idx in self.made
+
+    def get_expr(self, input_tensor_idx: int) -> Any:
+        """The value of a tensor that is made."""
+        return self.made[input_tensor_idx]
+
+    def dequantize(self, expr: Any, tensor: Any) -> Any:
+        """As a product of floats where the stored values are int64: biases of int16 activations.
+
+        TVM 0.27's `dequantize` has no int64. Unnecessary when a model with them imports without this repair.
+        """
+        if tensor.tensor.Type() != tflite.TensorType.INT64:
+            return super().dequantize(expr, tensor)
+        return relax.op.multiply(relax.op.astype(expr, "float32"), tensor.qnn_params["scale"])
+
+    def convert_fully_connected(self, op: Any) -> Any:
+        """Fully connected with its input as [rows, K].
+
+        TFLite flattens the input whatever its rank; TVM 0.27 multiplies it as it is and fails on 3-D inputs.
+        Unnecessary when micro_speech_quantized imports without this repair.
+        """
         data, weights = self.get_input_tensors(op)[:2]
         shape = [int(d) for d in tflite_frontend.to_int_list(self.get_tensor_shape(data))]
         columns = int(tflite_frontend.to_int_list(self.get_tensor_shape(weights))[1])
         if len(shape) <= 2 and shape[-1] == columns:
-            return original(self, op)
-        name = tflite_frontend.get_tensor_name(self.subgraph, data.tensor_idx)
+            return super().convert_fully_connected(op)
         value = self.get_tensor_expr(data)
-        flat = self.bb.normalize(relax.op.reshape(value, (math.prod(shape) // columns, columns)))
-        self.exp_tab.set_expr(name, flat, force_override=True)
+        self.made[data.tensor_idx] = self.bb.normalize(relax.op.reshape(value, (math.prod(shape) // columns, columns)))
         try:
-            result = original(self, op)
+            result = super().convert_fully_connected(op)
         finally:
-            self.exp_tab.set_expr(name, value, force_override=True)
+            self.made[data.tensor_idx] = value
         output = self.get_output_tensors(op)[0]
         wanted = [int(d) for d in tflite_frontend.to_int_list(self.get_tensor_shape(output))]
         result = self.bb.normalize(result)
         return result if [int(d) for d in result.ty.shape] == wanted else relax.op.reshape(result, wanted)
-
-    return convert
 
 
 @relax.expr_functor.mutator
@@ -136,12 +143,3 @@ def round_integer_averages(mod: Any) -> Any:
         if isinstance(function, relax.Function) and not (function.attrs and "Codegen" in function.attrs):
             mutator.builder_.update_func(variable, mutator.visit_expr(function))
     return mutator.builder_.get()
-
-
-def import_relax(model: bytes) -> Any:
-    """A TFLite flatbuffer through TVM's own frontend, repaired: an IRModule in QDQ form."""
-    from tvm.relax.frontend.tflite import from_tflite
-
-    repaired, _ = clear_stray_quantized_dimensions(model)
-    with repaired_frontend():
-        return from_tflite(tflite.Model.GetRootAsModel(repaired, 0))

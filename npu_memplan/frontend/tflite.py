@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.lift import arguments, lift
@@ -21,13 +21,12 @@ from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from ..ethosu.primfunc import to_primfunc
 from ..ethosu.program import BufferRole
 from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
-from .attributes import main_attributes
+from .attributes import main_attributes, source_operators
 from .checks import check_host_operators, check_not_float, forced_operators
-from .names import NameTable
 from .restore import with_omitted_inputs
 
-# Operators that only give their input another shape: no code, the same bytes.
-_RESHAPES = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
+if TYPE_CHECKING:
+    from .main_builder import MainBuilder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +36,7 @@ class Imported:
     module: Any  # tvm.IRModule
     network: VelaNetwork
     vela: VelaResult | None = None
+    notes: tuple[str, ...] = ()  # what a user should know of it
 
 
 def import_tflite(
@@ -97,103 +97,38 @@ def from_network(
     forced: Sequence[str] = (),
 ) -> Any:
     """The IRModule of a compiled network. `source` is the model it was compiled from, for names and reasons."""
-    return _Builder(network, source or network, messages, forced).module()
+    from .main_builder import MainBuilder
+
+    builder = MainBuilder(network)
+    states = builder.states
+    _alias_states(builder)
+
+    def emit(operator: NpuCall | CpuOperator) -> None:
+        if isinstance(operator, NpuCall):
+            _npu_call(builder, operator)
+        else:
+            builder.host_operator(operator)
+
+    operators = source_operators(network, source or network, messages, forced)
+    return builder.build(emit, main_attributes(network, states, operators))
 
 
-class _Builder:
-    def __init__(
-        self, network: VelaNetwork, source: VelaNetwork, messages: Sequence[str], forced: Sequence[str]
-    ) -> None:
-        from tvm import relax
+def _alias_states(builder: MainBuilder) -> None:
+    """Vela lists every version of a state as a tensor of its own at the same place; they are one."""
+    network = builder.network
+    homes = {network.tensors[i].arena_offset: i for i in network.states if network.tensors[i].arena_offset >= 0}
+    for tensor in network.tensors:
+        if tensor.is_variable and tensor.arena_offset in homes:
+            builder.values.setdefault(tensor.index, builder.values[homes[tensor.arena_offset]])
 
-        self._relax = relax
-        self._network = network
-        self._source, self._messages, self._forced = source, messages, forced
-        self._values: dict[int, Any] = {}  # tensor -> Relax variable
-        self._builder = relax.BlockBuilder()
-        self._names = NameTable()
-        self._functions = NameTable()
-        self._functions.take("main")
 
-    def module(self) -> Any:
-        network = self._network
-        listed = [*network.inputs, *(s for s in network.states if s not in network.inputs)]
-        parameters = []
-        for index in listed:
-            parameter = self._relax.Var(self._names.take(network.tensors[index].name or "tensor"), self._type(index))
-            parameters.append(parameter)
-            self._values[index] = parameter
-        self._alias_states()
-        states = {i: self._values[i].name for i in network.states}
-        attributes = main_attributes(network, self._source, states, self._messages, self._forced)
-        with self._builder.function("main", parameters, attrs=attributes):
-            with self._builder.dataflow():
-                for operator in network.operators:
-                    if isinstance(operator, NpuCall):
-                        self._npu_call(operator)
-                    else:
-                        self._host_operator(operator)
-                outputs = [self._builder.emit_output(self._value(i)) for i in network.outputs]
-            self._builder.emit_func_output(outputs[0] if len(outputs) == 1 else self._relax.Tuple(outputs))
-        return self._builder.finalize()
+def _npu_call(builder: MainBuilder, call: NpuCall) -> None:
+    from tvm import relax
 
-    def _alias_states(self) -> None:
-        """Vela lists every version of a state as a tensor of its own at the same place; they are one."""
-        tensors = self._network.tensors
-        homes = {tensors[i].arena_offset: i for i in self._network.states if tensors[i].arena_offset >= 0}
-        for tensor in tensors:
-            if tensor.is_variable and tensor.arena_offset in homes:
-                self._values.setdefault(tensor.index, self._values[homes[tensor.arena_offset]])
-
-    def _type(self, index: int) -> Any:
-        tensor = self._network.tensors[index]
-        return self._relax.TensorType(tensor.shape or (1,), tensor.dtype)
-
-    def _value(self, index: int) -> Any:
-        if index not in self._values:
-            tensor = self._network.tensors[index]
-            self._values[index] = self._relax.const(tensor.array().reshape(tensor.shape or (1,)), tensor.dtype)
-        return self._values[index]
-
-    def _call(self, function: Any, name: str, inputs: Sequence[Any], outputs: Sequence[int]) -> None:
-        symbol = self._builder.add_func(function.with_attr("global_symbol", name), name)
-        types = [self._type(i) for i in outputs]
-        call = self._relax.call_tir(symbol, self._relax.Tuple(list(inputs)), types if len(types) > 1 else types[0])
-        result = self._builder.emit(call, name_hint=self._names.take(self._label(outputs[0])))
-        for position, index in enumerate(outputs):
-            if len(outputs) == 1:
-                self._values[index] = result
-            else:
-                item = self._relax.TupleGetItem(result, position)
-                self._values[index] = self._builder.emit(item, name_hint=self._names.take(self._label(index)))
-
-    def _label(self, index: int) -> str:
-        return self._network.tensors[index].name or f"tensor{index}"
-
-    def _npu_call(self, call: NpuCall) -> None:
-        name = self._functions.take("npu")
-        program = lift(self._network, call, name)
-        found = arguments(self._network, call)
-        inputs = [self._value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
-        if call.read_only.nbytes:
-            inputs.append(self._relax.const(call.read_only, "uint8"))
-        outputs = [a.tensor for a in found if a.role is BufferRole.OUTPUT]
-        self._call(to_primfunc(program), name, inputs, outputs)
-
-    def _host_operator(self, operator: CpuOperator) -> None:
-        if operator.name in _RESHAPES and self._reshapes(operator):
-            source, target = operator.inputs[0], operator.outputs[0]
-            shape = self._network.tensors[target].shape or (1,)
-            reshaped = self._relax.op.reshape(self._value(source), shape)
-            self._values[target] = self._builder.emit(reshaped, name_hint=self._names.take(self._label(target)))
-            return
-        from .host_ops import lower_operator
-
-        lowered = lower_operator(self._network, operator)
-        inputs = [self._value(i) for i in lowered.inputs]
-        inputs += [self._relax.const(c, c.dtype.name) for c in lowered.constants]
-        self._call(lowered.primfunc, self._functions.take(lowered.name), inputs, lowered.outputs)
-
-    def _reshapes(self, operator: CpuOperator) -> bool:
-        source, target = (self._network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
-        return source.dtype == target.dtype and source.size_bytes == target.size_bytes
+    name = builder.function_name("npu")
+    program = lift(builder.network, call, name)
+    found = arguments(builder.network, call)
+    inputs = [builder.value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
+    if call.read_only.nbytes:
+        inputs.append(relax.const(call.read_only, "uint8"))
+    builder.call(to_primfunc(program), name, inputs, [a.tensor for a in found if a.role is BufferRole.OUTPUT])

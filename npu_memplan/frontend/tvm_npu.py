@@ -8,49 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
-from ..ethosu.network import VelaNetwork, read_network
-from .attributes import SourceOperator, main_attributes
-from .checks import UnsupportedModelError, check_not_float, forced_operators, read_file
+from ..ethosu.network import read_network
+from .attributes import BY_USER, SourceOperator, operator_attributes, operator_label
+from .checks import (
+    RESHAPES,
+    UnsupportedModelError,
+    check_not_float,
+    check_on_host,
+    forced_operators,
+    host_reason,
+    read_file,
+)
 from .tflite import Imported
+
+if TYPE_CHECKING:
+    from .relax_import import RelaxImport
 
 
 class TvmFrontendError(NpuMemplanError):
     """TVM's TFLite frontend cannot import a model."""
-
-
-# TFLite operator -> the Relax operators its import is made of that carry its work
-_KINDS: dict[str, tuple[str, ...]] = {
-    "CONV_2D": ("nn.conv2d",),
-    "DEPTHWISE_CONV_2D": ("nn.conv2d",),
-    "TRANSPOSE_CONV": ("nn.conv2d_transpose",),
-    "FULLY_CONNECTED": ("matmul",),
-    "AVERAGE_POOL_2D": ("nn.avg_pool2d",),
-    "MAX_POOL_2D": ("nn.max_pool2d",),
-    "SOFTMAX": ("nn.softmax",),
-    "MEAN": ("mean",),
-    "SUB": ("subtract",),
-    "MUL": ("multiply",),
-    "MINIMUM": ("minimum",),
-    "MAXIMUM": ("maximum",),
-    "ABS": ("abs",),
-    "PAD": ("nn.pad",),
-    "PADV2": ("nn.pad",),
-    "CONCATENATION": ("concat",),
-    "STRIDED_SLICE": ("strided_slice",),
-    "SPLIT": ("split",),
-    "RESIZE_NEAREST_NEIGHBOR": ("image.resize2d",),
-    "RESIZE_BILINEAR": ("image.resize2d",),
-    "LOGISTIC": ("sigmoid",),
-    "TANH": ("tanh",),
-    "LEAKY_RELU": ("nn.leakyrelu",),
-    "EXP": ("exp",),
-    "HARD_SWISH": ("divide",),
-    "ADD": ("add",),
-}
-_STATEFUL = ("SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
 
 
 def build_module(
@@ -66,7 +45,8 @@ def build_module(
     prefer when there are several pools. Raises `NetworkError` for files that are no TFLite,
     `TvmFrontendError` for what TVM cannot import, `LoweringError` where a layer defeats the lowering.
     """
-    from ..relax import host_operators, lower_for_ethosu, partition_for_ethosu
+    from ..relax import lower_for_ethosu, partition_for_ethosu
+    from .relax_import import import_operators
     from .repairs import round_integer_averages
 
     data = model if isinstance(model, bytes) else read_file(model)
@@ -75,95 +55,44 @@ def build_module(
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
     check_not_float(network)
-    forced = forced_operators(network, host_ops)
-    mod = _import(data, network)
-    partitioned = partition_for_ethosu(mod, accelerator, exclude=_excluded(forced))
-    left = {o.name: o.reason for o in host_operators(partitioned)}
-    operators = _operators(network, mod, left, forced)
+    forced = {o.index: BY_USER for o in network.cpu_operators if o.name in forced_operators(network, host_ops)}
+    check_on_host(network, forced)
+    exclude = ("reshape",) if any(network.cpu_operators[i].name in RESHAPES for i in forced) else ()
+    imported = import_operators(data, network, forced)
+    partitioned = partition_for_ethosu(imported.module, accelerator, exclude)
+    left = _left(partitioned, imported)
+    exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
+    if exact.keys() - imported.on_host.keys():
+        imported = import_operators(data, network, forced | exact)
+        partitioned = partition_for_ethosu(imported.module, accelerator, exclude)
+        left = _left(partitioned, imported)
+    left |= forced
     module = lower_for_ethosu(partitioned, accelerator, fast_region)
-    module = legalize_host(round_integer_averages(module), left, name)
-    return Imported(_described(module, network, operators), network)
+    reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
+    module = legalize_host(round_integer_averages(module), reasons, name)
+    operators = [
+        SourceOperator(operator_label(network, o), o.name, o.index not in left, left.get(o.index, ""))
+        for o in network.cpu_operators
+    ]
+    main = module["main"].with_attr(operator_attributes(operators))
+    module.update_func(module.get_global_var("main"), main)
+    inexact = dict.fromkeys(network.cpu_operators[i].name for i in left if i not in imported.on_host)
+    note = f"{', '.join(inexact)}: on the host in TVM's float form, which may differ from TFLite by one step"
+    return Imported(module, network, notes=(note,) if inexact else ())
 
 
-def _import(data: bytes, network: VelaNetwork) -> Any:
-    from .repairs import import_relax
+def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
+    """Operators that a partitioned `main` still calls, by their index in the file, and why."""
+    from ..relax.partition import NO_PATTERN, HostOperator, remaining_operators
 
-    stateful = sorted({o.name for o in network.cpu_operators if o.name in _STATEFUL})
-    if stateful or network.states:
-        raise TvmFrontendError(
-            f"{network.name} keeps state between runs ({', '.join(stateful) or 'variable tensors'}), which TVM's "
-            "TFLite frontend cannot express; compile it with --npu-compiler vela"
-        )
-    try:
-        return import_relax(data)
-    except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
-        text = str(error).strip() or type(error).__name__
-        raise TvmFrontendError(
-            f"TVM's TFLite frontend cannot import {network.name}: {text.splitlines()[-1]}; "
-            "compile it with --npu-compiler vela"
-        ) from error
-
-
-def _excluded(forced: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(kind for name in forced for kind in _COMPOSITES.get(name, ())))
-
-
-# TFLite operator -> kinds of composites (relax/patterns.py)
-_COMPOSITES = {
-    "CONV_2D": ("conv2d",),
-    "DEPTHWISE_CONV_2D": ("conv2d",),
-    "TRANSPOSE_CONV": ("transpose_conv",),
-    "FULLY_CONNECTED": ("fully_connected",),
-    "AVERAGE_POOL_2D": ("average_pool", "real_average_pool"),
-    "MAX_POOL_2D": ("max_pool",),
-    "SOFTMAX": ("softmax",),
-    "MEAN": ("mean",),
-    "ADD": ("add",),
-    "SUB": ("subtract",),
-    "MUL": ("multiply",),
-    "MINIMUM": ("minimum",),
-    "MAXIMUM": ("maximum",),
-    "PAD": ("pad",),
-    "CONCATENATION": ("concat",),
-    "LOGISTIC": ("sigmoid",),
-    "TANH": ("tanh",),
-    "LEAKY_RELU": ("leaky_relu",),
-    "RESHAPE": ("reshape",),
-    "TRANSPOSE": ("transpose",),
-}
-
-
-def _operators(
-    network: VelaNetwork, mod: Any, left: dict[str, str], forced: Sequence[str]
-) -> tuple[SourceOperator, ...]:
-    """The model's operators; the n-th operator of a kind is the n-th call of its Relax kind."""
-    calls: dict[str, list[str]] = {}
-    for block in mod["main"].body.blocks:
-        for binding in block.bindings:
-            operator = getattr(getattr(binding.value, "op", None), "name", "")
-            calls.setdefault(operator.removeprefix("relax."), []).append(str(binding.var.name))
-    # additions of biases are additions too: count only those whose operands are both activations
-    calls["add"] = [n for n in calls.get("add", ()) if n in left or not _is_bias(mod, n)]
-    seen: dict[str, int] = {}
-    found = []
-    for operator in network.cpu_operators:
-        reason = ""
-        for kind in _KINDS.get(operator.name, ()):
-            position = seen.get(kind, 0)
-            seen[kind] = position + 1
-            names = calls.get(kind, [])
-            if position < len(names) and names[position] in left:
-                reason = "kept on the CPU by --host-ops" if operator.name in forced else left[names[position]]
-        tensor = network.tensors[operator.outputs[0]]
-        found.append(SourceOperator(tensor.name, operator.name, not reason, reason))
-    return tuple(found)
-
-
-def _is_bias(mod: Any, name: str) -> bool:
-    """Whether the addition bound to `name` adds a dequantised constant of one dimension."""
-    bindings = {str(b.var.name): b for block in mod["main"].body.blocks for b in block.bindings}
-    call = bindings[name].value
-    return len(call.args[1].ty.shape) == 1 and len(call.args[0].ty.shape) > 1
+    parts: dict[int, list[HostOperator]] = {}
+    for part in remaining_operators(partitioned):
+        index = imported.operator_of.get(part.name, -1)
+        if index >= 0 and part.kind not in _VIEWS:
+            parts.setdefault(index, []).append(part)
+    # the part that does the work knows best why it was rejected
+    left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
+    return left | {i: why for i, why in imported.on_host.items() if left.get(i) == NO_PATTERN}
 
 
 def legalize_host(
@@ -203,19 +132,6 @@ def _shape(variable: Any) -> str:
     return f"[{', '.join(map(str, shape))}]" if shape is not None else str(variable.ty)
 
 
-# calls of main that the planner understands: PrimFuncs, and other shapes of the same bytes
-_PLANNED = frozenset(("relax.call_tir", "relax.reshape", "relax.expand_dims", "relax.squeeze", "relax.flatten"))
-
-
-def _described(module: Any, network: VelaNetwork, operators: Sequence[SourceOperator]) -> Any:
-    """`main` with the attributes that every frontend gives it."""
-    main = module["main"]
-    attributes = main_attributes(network, network, {}, (), ())
-    attributes["npu.operator_names"] = [o.name for o in operators]
-    attributes["npu.operator_kinds"] = [o.kind for o in operators]
-    attributes["npu.operator_agents"] = ["npu" if o.on_npu else "host" for o in operators]
-    attributes["npu.operator_reasons"] = [o.reason for o in operators]
-    for unwanted in ("params", "num_input"):
-        main = main.without_attr(unwanted)
-    module.update_func(module.get_global_var("main"), main.with_attr(attributes))
-    return module
+_VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # other shapes of the same bytes
+# calls of main that the planner understands: PrimFuncs and views
+_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in _VIEWS)))

@@ -46,7 +46,8 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
     def _own(self, argument: Any) -> Any:
         bound = self.lookup_binding(argument) if isinstance(argument, relax.Var) else None
         if isinstance(bound, ir.Call) and isinstance(bound.op, ir.Op) and bound.op.name == "relax.dequantize":
-            return self.builder_.emit(ir.Call(bound.op, bound.args, bound.attrs))
+            # a name that no variable of the module has: reasons for rejections are kept by name
+            return self.builder_.emit(ir.Call(bound.op, bound.args, bound.attrs), name_hint=f"{argument.name}_use")
         return argument
 
 

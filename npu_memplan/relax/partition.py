@@ -1,7 +1,7 @@
 """Partitioning: which operators of a Relax module the NPU runs, and why the others stay.
 
-Invariant: every operator of `main` that could carry work is either inside a composite of a function with
-`Codegen = "ethos-u"`, or listed with a reason in main's attribute `npu.host_operators`.
+Invariant: every operator of `main` is either inside a composite of a function with `Codegen = "ethos-u"`, or
+listed with a reason in main's attribute `npu.host_operators`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .patterns import PATTERNS, PREFIX
 from .reader import Reader, RejectedError
 
 HOST_OPERATORS = "npu.host_operators"
-_NO_PATTERN = "no NPU pattern matches it"
+NO_PATTERN = "no NPU pattern matches it"
 # calls that only carry quantisation or shapes: never work of their own
 _CARRIERS = frozenset(
     f"relax.{name}" for name in ("quantize", "dequantize", "astype", "clip", "reshape", "permute_dims", "nn.relu")
@@ -37,6 +37,11 @@ class HostOperator:
     name: str
     kind: str
     reason: str
+
+    @property
+    def carries(self) -> bool:
+        """Whether it only carries quantisation or shapes, which is no work of its own."""
+        return f"relax.{self.kind}" in _CARRIERS
 
 
 _rejections: ContextVar[dict[str, tuple[str, str]] | None] = ContextVar("_rejections", default=None)
@@ -111,20 +116,25 @@ def _remaining(main: Any, rejections: dict[str, tuple[str, str]]) -> list[HostOp
     for block in main.body.blocks:
         for binding in block.bindings:
             call = binding.value
-            if not isinstance(call, ir.Call) or not isinstance(call.op, ir.Op) or call.op.name in _CARRIERS:
+            if not isinstance(call, ir.Call) or not isinstance(call.op, ir.Op):
                 continue
             name = str(binding.var.name)
-            _, reason = rejections.get(name, ("", _NO_PATTERN))
+            _, reason = rejections.get(name, ("", NO_PATTERN))
             found.append(HostOperator(name, call.op.name.removeprefix("relax."), reason))
     return found
 
 
-def host_operators(mod: Any) -> tuple[HostOperator, ...]:
-    """What `partition_for_ethosu` left on the host, with the reasons, in program order."""
+def remaining_operators(mod: Any) -> tuple[HostOperator, ...]:
+    """Every operator that `partition_for_ethosu` left in main, with the reasons, in program order."""
     attributes = mod["main"].attrs
     if attributes is None or HOST_OPERATORS not in attributes:
         return ()
     return tuple(HostOperator(*(str(part) for part in entry)) for entry in attributes[HOST_OPERATORS])
+
+
+def host_operators(mod: Any) -> tuple[HostOperator, ...]:
+    """Those of `remaining_operators` that are work of their own."""
+    return tuple(o for o in remaining_operators(mod) if not o.carries)
 
 
 def is_offloaded(function: Any) -> bool:

@@ -182,7 +182,7 @@ def test_views_fold_only_what_strides_can_express() -> None:
 
 
 def test_the_split_cases_are_functions_of_views() -> None:
-    from npu_memplan.frontend.repairs import import_relax
+    from npu_memplan.frontend.relax_import import import_relax
     from npu_memplan.relax.graphs import build_graph
     from npu_memplan.relax.partition import offloaded, partition_for_ethosu
 

@@ -9,7 +9,7 @@ from single_operators import Case, all_cases
 
 from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.frontend.repairs import import_relax
+from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
 
 reference = pytest.importorskip("fvp_runner.reference")

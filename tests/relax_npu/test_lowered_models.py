@@ -14,8 +14,8 @@ from fvp_runner.reference import Reference
 from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.extract import extract
-from npu_memplan.frontend.repairs import import_relax
-from npu_memplan.frontend.tvm_npu import TvmFrontendError, build_module
+from npu_memplan.frontend.relax_import import import_relax
+from npu_memplan.frontend.tvm_npu import build_module
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, BufferKind, Pool
 from npu_memplan.relax import host_operators, partition_for_ethosu
@@ -69,8 +69,3 @@ def test_arenas_are_below_the_legacy_ones(name: str, shared_model: Callable[[str
         conflicts=tuple(c for c in problem.conflicts if not set(c) & outside),
     )
     assert plan(inside).usage[0].used_bytes < LEGACY_BYTES[name]
-
-
-def test_models_with_state_are_sent_to_vela(shared_model: Callable[[str], Path]) -> None:
-    with pytest.raises(TvmFrontendError, match=r"keeps state between runs.*--npu-compiler vela"):
-        build_module(shared_model("trained_lstm_int8"))

@@ -17,7 +17,7 @@ import npu_memplan as nm
 from npu_memplan.ethosu.accelerator import AcceleratorError
 from npu_memplan.ethosu.lower.graph import Conv, Pad, Softmax
 from npu_memplan.ethosu.primfunc import is_npu_primfunc
-from npu_memplan.frontend.repairs import import_relax
+from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.patterns import PATTERNS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

@@ -1,0 +1,106 @@
+"""`main` of a TFLite network while it grows, one operator after another; every TFLite import builds it here.
+
+Invariant: `values` holds the Relax value of every tensor made so far, by tensor index, in the shape and type that
+the file declares (scalars are [1]). Variable tensors are parameters behind the inputs; whoever calls a function
+with one lets it update the state in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import relax
+
+from ..ethosu.lower.graph import LAYER
+from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork
+from .checks import RESHAPES
+from .names import NameTable
+
+
+class MainBuilder:
+    """Parameters first, then `build`, which hands every operator to the caller in the file's order."""
+
+    def __init__(self, network: VelaNetwork) -> None:
+        self.network = network
+        self.block_builder = relax.BlockBuilder()
+        self.values: dict[int, Any] = {}
+        self._names = NameTable()
+        self._functions = NameTable()
+        self._functions.take("main")
+        for index in (*network.inputs, *network.states):
+            if index not in self.values:
+                self.values[index] = relax.Var(self._names.take(self._label(index)), self.type_of(index))
+        self._parameters = list(self.values.values())
+
+    @property
+    def states(self) -> dict[int, str]:
+        """State tensors and the names of their parameters."""
+        return {index: str(self.values[index].name) for index in self.network.states}
+
+    def build(self, emit: Callable[[NpuCall | CpuOperator], None], attributes: Mapping[str, Any]) -> Any:
+        """The finished module; `emit` adds one operator and leaves its outputs in `values`."""
+        builder = self.block_builder
+        with builder.function("main", self._parameters, attrs=dict(attributes)):
+            with builder.dataflow():
+                for operator in self.network.operators:
+                    emit(operator)
+                outputs = [builder.emit_output(self.value(i)) for i in self.network.outputs]
+            builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
+        return builder.finalize()
+
+    def type_of(self, index: int) -> Any:
+        """Relax type of a tensor."""
+        tensor = self.network.tensors[index]
+        return relax.TensorType(tensor.shape or (1,), tensor.dtype)
+
+    def value(self, index: int) -> Any:
+        """Relax value of a tensor that exists; constants are made on first use."""
+        if index not in self.values:
+            tensor = self.network.tensors[index]
+            self.values[index] = relax.const(tensor.array().reshape(tensor.shape or (1,)), tensor.dtype)
+        return self.values[index]
+
+    def bind(self, index: int, expression: Any) -> Any:
+        """Let `expression` be tensor `index`; its variable."""
+        self.values[index] = self.block_builder.emit(expression, name_hint=self._names.take(self._label(index)))
+        return self.values[index]
+
+    def function_name(self, wanted: str) -> str:
+        """A free name for a function, `wanted` when it is free."""
+        return self._functions.take(wanted)
+
+    def call(self, function: Any, name: str, inputs: Sequence[Any], outputs: Sequence[int]) -> None:
+        """Call a PrimFunc as `name`, a free one; its results become the tensors `outputs`."""
+        symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
+        types = [self.type_of(i) for i in outputs]
+        call = relax.call_tir(symbol, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0])
+        result = self.bind(outputs[0], call)
+        if len(outputs) > 1:
+            for position, index in enumerate(outputs):
+                self.bind(index, relax.TupleGetItem(result, position))
+
+    def host_operator(self, operator: CpuOperator, for_good: bool = False) -> None:
+        """Call the exact host code of an operator; those that only change a shape are reshapes.
+
+        `for_good`: without the description (`LAYER`) by which partitioning could take it for the NPU.
+        """
+        if operator.name in RESHAPES and self._keeps_bytes(operator):
+            target = operator.outputs[0]
+            shape = self.network.tensors[target].shape or (1,)
+            self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), shape))
+            return
+        from .host_ops import lower_operator
+
+        lowered = lower_operator(self.network, operator)
+        inputs = [self.value(i) for i in lowered.inputs]
+        inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
+        function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
+        self.call(function, self.function_name(lowered.name), inputs, lowered.outputs)
+
+    def _keeps_bytes(self, operator: CpuOperator) -> bool:
+        source, target = (self.network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+        return source.dtype == target.dtype and source.size_bytes == target.size_bytes
+
+    def _label(self, index: int) -> str:
+        return self.network.tensors[index].name or f"tensor{index}"

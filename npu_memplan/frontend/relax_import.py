@@ -1,0 +1,161 @@
+"""A TFLite model to Relax by TVM's frontend, operator by operator, with chosen ones as calls of exact host code.
+
+Invariant: every operator of the file is either what TVM's converter makes of it (QDQ form), or one call of the
+PrimFunc that `host_ops` makes of it; which, why, and which variables of `main` belong to it is recorded while it
+is imported. States are parameters of `main`, as in every other import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tflite
+from tvm import ir, relax
+
+from ..errors import NpuMemplanError
+from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
+from .attributes import main_attributes
+from .checks import check_on_host
+from .main_builder import MainBuilder
+from .repairs import RepairedConverter, clear_stray_quantized_dimensions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RelaxImport:
+    """An imported model: what became of each operator, by its index in the file."""
+
+    module: Any  # tvm.IRModule
+    on_host: Mapping[int, str]  # operators that are calls of host code, and why
+    operator_of: Mapping[str, int]  # variable of main -> the operator it is part of
+
+
+def import_operators(model: bytes, network: VelaNetwork, host: Mapping[int, str]) -> RelaxImport:
+    """Import `model`, which `network` was read from; `host` are operators that stay on the host, and why.
+
+    Stateful operators and those that TVM's frontend cannot import become host code too, which partitioning may
+    still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
+    """
+    return _Importer(model, network, host).run()
+
+
+def import_relax(model: bytes) -> Any:
+    """The IRModule of a TFLite flatbuffer, on the host only what TVM's frontend cannot import."""
+    return import_operators(model, read_network(model), {}).module
+
+
+class _NotImportedError(NpuMemplanError):
+    """TVM's frontend cannot import one operator; the message says why."""
+
+
+class _Importer:
+    def __init__(self, model: bytes, network: VelaNetwork, host: Mapping[int, str]) -> None:
+        self.network = network
+        self.main = MainBuilder(network)
+        self.kept = frozenset(host)
+        self.host = dict(host)
+        self.last: dict[Any, int] = {}  # the variable that ends an operator's bindings -> the operator
+        repaired, _ = clear_stray_quantized_dimensions(model)
+        root = tflite.Model.GetRootAsModel(repaired, 0)
+        self.graph = root.Subgraphs(0)
+        self.converter = RepairedConverter(root, self.graph, self.main.block_builder)
+        for operator in network.cpu_operators:
+            reason = self._not_convertible(operator)
+            if reason is not None:
+                self.host.setdefault(operator.index, reason)
+        check_on_host(network, self.host)
+
+    def _not_convertible(self, operator: CpuOperator) -> str | None:
+        """Why TVM's converter need not be tried; None when it may know the operator."""
+        tensors = [self.network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+        if any(t.is_variable for t in tensors):
+            return "it keeps state between runs, which TVM's TFLite frontend cannot express"
+        if operator.name not in self.converter.convert_map:
+            return "TVM's TFLite frontend does not know it"
+        if any(t.scales for t in tensors) and operator.name not in self.converter._SUPPORTED_QUANTIZED_OPS:
+            return "TVM's TFLite frontend does not know it in quantised models"
+        return None
+
+    def run(self) -> RelaxImport:
+        module = self.main.build(self._emit, main_attributes(self.network, self.main.states, ()))
+        return RelaxImport(module, self.host, self._owners(module["main"]))
+
+    def _emit(self, operator: NpuCall | CpuOperator) -> None:
+        assert isinstance(operator, CpuOperator)  # compiled networks are refused before
+        if operator.index not in self.host:
+            try:
+                self._convert(operator)
+            except _NotImportedError as reason:
+                self.host[operator.index] = str(reason)
+                check_on_host(self.network, {operator.index: str(reason)})
+        if operator.index in self.host:
+            self.main.host_operator(operator, for_good=operator.index in self.kept)
+        last = self.main.values.get(operator.outputs[-1])
+        if isinstance(last, relax.Var):
+            self.last.setdefault(last, operator.index)
+
+    # ------------------------------------------------------------------ TVM's converter
+
+    def _convert(self, operator: CpuOperator) -> None:
+        """Let TVM convert `operator`; its outputs become values."""
+        try:
+            results = self._results(operator)
+        except _NotImportedError:
+            raise
+        except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
+            text = str(error).strip() or type(error).__name__
+            raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {text.splitlines()[-1]}") from error
+        for index, result in results.items():
+            if isinstance(result, relax.Var | ir.GenericConst):
+                self.main.values[index] = result
+            else:
+                self.main.bind(index, result)
+
+    def _results(self, operator: CpuOperator) -> dict[int, Any]:
+        """What TVM's converter makes of an operator, by output tensor; empty when it keeps it to itself."""
+        tensors, builder = self.network.tensors, self.main.block_builder
+        for index in operator.inputs:
+            if index in self.main.values:
+                self.converter.made[index] = self._shaped(self.main.values[index], tensors[index].shape)
+        made = self.converter.convert_map[operator.name](op=self.graph.Operators(operator.index))
+        if made is None:
+            return {}
+        made = builder.normalize(made)
+        parts = [made]
+        if len(operator.outputs) > 1:
+            whole = made if isinstance(made, relax.Tuple) else builder.emit(made)
+            parts = [whole[i] for i in range(len(operator.outputs))]
+        results = {}
+        for index, part in zip(operator.outputs, map(builder.normalize, parts), strict=True):
+            tensor = tensors[index]
+            if str(part.ty.dtype) != tensor.dtype:
+                raise _NotImportedError(
+                    f"TVM's TFLite frontend imports it as {part.ty.dtype} instead of {tensor.dtype}"
+                )
+            results[index] = self._shaped(part, tensor.shape or (1,))
+        return results
+
+    def _shaped(self, value: Any, shape: tuple[int, ...]) -> Any:
+        """`value` in another shape, where it has another: scalars are [1] outside of TVM's converter."""
+        if tuple(int(d) for d in value.ty.shape) == shape:
+            return value
+        return self.main.block_builder.normalize(relax.op.reshape(value, shape))
+
+    # ------------------------------------------------------------------ what belongs to what
+
+    def _owners(self, main: Any) -> dict[str, int]:
+        """Variable -> operator: each operator's bindings end with the variable of its last output."""
+        owners: dict[str, int] = {}
+        pending: list[str] = []
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                name = str(binding.var.name)
+                if isinstance(binding.value, relax.Var):  # a result of main under another name
+                    owners[name] = owners.get(str(binding.value.name), -1)
+                    continue
+                pending.append(name)
+                if binding.var in self.last:
+                    owners |= dict.fromkeys(pending, self.last[binding.var])
+                    pending.clear()
+        return owners
