@@ -1,8 +1,9 @@
 """`npu-memplan doctor`: what is installed, what is missing, and the exact commands that install it.
 
 Invariant: nothing is guessed: each line comes from looking for the thing itself, and a tool
-that is found but does not answer counts as missing. Exit codes: 0 all is there, 1 something
-that a command would install is missing. Arm's FVP is never counted: its licence must be read.
+that is found but does not answer counts as missing. Exit codes: 0 all that is needed is there, 1
+something needed is missing. What only some users want (Arm's FVP, whose licence must be read; ONNX
+models; PNG maps) is listed as absent and never counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +23,8 @@ import click
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for. `fix` is the key of the command that installs it, empty when there is none."""
+    """One thing looked for. `fix` is the key of the command that installs it; empty for what is optional, whose
+    `hint` says how to get it."""
 
     name: str
     purpose: str
@@ -66,7 +69,7 @@ def _tool(*command: str) -> str | None:
 
 def _newlib() -> str | None:
     path = _tool("arm-none-eabi-gcc", "-print-file-name=libc.a")
-    return path if path and "/" in path else None
+    return str(Path(path).resolve()) if path and "/" in path else None
 
 
 def _c_compiler() -> str | None:
@@ -101,6 +104,8 @@ def look() -> tuple[Finding, ...]:
         Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), "firmware"),
         Finding("newlib for Arm", "firmware for every board", _newlib(), "firmware"),
         Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), "firmware"),
+        Finding("onnx", "compiling ONNX models", _package("onnx"), hint="pip install 'npu_memplan[onnx]'"),
+        Finding("matplotlib", "report --png", _package("matplotlib"), hint="pip install 'npu_memplan[plots]'"),
         Finding("FVP, Ethos-U55", "run --on fvp", _fvp("corstone-300-u55")(), hint=FVP_HINT),
         Finding("FVP, Ethos-U65", "run --on fvp", _fvp("corstone-300-u65")(), hint=FVP_HINT),
     )
@@ -137,17 +142,26 @@ def command(as_json: bool) -> None:
 def _print(findings: tuple[Finding, ...], usable: dict[str, str | None], commands: list[str]) -> None:
     width = max(len(f.name) for f in findings)
     for f in findings:
-        state = "ok     " if f.found else "missing"
-        click.echo(f"{state}  {f.name:{width}}  {f.found or f'needed for {f.purpose}'}")
+        state, purpose = ("missing", "needed for") if f.fix else ("absent ", "optional, for")
+        line = (
+            f"ok       {f.name:{width}}  {f.found}" if f.found else f"{state}  {f.name:{width}}  {purpose} {f.purpose}"
+        )
+        click.echo(line)
     best = next((name for name, reason in usable.items() if reason is None), None)
     click.echo("")
     for name, reason in usable.items():
         note = "can run here" + (" (the automatic choice)" if name == best else "")
-        click.echo(f"runner {name:8} {note if reason is None else f'cannot run: {reason}'}")
+        why = (reason or "").partition("; ")[0]  # what to do about it stands below
+        click.echo(f"runner {name:8} {note if reason is None else f'cannot run: {why}'}")
     click.echo("")
     if commands:
         click.echo("To install what is missing:")
         for line in commands:
             click.echo(f"  {line}")
     else:
-        click.echo("Nothing is missing.")
+        click.echo("Everything needed is here.")
+    absent = [f for f in findings if f.found is None and not f.fix]
+    if absent:
+        click.echo("Optional and absent:")
+    for hint in dict.fromkeys(f.hint for f in absent):
+        click.echo(f"  {'; '.join(f.name for f in absent if f.hint == hint)}: {hint}")

@@ -39,6 +39,12 @@ if TYPE_CHECKING:
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
 @click.option("--board", metavar="NAME|FILE.toml", help="Board of the firmware runners; default: the accelerator's.")
+@click.option("--interrupt", is_flag=True, help="The firmware waits for the NPU's interrupt instead of polling (fvp, "
+              "qemu, unicorn).")  # fmt: skip
+@click.option("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
+              "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
+@click.option("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the other runners always "
+              "give the NPU model's estimate.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path,
@@ -49,6 +55,9 @@ def command(
     no_checks: bool,
     timeout: float,
     board: str | None,
+    interrupt: bool,
+    fvp_path: Path | None,
+    cycles: bool,
     as_json: bool,
 ) -> None:
     """Run the artifact in DIRECTORY."""
@@ -64,9 +73,18 @@ def command(
     model = _open_reference(reference, artifact) if reference is not None else None
     options = runners.RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
+        interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles,
         progress=None if as_json else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     chosen = runners.create(runner, directory, options)
+    if interrupt and chosen.name == "host":
+        raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
+    if chosen.name != "fvp" and (fvp_path is not None or cycles):
+        reason = runners.missing("fvp", options)
+        raise InputError(
+            f"{'--cycles' if cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {chosen.name}; "
+            + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
+        )
     try:
         ran = chosen.run(values)
     except _complaints() as error:  # the run has no right result: that is not bad use, it is wrong

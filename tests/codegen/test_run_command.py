@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.reference import Reference
+from fvp_runner.runner import missing
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import main
 
@@ -131,6 +132,13 @@ def test_no_checks_and_timeout(run, digits, example):
         (["--reference", "nowhere.tflite"], "cannot read the reference nowhere.tflite: No such file or directory"),
         (["--on", "moon"], "'moon' is not one of"),
         (["--timeout", "0"], "0.0 is not in the range x>0"),
+        (
+            ["--interrupt"],
+            "--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp",
+        ),
+        (["--cycles"], "--cycles is for Arm's FVP, and the runner here is host; the FVP cannot run: "),
+        (["--fvp-path", "nowhere"], "--fvp-path is for Arm's FVP, and the runner here is host; the FVP cannot run: "),
+        (["--fvp-path", "nowhere"], " is not under nowhere; download it from "),
     ],
 )
 def test_bad_use_is_two(run, digits, arguments, message):
@@ -149,6 +157,19 @@ def test_inputs_of_another_shape_or_no_npy_are_two(run, digits, tmp_path):
     code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "text.npy")
     assert code == 2
     assert "cannot read input" in err
+
+
+def test_options_reach_the_firmware(run, digits, example, monkeypatch):
+    reason = missing("unicorn")
+    if reason:
+        pytest.skip(reason)
+    code, out, err = run(digits(), "--on", "unicorn", "--interrupt", "--reference", example)
+    assert (code, out.splitlines()[-1]) == (0, "bit-exact")
+    assert any("-irq" in p.name for p in (digits() / "firmware").iterdir()), "its own build"
+    monkeypatch.setenv("FVP_PATH", "nowhere")
+    code, _, err = run(digits(), "--on", "fvp", "--cycles")
+    assert code == 2
+    assert "runner 'fvp' cannot run here: FVP_Corstone_SSE-300_Ethos-U55 is not under nowhere" in err
 
 
 def test_not_an_artifact_is_two(run, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from handmade import plain_artifact, write
 
 from fvp_runner import runner
+from fvp_runner.fvp import HINT as FVP_HINT
 from fvp_runner.result import ComparisonError, RunResult, compare, compare_output
 from fvp_runner.runner import RUNNERS, RunnerError, RunnerMissingError, RunOptions
 from npu_memplan.artifact import TensorSlot
@@ -71,7 +73,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FVP_PATH", raising=False)
     monkeypatch.delenv("CC", raising=False)
     known = doctor.metadata.version
-    absent = ("unicorn", "tflite-micro")
+    absent = ("unicorn", "tflite-micro", "onnx", "matplotlib")
 
     def version(name: str) -> str:
         if name in absent:
@@ -90,10 +92,29 @@ def test_doctor_on_a_bare_machine_prints_three_commands(bare_machine: None, monk
         "  pip install 'npu_memplan[reference,unicorn]'",
         "  apt-get install -y gcc libc6-dev",
         "  apt-get install -y qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi",
+        "Optional and absent:",
+        "  onnx: pip install 'npu_memplan[onnx]'",
+        "  matplotlib: pip install 'npu_memplan[plots]'",
+        f"  FVP, Ethos-U55; FVP, Ethos-U65: {FVP_HINT}",
     ]
     assert "missing  qemu-system-arm    needed for run --on qemu" in result.output
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "  sudo apt-get install -y gcc libc6-dev" in CliRunner().invoke(cli, ["doctor"]).output
+
+
+def test_doctor_keeps_what_is_needed_and_what_is_optional_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_there = tuple(dataclasses.replace(f, found=f.found or "1.0") for f in doctor.look())
+    fvp = tuple(dataclasses.replace(f, found=None) if f.name.startswith("FVP") else f for f in all_there)
+    monkeypatch.setattr(doctor, "look", lambda: fvp)
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert result.exit_code == 0, "an FVP is nobody's fault"
+    assert "absent   FVP, Ethos-U55     optional, for run --on fvp" in result.output
+    assert "missing" not in result.output.split("\n\n")[0]
+    end = f"Everything needed is here.\nOptional and absent:\n  FVP, Ethos-U55; FVP, Ethos-U65: {FVP_HINT}\n"
+    assert result.output.endswith(end)
+    assert result.output.count(FVP_HINT) == 1
+    monkeypatch.setattr(doctor, "look", lambda: all_there)
+    assert CliRunner().invoke(cli, ["doctor"]).output.endswith("\n\nEverything needed is here.\n")
 
 
 def test_doctor_counts_a_tool_that_does_not_answer_as_missing(bare_machine: None, tmp_path: Path) -> None:
