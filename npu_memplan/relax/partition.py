@@ -89,24 +89,24 @@ def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: 
     `AcceleratorError` for an unknown accelerator.
     """
     find_accelerator(accelerator)
+    arithmetic = arithmetic_of(mod["main"])
     mod = normalise(mod)
     rejections: dict[str, tuple[str, str]] = {}
     token = _rejections.set(rejections)
     try:
         mod = group_host_calls(mod, exclude, rejections)
-    arithmetic = arithmetic_of(mod["main"])
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:
         _rejections.reset(token)
     merged = relax.transform.MergeCompositeFunctions()(fused)
+    for variable, function in offloaded(merged).items():
+        merged.update_func(variable, stated(function, arithmetic))
     main = merged["main"]
     remaining = [[o.name, o.kind, o.reason] for o in _remaining(main, rejections)]
     merged.update_func(
         merged.get_global_var("main"),
         main.with_attr(HOST_OPERATORS, remaining).with_attr("npu.accelerator", accelerator),
-    for variable, function in offloaded(merged).items():
-        merged.update_func(variable, stated(function, arithmetic))
     )
     return merged
 
