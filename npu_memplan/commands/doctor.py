@@ -142,11 +142,8 @@ def command(as_json: bool) -> None:
 def _print(findings: tuple[Finding, ...], usable: dict[str, str | None], commands: list[str]) -> None:
     width = max(len(f.name) for f in findings)
     for f in findings:
-        state, purpose = ("missing", "needed for") if f.fix else ("absent ", "optional, for")
-        line = (
-            f"ok       {f.name:{width}}  {f.found}" if f.found else f"{state}  {f.name:{width}}  {purpose} {f.purpose}"
-        )
-        click.echo(line)
+        state, purpose = ("missing", "needed for") if f.fix else ("absent", "optional, for")
+        click.echo(f"{'ok' if f.found else state:8} {f.name:{width}}  {f.found or f'{purpose} {f.purpose}'}")
     best = next((name for name, reason in usable.items() if reason is None), None)
     click.echo("")
     for name, reason in usable.items():

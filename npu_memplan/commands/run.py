@@ -43,8 +43,8 @@ if TYPE_CHECKING:
               "qemu, unicorn).")  # fmt: skip
 @click.option("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
               "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
-@click.option("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the other runners always "
-              "give the NPU model's estimate.")  # fmt: skip
+@click.option("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the others always give "
+              "the NPU model's estimate.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path,
