@@ -15,12 +15,12 @@ from npu_memplan.ethosu.encode import encode
 from npu_memplan.ethosu.isa import Op, Register
 from npu_memplan.ethosu.lower.graph import Graph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.program import BufferRole
+from npu_memplan.ethosu.program import BufferRole, NpuBuffer
 from npu_memplan.ethosu.stream import Command, Marker, Wait
 
 
 def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Outputs of the program, then its states; `inputs` (and states) in the graph's order.
+    """Outputs of the program; `inputs` in the graph's order, states among them are updated in place.
 
     Reading a byte that nobody wrote raises.
     """
@@ -43,30 +43,37 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
         commands += [operation, Wait(Op.KERNEL_WAIT, 0), Wait(Op.DMA_WAIT, 0)]
     commands.append(Marker(Op.STOP, 0xFFFF))
     arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
-    given = [b.name for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)]
-    for name, values in zip(given, inputs.values(), strict=True):
-        start = places[name][1]
+    given = [b for b in program.buffers if b.role in (BufferRole.INPUT, BufferRole.STATE)]
+    for buffer, values in zip(given, inputs.values(), strict=True):
+        start = places[buffer.name][1]
         arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
         defined[start : start + values.nbytes] = True
     constants = np.frombuffer(lowered.constants, np.uint8).copy() if lowered.constants else None
     known = None if constants is None else np.ones(len(constants), bool)
     NpuModel(program.accelerator).run(encode(commands), [constants, arena], [known, defined])
-    results = []
-    for role in (BufferRole.OUTPUT, BufferRole.STATE):
-        for buffer in (b for b in program.buffers if b.role is role):
-            start = places[buffer.name][1]
-            raw = arena[start : start + buffer.size_bytes].copy()
-            results.append(raw.view(buffer.dtype).reshape(buffer.shape))
-    return results
+
+    def content(buffer: NpuBuffer) -> np.ndarray:
+        start = places[buffer.name][1]
+        return arena[start : start + buffer.size_bytes].copy().view(buffer.dtype).reshape(buffer.shape)
+
+    for buffer, values in zip(given, inputs.values(), strict=True):
+        if buffer.role is BufferRole.STATE:
+            values[...] = content(buffer)
+    return [content(b) for b in program.buffers if b.role is BufferRole.OUTPUT]
 
 
 def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """Every value of the type is equally likely."""
+    """Every value of the type is equally likely; states are at their zero point."""
     rng = np.random.default_rng(seed)
-    return {
-        name: rng.integers(0, 256, graph.tensors[name].shape).astype(np.uint8).view(graph.tensors[name].dtype)
-        for name in graph.inputs
-    }
+    inputs = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        if name in graph.states:
+            inputs[name] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+        else:
+            raw = rng.integers(0, 1 << 8 * tensor.element_bytes, tensor.shape)
+            inputs[name] = raw.astype(f"uint{8 * tensor.element_bytes}").view(tensor.dtype)
+    return inputs
 
 
 def only_graph(partitioned: Any) -> Graph:

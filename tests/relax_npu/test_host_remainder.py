@@ -68,7 +68,7 @@ def test_npu_and_host_share_one_plan_and_are_exact(tmp_path: Path) -> None:
     "name",
     [
         *("pad_depth", "conv_d4x4", "transpose_conv_k3_s1", "mean_3_int8", "argmax_depth"),  # rejected, or not known
-        *("conv_int16_k3", "add_int16", "quantize_int8_int16"),  # the frontend fails, or the type is not the NPU's
+        *("softmax_int16", "leaky_relu_int16", "mean_1_int16"),  # the NPU has no tables for int16
     ],
 )
 def test_an_operator_alone_on_the_host_is_exact(name: str, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_the_user_keeps_on_the_host_is_exact(
 def test_states_are_parameters_as_in_every_import(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compiled_equals_reference(path.read_bytes(), tmp_path)
-    assert on_host(artifact) == ["QUANTIZE", *["SVDF"] * 7, "SOFTMAX", "QUANTIZE"]  # int16 at both ends
+    assert on_host(artifact) == [*["SVDF"] * 7, "SOFTMAX"]
     ours, known = build_module(path).module["main"], import_host_only(path).module["main"]
     assert [str(p.name) for p in ours.params] == [str(p.name) for p in known.params]
     for attribute, value in known.attrs.items():
