@@ -44,8 +44,6 @@ def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | N
     for tensor in (*inputs, output):
         if tensor.dtype not in _TYPES:
             return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
-        if tensor.dtype == "int16" and tensor.zero_point:
-            return f"its int16 tensor has zero point {tensor.zero_point}; only 0 fits"
         if len(tensor.shape) > 4:
             return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
         if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
@@ -55,6 +53,9 @@ def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | N
         return f"its tensors are of different types: {', '.join(sorted(types))}"
     if "int16" in types and isinstance(layer, Lookup | Softmax):
         return "its tensors are int16; the NPU's tables are for 8 bits"
+    odd = next((t.zero_point for t in (*inputs, output) if t.dtype == "int16" and t.zero_point), 0)
+    if odd:
+        return f"its int16 tensor has zero point {odd}; only 0 fits"
     if not isinstance(layer, Softmax) and any(len(t.shape) == 4 and t.shape[0] != 1 for t in (*inputs, output)):
         batch = next(t.shape[0] for t in (*inputs, output) if len(t.shape) == 4 and t.shape[0] != 1)
         if isinstance(layer, Conv | Pool | Pad):
