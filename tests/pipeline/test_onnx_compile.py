@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
+from onnx_graph import Graph  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.onnx_reference import OnnxReference  # noqa: E402
@@ -30,54 +31,6 @@ from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
 
 OUT_STEP = 0.02
-
-
-class Graph:
-    """Nodes and constants of a small ONNX graph with one image and one output."""
-
-    def __init__(self, dtype: type = np.int8) -> None:
-        self.rng = np.random.default_rng(4)
-        self.dtype = dtype
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def constant(self, name: str, values: np.ndarray) -> str:
-        self.constants.append(numpy_helper.from_array(values, name))
-        return name
-
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
-        return output
-
-    def stored(self, x: str, name: str, scale: float, zero: int) -> str:
-        """QuantizeLinear then DequantizeLinear; `zero` is that of int8."""
-        shift = 128 if self.dtype is np.uint8 else 0
-        s = self.constant(f"{name}_s", np.array(scale, np.float32))
-        z = self.constant(f"{name}_z", np.array(zero + shift, self.dtype))
-        return self.node("DequantizeLinear", [self.node("QuantizeLinear", [x, s, z], f"{name}_q"), s, z], name)
-
-    def weights(self, name: str, values: np.ndarray, scales: np.ndarray) -> str:
-        zeros = np.zeros(scales.shape, values.dtype)
-        parts = [
-            self.constant(f"{name}_{suffix}", v) for suffix, v in (("v", values), ("s", scales), ("z", zeros))
-        ]  # fmt: skip
-        return self.node("DequantizeLinear", parts, name, **({"axis": 0} if scales.ndim else {}))
-
-    def conv(self, x: str, name: str, shape: tuple[int, ...], scale: float, **attributes: Any) -> str:
-        scales = self.rng.uniform(0.002, 0.01, shape[0]).astype(np.float32)
-        w = self.weights(f"{name}w", self.rng.integers(-127, 128, shape).astype(np.int8), scales)
-        bias = self.rng.integers(-300, 300, shape[0]).astype(np.int32)
-        b = self.weights(f"{name}b", bias, (scales * np.float32(scale)).astype(np.float32))
-        pads = [shape[2] // 2] * 4
-        return self.node("Conv", [x, w, b], name, pads=pads, kernel_shape=list(shape[2:]), **attributes)
-
-    def save(self, path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8), classes: int = 5) -> Path:
-        inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)]
-        outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], classes))]
-        graph = helper.make_graph(self.nodes, "m", inputs, outputs, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
-        onnx.save(model, path)
-        return path
 
 
 def quantised(path: Path, dtype: type = np.int8) -> Path:

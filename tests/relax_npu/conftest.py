@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parent.parent
-for folder in ("lower", "npu_model"):
+for folder in ("lower", "npu_model", "pipeline"):
     sys.path.insert(0, str(_TESTS / folder))
