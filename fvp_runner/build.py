@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import identifier
+from npu_memplan.codegen.interface import c_files, identifier
 from npu_memplan.staging import staged_directory
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
@@ -135,8 +135,7 @@ def _stamp(folder: Path) -> str:
 
 def _sources(directory: Path, artifact: Artifact) -> list[Path]:
     """The firmware's and the artifact's C files; `BuildError` when the artifact has none."""
-    name = identifier(artifact.name)
-    generated = [directory / "src" / f"{name}{part}.c" for part in ("", "_host", "_npu")]
+    generated = [directory / "src" / name for name in c_files(artifact)]
     absent = [p for p in generated if not p.is_file()]
     if absent:
         raise BuildError(f"{directory} has no {absent[0].name} in src; compile the model again")

@@ -53,7 +53,7 @@ def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:
     artifact = firmware.artifact
     return [
         (firmware.elf.symbol(f"npu_memplan_pool_{index}").address, artifact.pool_bytes(pool.name))
-        for index, pool in enumerate(artifact.problem.pools)
+        for index, pool in enumerate(artifact.run_pools)
     ]
 
 

@@ -62,8 +62,8 @@ class HostRunner:
         self._model: NpuModel | None = None
         if self.artifact.target.accelerator != "none":
             self._model = NpuModel(accelerator(self.artifact.target.accelerator), checks=self.options.checks)
-        sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.problem.pools]
-        alignments = [pool.alignment for pool in self.artifact.problem.pools]
+        sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.run_pools]
+        alignments = [pool.alignment for pool in self.artifact.run_pools]
         self.pools = tuple(_aligned(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
         self._shadow = Shadow(self.artifact, self.pools)
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
@@ -120,7 +120,7 @@ class HostRunner:
 
     def _slot(self, slot: TensorSlot) -> npt.NDArray[np.uint8]:
         """The planned bytes of a tensor: a view, not a copy."""
-        index = [pool.name for pool in self.artifact.problem.pools].index(slot.pool)
+        index = [pool.name for pool in self.artifact.run_pools].index(slot.pool)
         return self.pools[index][slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
 
     def _launch(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import identifier
+from npu_memplan.codegen.interface import c_files, identifier
 
 from .runner import RunnerError, RunnerMissingError
 
@@ -91,9 +91,8 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
     command = compiler()
     if command is None:
         raise RunnerMissingError("no C compiler found; set CC, or install one (e.g. apt install gcc)")
-    name = identifier(artifact.name)
     folder = directory / "src"
-    sources = [folder / f"{name}{part}.c" for part in ("", "_host", "_npu")]
+    sources = [folder / name for name in c_files(artifact)]
     for source in sources:
         if not source.is_file():
             raise RunnerError(f"the artifact {directory} lacks {source.name} in {folder}; compile the model again")
@@ -109,4 +108,4 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
             first = "\n".join(done.stderr.splitlines()[:20])
             raise RunnerError(f"{command[0]} could not compile the C of {directory}:\n{first}")
         # A loaded object stays valid when its file goes.
-        return SharedObject(target, name)
+        return SharedObject(target, identifier(artifact.name))

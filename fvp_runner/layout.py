@@ -53,7 +53,7 @@ def place(artifact: Artifact, board: Board) -> Layout:
         free[name] -= board.stack_bytes if name == board.data else 0
     free[board.io] -= _padded(16 + input_bytes(artifact))
     pools = []
-    for pool in artifact.problem.pools:
+    for pool in artifact.run_pools:
         names = placement.pools.get(pool.name)
         if names is None:
             raise LayoutError(

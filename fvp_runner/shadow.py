@@ -38,11 +38,12 @@ class Shadow:
         self._artifact = artifact
         self._pools = pools
         self._before = tuple(pool.copy() for pool in pools)
-        self._index = {pool.name: i for i, pool in enumerate(artifact.problem.pools)}
+        self._index = {pool.name: i for i, pool in enumerate(artifact.run_pools)}
         sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
         self._where = {
             p.buffer: (self._index[p.pool], p.offset_bytes, p.offset_bytes + sizes[p.buffer])
             for p in artifact.plan.placements
+            if p.pool in self._index  # constants are always defined
         }
         self._next = 0  # call of main that comes next
 
@@ -106,7 +107,7 @@ class Shadow:
             raise UninitialisedReadError(
                 f"host operator {call.function} reads {unknown.size} of {stop - start} bytes of buffer {name} "
                 f"that nobody wrote; the first is byte {start + int(unknown[0])} of pool "
-                f"{self._artifact.problem.pools[pool].name}"
+                f"{self._artifact.run_pools[pool].name}"
             )
 
     def _remember(self) -> None:

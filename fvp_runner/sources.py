@@ -55,7 +55,7 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
     name = identifier(artifact.name)
     upper = name.upper()
     asserts, pools, sizes = [], [], []
-    for index, (pool, memory) in enumerate(zip(artifact.problem.pools, layout.pools, strict=True)):
+    for index, (pool, memory) in enumerate(zip(artifact.run_pools, layout.pools, strict=True)):
         size = artifact.pool_bytes(pool.name)
         macro = f"{upper}_{identifier(pool.name).upper()}_BYTES"
         asserts += [

@@ -116,6 +116,11 @@ class Artifact:
         """Multiply-accumulates of one inference on the NPU; None without NPU calls."""
         return _total(call.macs for call in self.calls)
 
+    @property
+    def run_pools(self) -> tuple[Pool, ...]:
+        """The pools that the caller of `run` provides; read-only ones are in the generated code."""
+        return tuple(pool for pool in self.problem.pools if not pool.read_only)
+
     def pool_bytes(self, pool: str) -> int:
         """Bytes that pool `pool` must have for this plan."""
         for usage in self.plan.usage:

@@ -24,7 +24,8 @@ NO_NPU = "none"
 class CompileOptions:
     """Options of `npu-memplan compile`; None is the default of the accelerator.
 
-    `pools` are capacities in bytes by pool name; a capacity is hard.
+    `pools` are capacities in bytes by pool name; a capacity is hard. `constant_pools` are read-only
+    pools for constants, in order of preference, with a capacity or None; none: single C arrays.
     """
 
     accelerator: str = "ethos-u55-256"  # or "none"
@@ -33,6 +34,7 @@ class CompileOptions:
     optimise: str = "Performance"
     arena_cache_size_bytes: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    constant_pools: Mapping[str, int | None] = field(default_factory=dict)
     host_ops: tuple[str, ...] = ()
     npu_compiler: str = "vela"
     planner: str = "auto"
@@ -68,6 +70,19 @@ class CompileOptions:
         return tuple(
             Pool(name, capacities.get(name), alignment=16, agents=frozenset((Agent.HOST, Agent.NPU)))
             for name in mode.pools
+        )
+
+    def planned_constant_pools(self) -> tuple[Pool, ...]:
+        """The read-only pools to plan; `OptionError` when one has the name of another pool."""
+        taken = load_memory_mode(self.memory_mode or "Shared_Sram").pools
+        for name in self.constant_pools:
+            if name in taken:
+                raise OptionError(
+                    f"--constant-pool {name} has the name of a pool for other buffers; give it another name, e.g. flash"
+                )
+        agents = frozenset((Agent.HOST, Agent.NPU))
+        return tuple(
+            Pool(name, size, alignment=16, agents=agents, read_only=True) for name, size in self.constant_pools.items()
         )
 
     def region_pools(self) -> dict[int, tuple[str, ...]]:

@@ -80,7 +80,8 @@ def pose(loaded: Loaded, options: CompileOptions) -> Problem:
 def _posed(loaded: Loaded, options: CompileOptions) -> tuple[Problem, Any]:
     from .extract import Options, extract_program
 
-    how = Options(overlaps=options.overlaps, reuse_inputs=options.reuse_inputs)
+    constant_pools = options.planned_constant_pools()
+    how = Options(overlaps=options.overlaps, reuse_inputs=options.reuse_inputs, constant_pools=constant_pools)
     return extract_program(loaded.module, options.planned_pools(), how)
 
 
@@ -131,7 +132,7 @@ def _describe(
         ),
         problem=replace(problem, name=_name(loaded, options)),  # the function it came from is called main
         plan=plan,
-        regions=tuple(range(1, len(problem.pools) + 1)),
+        regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
         inputs=slots_of(main.attrs[PLACED_INPUTS], quantised(main, "input")),
         outputs=slots_of(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots_of(main.attrs[PLACED_STATES], quantised(main, "state")),

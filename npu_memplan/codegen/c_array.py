@@ -1,7 +1,8 @@
 """numpy arrays and bytes as C array definitions.
 
 Invariant: an array keeps its exact bytes, is 16-byte aligned and lies in the section
-`.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h).
+`.rodata.npu_memplan` (the macro NPU_MEMPLAN_CONSTANT of npu_memplan_runtime.h) unless its
+qualifier says otherwise.
 
 Four megabytes of weights must stay quick to write and to compile, so long 8-bit arrays are
 string literals: a C compiler reads them about eight times faster than lists of numbers.
@@ -43,7 +44,12 @@ def c_type(dtype: str) -> str:
         raise CodegenError(f"no C type for elements of type {dtype}; known: {', '.join(_C_TYPES)}") from None
 
 
-def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = False) -> str:
+QUALIFIER = "NPU_MEMPLAN_CONSTANT"
+
+
+def c_array(
+    name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = False, qualifier: str = QUALIFIER
+) -> str:
     """Definition of a constant array `name`; the shape is flattened, an empty array has one zero."""
     flat = np.ascontiguousarray(values).reshape(-1)
     kind = c_type(flat.dtype.name)
@@ -51,12 +57,12 @@ def c_array(name: str, values: npt.NDArray[np.generic], *, hexadecimal: bool = F
         flat = np.zeros(1, flat.dtype)
     if flat.itemsize == 1 and flat.size >= _STRING_FROM_BYTES:
         # One byte more than the data: the literal's own terminating NUL.
-        return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
+        return f"{qualifier} {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
     tokens = list(_tokens(flat, hexadecimal))
     per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
     rows = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
     body = ",\n  ".join(rows)
-    return f"NPU_MEMPLAN_CONSTANT {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
+    return f"{qualifier} {kind} {name}[{flat.size}] = {{\n  {body}\n}};\n"
 
 
 def _string_literal(data: bytes) -> str:

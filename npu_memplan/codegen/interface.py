@@ -25,22 +25,44 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets."""
+    """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets.
+
+    `constant_pools` are the read-only ones: arrays of the generated code, or with `constants_passed`
+    the caller's too, behind the other pools.
+    """
 
     name: str
     pools: tuple[PoolSpec, ...]
     inputs: tuple[TensorSlot, ...] = ()
     outputs: tuple[TensorSlot, ...] = ()
     states: tuple[TensorSlot, ...] = ()
+    constant_pools: tuple[PoolSpec, ...] = ()
+    constants_passed: bool = False
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
         """The interface that an artifact's plan describes."""
-        pools = tuple(
-            PoolSpec(pool.name, artifact.pool_bytes(pool.name), pool.alignment, region)
-            for pool, region in zip(artifact.problem.pools, artifact.regions, strict=True)
-        )
-        return cls(identifier(artifact.name), pools, artifact.inputs, artifact.outputs, artifact.states)
+
+        def specs(*, read_only: bool) -> tuple[PoolSpec, ...]:
+            return tuple(
+                PoolSpec(pool.name, artifact.pool_bytes(pool.name), pool.alignment, region)
+                for pool, region in zip(artifact.problem.pools, artifact.regions, strict=True)
+                if pool.read_only is read_only
+            )
+
+        tensors = (artifact.inputs, artifact.outputs, artifact.states)
+        return cls(identifier(artifact.name), specs(read_only=False), *tensors, specs(read_only=True))
+
+    def constant_expressions(self) -> dict[str, str]:
+        """Name of a read-only pool -> what it is in C."""
+        return {
+            pool.name: f"pools[{len(self.pools) + index}]" if self.constants_passed else self.array(pool)
+            for index, pool in enumerate(self.constant_pools)
+        }
+
+    def array(self, pool: PoolSpec) -> str:
+        """C name of a read-only pool's array in the generated code, e.g. `kws_flash_constants`."""
+        return f"{self.name}_{identifier(pool.name)}_constants"
 
     def pool_index(self, pool: str) -> int:
         """Position of `pool` in the run function's argument; `CodegenError` when there is none."""
@@ -51,6 +73,13 @@ class Interface:
             f"model {self.name}: a tensor lies in pool {pool!r}, but the plan has: "
             f"{', '.join(p.name for p in self.pools) or 'no pools'}"
         )
+
+
+def c_files(artifact: Artifact) -> tuple[str, ...]:
+    """Names of the generated C files of an artifact."""
+    pools = any(pool.read_only for pool in artifact.problem.pools)
+    parts = ("", "_host", "_npu", *(("_constants",) if pools else ()))
+    return tuple(f"{identifier(artifact.name)}{part}.c" for part in parts)
 
 
 def identifier(name: str) -> str:

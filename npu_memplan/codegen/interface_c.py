@@ -7,10 +7,12 @@ application written against them compiles unchanged. Every symbol carries the mo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import CodegenError
+
+_BYTES_A_LINE = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class ModuleInterface:
     devices: tuple[str, ...]  # "ethos_u", when an NPU is used
     workspace_io: bool  # inputs and outputs lie in the workspace
     workspace_bytes: int
+    constant_pools: tuple[WorkspacePool, ...] = ()  # the last entries of the pools array; the caller's
 
     @property
     def prefix(self) -> str:
@@ -54,8 +57,13 @@ class ModuleInterface:
 
     @property
     def public_pools(self) -> tuple[WorkspacePool, ...]:
-        """The pools that the caller supplies."""
+        """The workspace pools that the caller supplies."""
         return tuple(p for p in self.pools if not p.internal)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Members of the struct of pools: those that the caller supplies, then those of constants."""
+        return tuple(p.name for p in (*self.public_pools, *self.constant_pools))
 
 
 def sanitise(name: str) -> str:
@@ -68,7 +76,7 @@ def check_names(interface: ModuleInterface) -> None:
     for what, names in (
         ("inputs", [t.name for t in interface.inputs]),
         ("outputs", [t.name for t in interface.outputs]),
-        ("workspace pools", [p.name for p in interface.pools]),
+        ("pools", [p.name for p in (*interface.pools, *interface.constant_pools)]),
     ):
         cleaned = [sanitise(n) for n in names]
         clash = next((n for i, n in enumerate(names) if cleaned.index(cleaned[i]) != i), None)
@@ -93,7 +101,7 @@ def _struct(interface: ModuleInterface, kind: str, members: Sequence[str], what:
 def parameters(interface: ModuleInterface) -> list[tuple[str, str]]:
     """(struct kind, argument name) of the run function, in order."""
     found = [] if interface.workspace_io else [("inputs", "inputs"), ("outputs", "outputs")]
-    if interface.public_pools:
+    if interface.members:
         found.append(("workspace_pools", "workspace_pools"))
     if interface.devices:
         found.append(("devices", "devices"))
@@ -105,8 +113,8 @@ def _signature(interface: ModuleInterface) -> str:
     return f"int32_t {interface.prefix}_run({', '.join(listed) or 'void'})"
 
 
-def print_header(interface: ModuleInterface) -> str:
-    """Text of `tvmgen_<module>.h`."""
+def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> str:
+    """Text of `tvmgen_<module>.h`; `constants` are the bytes of each constant pool."""
     check_names(interface)
     guard = f"{interface.prefix}_H_".upper()
     lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", "#ifdef __cplusplus", 'extern "C" {']
@@ -120,9 +128,8 @@ def print_header(interface: ModuleInterface) -> str:
     lines += _struct(interface, "outputs", [t.name for t in interface.outputs], "Output tensor pointers")
     if interface.devices:
         lines += _struct(interface, "devices", interface.devices, "Device context pointers")
-    if interface.public_pools:
-        names = [p.name for p in interface.public_pools]
-        lines += _struct(interface, "workspace_pools", names, "Workspace pool pointers")
+    if interface.members:
+        lines += _struct(interface, "workspace_pools", interface.members, "Workspace pool pointers")
     if interface.workspace_io:
         for kind in ("inputs", "outputs"):
             lines += [
@@ -136,12 +143,25 @@ def print_header(interface: ModuleInterface) -> str:
     for pool in interface.public_pools:
         macro = _macro(interface, pool.name, "WORKSPACE_POOL_SIZE")
         lines += [f"/*! \\brief {pool.name} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
+    for pool in interface.constant_pools:
+        lines += _initialisation(interface, pool.name, constants[pool.name])
     lines += ["", "#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
     return "\n".join(lines)
 
 
+def _initialisation(interface: ModuleInterface, pool: str, content: bytes) -> list[str]:
+    """What the caller's array for a constant pool is to be initialised with."""
+    rows = [content[at : at + _BYTES_A_LINE] for at in range(0, len(content), _BYTES_A_LINE)]
+    listed = ", \\\n".join("  " + ", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
+    return [
+        f"/*! \\brief {pool} initialization data */",
+        f"#define {_macro(interface, pool, 'CONSTANT_POOL_SIZE')} {len(content)}",
+        f"#define {_macro(interface, pool, 'CONSTANT_POOL_DATA')} \\\n{listed}",
+    ]
+
+
 def _map_parameter(interface: ModuleInterface) -> str:
-    return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.public_pools else "void"
+    return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.members else "void"
 
 
 def _pool_expressions(interface: ModuleInterface) -> list[str]:
@@ -178,6 +198,7 @@ def print_entry(interface: ModuleInterface) -> str:
     else:
         bases = bases + [f"(uint8_t*)inputs->{sanitise(t.name)}" for t in interface.inputs]
         bases += [f"(uint8_t*)outputs->{sanitise(t.name)}" for t in interface.outputs]
+    bases = bases + [f"(uint8_t*)workspace_pools->{sanitise(p.name)}" for p in interface.constant_pools]
     device = "devices->ethos_u" if interface.devices else "NULL"
     lines += [f"{_signature(interface)} {{"]
     lines += [f"  uint8_t* const pools[{max(len(bases), 1)}] = {{{', '.join(bases) or 'NULL'}}};"]

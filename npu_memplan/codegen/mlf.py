@@ -69,12 +69,16 @@ def build_library(
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
     name = interface.module
     program = read_program(module)
-    printed = print_sources(module, Interface(interface.prefix, tuple(pools)))
+    constant_pools = tuple(PoolSpec(p.name, p.size_bytes, p.alignment, region=0) for p in interface.constant_pools)
+    places = Interface(interface.prefix, tuple(pools), constant_pools=constant_pools, constants_passed=True)
+    printed = print_sources(module, places)
     symbols = _symbols(interface, program.calls)
-    npu_text, constants_bytes, payload_bytes = print_npu(program, symbols, [p.size_bytes for p in pools])
+    npu_text, constants_bytes, payload_bytes = print_npu(program, symbols, places)
+    images = {p.name: bytes(1) for p in constant_pools}  # C has no empty arrays
+    images |= {pool: program.constants[index].tobytes() for index, pool in program.constant_pools.items()}
     steps = [(s, c.is_npu) for s, c in zip(symbols, program.calls, strict=True)]
     texts = {
-        f"codegen/host/include/{interface.prefix}.h": print_header(interface),
+        f"codegen/host/include/{interface.prefix}.h": print_header(interface, images),
         f"codegen/host/src/{name}_lib0.c": print_entry(interface),
         f"codegen/host/src/{name}_lib1.c": print_main(interface, steps),
         f"src/{name}.relax": source,

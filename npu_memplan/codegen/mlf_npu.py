@@ -16,9 +16,11 @@ from ..ethosu.container import Payload, build_payload
 from ..ethosu.primfunc import encode_primfunc
 from .c_array import c_array
 from .errors import CodegenError
+from .interface import Interface
 from .program import ConstantArgument, FunctionCall, PoolArgument, Program
 
 _BASES = 6
+_NOTHING = np.zeros(0, np.uint8)
 _SECTION = (
     "#ifndef TVMGEN_CONSTANT_SECTION\n"
     '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
@@ -28,8 +30,8 @@ _SECTION = (
 )
 
 
-def print_npu(program: Program, symbols: Sequence[str], pool_bytes: Sequence[int]) -> tuple[str, int, int]:
-    """Text of the NPU's C file, bytes of constants, bytes of payloads. `symbols[i]` names call i."""
+def print_npu(program: Program, symbols: Sequence[str], interface: Interface) -> tuple[str, int, int]:
+    """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads. `symbols[i]` names call i."""
     parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", _SECTION]
     weights: dict[str, str] = {}  # digest -> C array
     constants = payloads = 0
@@ -38,9 +40,14 @@ def print_npu(program: Program, symbols: Sequence[str], pool_bytes: Sequence[int
         if not call.is_npu or symbol in printed:
             continue
         printed.add(symbol)
-        values = _weights(symbol, call, program)
-        array = "NULL"
-        if values is not None:
+        index = _weights(symbol, call)
+        pool = program.constant_pools.get(index, "") if index is not None else ""
+        values, array = _NOTHING, "NULL"
+        if index is not None:
+            values = np.ascontiguousarray(program.constants[index]).view(np.uint8).reshape(-1)
+        if pool:
+            array = interface.constant_expressions()[pool]
+        elif values.size:
             digest = hashlib.sha256(values.tobytes()).hexdigest()
             if digest not in weights:
                 weights[digest] = f"{symbol}_weights"
@@ -52,22 +59,22 @@ def print_npu(program: Program, symbols: Sequence[str], pool_bytes: Sequence[int
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
         payloads += payload.nbytes
         parts.append(
-            _launch(symbol, call, array, values.nbytes if values is not None else 0, payload.nbytes, pool_bytes)
+            _launch(symbol, call, array, values.nbytes, payload.nbytes, [p.size_bytes for p in interface.pools])
         )
     return "\n".join(parts), constants, payloads
 
 
-def _weights(symbol: str, call: FunctionCall, program: Program) -> np.ndarray | None:
+def _weights(symbol: str, call: FunctionCall) -> int | None:
     found = [a.index for a in call.arguments if isinstance(a, ConstantArgument)]
     if len(found) > 1:
         raise CodegenError(f"{symbol}: an NPU function has one constant at most, this one has {len(found)}")
-    return np.ascontiguousarray(program.constants[found[0]]).view(np.uint8).reshape(-1) if found else None
+    return found[0] if found else None
 
 
 def _launch(
     symbol: str, call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]
 ) -> str:
-    regions = [int(r) for r in call.primfunc.attrs["npu.regions"]]
+    regions = [int(r) for r in call.primfunc.attrs["npu.regions"] if r]  # 0 are the constants
     pools = [a.index for a in call.arguments if isinstance(a, PoolArgument)]
     count = max([_BASES, *(r + 1 for r in regions)])
     lines = [f"int32_t {symbol}(uint8_t* const pools[], void* ethos_u) {{"]
@@ -76,7 +83,7 @@ def _launch(
     for region, pool in zip(regions, pools, strict=True):
         lines += [f"  base_addrs[{region}] = (uintptr_t)pools[{pool}];"]
         lines += [f"  base_addrs_size[{region}] = {pool_bytes[pool]};"]
-    if not pools:
+    if not pools and "pools[" not in array:
         lines += ["  (void)pools;"]
     lines += [
         f"  return TVMEthosULaunch(ethos_u, (void*)(uintptr_t){symbol}_cms_data_data, {payload_bytes}, base_addrs,",

@@ -17,7 +17,7 @@ from ..ethosu.encode import encode
 from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
 from .c_array import c_array
 from .errors import CodegenError
-from .program import ConstantArgument, FunctionCall, PoolArgument
+from .program import FunctionCall, PoolArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +62,16 @@ def _bases(
     symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
 ) -> list[tuple[str, str]]:
     regions = [int(r) for r in call.primfunc.attrs["npu.regions"]]
+    regions += [0] * (len(call.arguments) - len(regions))  # what follows the pools is a constant
     bases: dict[int, tuple[str, str]] = {}
-    for argument in call.arguments:
+    for argument, region in zip(call.arguments, regions, strict=True):
+        if region in bases:
+            raise CodegenError(
+                f"{symbol}: two arguments are at base pointer {region}; an NPU function has one constant"
+            )
         if isinstance(argument, PoolArgument):
-            if not regions:
-                raise CodegenError(f"{symbol}: more pools are passed than npu.regions names")
-            bases[regions.pop(0)] = (f"pools[{argument.index}]", pool_macros[argument.index])
-        elif isinstance(argument, ConstantArgument):
-            if 0 in bases:
-                raise CodegenError(f"{symbol}: an NPU function has one constant at most, this one has more")
+            bases[region] = (f"pools[{argument.index}]", pool_macros[argument.index])
+        else:
             array, size = constant_symbols[argument.index]
-            bases[0] = (array, str(size))
+            bases[region] = (array, str(size))
     return [bases.get(region, ("0", "0")) for region in range(max(bases, default=0) + 1)]

@@ -7,6 +7,7 @@ carry the model's name, so that two models link together. The files are
     <name>.c                `<name>_run`: main's calls in order
     <name>_host.c           host operators and their constants
     <name>_npu.c            command streams, weights, launches
+    <name>_constants.c      read-only pools of constants, where the plan has any
     npu_memplan_runtime.h   what the platform supplies
 """
 
@@ -21,7 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .c_array import c_array, c_type
-from .entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, pool_macro, print_header, print_main
+from .entry import (
+    RUNTIME_HEADER,
+    RUNTIME_TEXT,
+    Step,
+    pool_macro,
+    print_constant_pools,
+    print_header,
+    print_main,
+)
 from .errors import CodegenError
 from .host_c import print_functions, used_parameters
 from .interface import Interface, identifier
@@ -72,31 +81,36 @@ def print_sources(module: Any, interface: Interface) -> Sources:
             f"model {interface.name}: main takes pools of {list(program.pool_bytes)} bytes, "
             f"the plan has {list(expected)}; rewrite the module with the same plan"
         )
-    steps, symbols = _steps(program, interface)
+    steps, symbols = _steps(program.calls, interface)
+    initialise, initialise_symbols = _steps(program.initialise, interface)
     npu_text, npu_constants, launches = _npu_file(program, interface, symbols)
-    host_text, host_constants = _host_file(program, interface, symbols)
+    host_calls = [*zip(symbols, program.calls, strict=True), *zip(initialise_symbols, program.initialise, strict=True)]
+    host_text, host_constants = _host_file(program, interface, host_calls)
     name = interface.name
     texts = {
-        f"{name}.h": print_header(interface, steps),
-        f"{name}.c": print_main(interface, steps),
+        f"{name}.h": print_header(interface, steps, initialise),
+        f"{name}.c": print_main(interface, steps, initialise),
         f"{name}_host.c": host_text,
         f"{name}_npu.c": npu_text,
         RUNTIME_HEADER: RUNTIME_TEXT,
     }
+    images = {pool: program.constants[index] for index, pool in program.constant_pools.items()}
+    if interface.constant_pools and not interface.constants_passed:
+        texts[f"{name}_constants.c"] = print_constant_pools(interface, images)
     return Sources(
         texts,
-        npu_constants + host_constants,
+        npu_constants + host_constants + sum(image.nbytes for image in images.values()),
         sum(launch.stream_bytes for launch in launches.values()),
         {c.function: launches[s] for s, c in zip(symbols, program.calls, strict=True) if c.is_npu},
     )
 
 
-def _steps(program: Program, interface: Interface) -> tuple[list[Step], list[str]]:
+def _steps(calls: Sequence[FunctionCall], interface: Interface) -> tuple[list[Step], list[str]]:
     """One C function for each distinct call; equal calls share one."""
     taken: dict[str, tuple[Any, ...]] = {}
     steps: list[Step] = []
     symbols: list[str] = []
-    for call in program.calls:
+    for call in calls:
         base = f"{interface.name}_{identifier(call.function)}"
         symbol, number = base, 1
         while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
@@ -106,16 +120,23 @@ def _steps(program: Program, interface: Interface) -> tuple[list[Step], list[str
     return steps, symbols
 
 
-def _constant_arrays(program: Program, wanted: Sequence[int], prefix: str) -> tuple[str, dict[int, tuple[str, int]]]:
-    """C definitions of constants, and index -> (array, true size in bytes)."""
-    table: dict[int, tuple[str, int]] = {}
-    texts = []
+def _constant_arrays(
+    program: Program, interface: Interface, wanted: Sequence[int], prefix: str
+) -> tuple[str, dict[int, tuple[str, int]], int]:
+    """C definitions of constants that lie in no pool, index -> (array, true size in bytes) of all, their bytes."""
+    pools = interface.constant_expressions()
+    table = {i: (pools[pool], program.constants[i].nbytes) for i, pool in program.constant_pools.items()}
+    texts: list[str] = []
+    total = 0
     for index in dict.fromkeys(wanted):
-        symbol = f"{prefix}_{len(table)}"
+        if index in table:
+            continue
+        symbol = f"{prefix}_{len(texts)}"
         values: npt.NDArray[np.generic] = program.constants[index]
         table[index] = (symbol, values.nbytes)
         texts.append("static " + c_array(symbol, values))
-    return "\n".join(texts), table
+        total += values.nbytes
+    return "\n".join(texts), table, total
 
 
 def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
@@ -125,7 +146,8 @@ def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
 def _npu_file(program: Program, interface: Interface, symbols: Sequence[str]) -> tuple[str, int, dict[str, NpuLaunch]]:
     """Text of the file, bytes of its constants, and symbol -> launch."""
     calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if c.is_npu}
-    arrays, table = _constant_arrays(program, _constants_of(list(calls.values())), f"{interface.name}_npu_constants")
+    wanted = _constants_of(list(calls.values()))
+    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_npu_constants")
     macros = [pool_macro(interface, index) for index in range(len(interface.pools))]
     launches = {symbol: print_launch(symbol, call, table, macros) for symbol, call in calls.items()}
     parts = [
@@ -134,13 +156,14 @@ def _npu_file(program: Program, interface: Interface, symbols: Sequence[str]) ->
         *([arrays] if arrays else []),
         *(launch.text for launch in launches.values()),
     ]
-    constants_bytes = sum(size for _, size in table.values())
-    return "\n".join(parts), constants_bytes, launches
+    return "\n".join(parts), total, launches
 
 
-def _host_file(program: Program, interface: Interface, symbols: Sequence[str]) -> tuple[str, int]:
-    calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if not c.is_npu}
-    arrays, table = _constant_arrays(program, _constants_of(list(calls.values())), f"{interface.name}_host_constant")
+def _host_file(program: Program, interface: Interface, listed: Sequence[tuple[str, FunctionCall]]) -> tuple[str, int]:
+    """Text of the file and bytes of its constants; `listed` are all calls by symbol."""
+    calls = {s: c for s, c in listed if not c.is_npu}
+    wanted = _constants_of(list(calls.values()))
+    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_host_constant")
     functions: dict[str, Any] = {}
     read_only: dict[str, list[bool]] = {}
     wrappers = []
@@ -157,7 +180,7 @@ def _host_file(program: Program, interface: Interface, symbols: Sequence[str]) -
         print_functions(functions, read_only),
         *wrappers,
     ]
-    return "\n".join(parts), sum(size for _, size in table.values())
+    return "\n".join(parts), total
 
 
 def _wrapper(
@@ -174,7 +197,7 @@ def _wrapper(
             values.append(f"{cast}pools[{argument.index}]")
         else:
             values.append(table[argument.index][0])
-    unused = "" if any(isinstance(a, PoolArgument) for a in arguments) else "  (void)pools;\n"
+    unused = "" if any("pools[" in value for value in values) else "  (void)pools;\n"
     return (
         f"int32_t {symbol}(uint8_t *const pools[]) {{\n{unused}  {symbol}_body({', '.join(values)});\n  return 0;\n}}\n"
     )

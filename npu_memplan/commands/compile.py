@@ -32,6 +32,8 @@ from ..sizes import parse_named_size, parse_size
               help="Vela's meaning.")  # fmt: skip
 @click.option("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
 @click.option("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
+@click.option("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]",
+              help="Pack weights and tables into read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
 @click.option("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
 @click.option("--npu-compiler", type=click.Choice(["vela", "tvm"]), default="vela", show_default=True,
               help="Who makes the NPU's operations: Vela's stream, lifted; or our own lowering.")  # fmt: skip
@@ -56,6 +58,7 @@ def command(
     optimise: str,
     arena_cache_size: str | None,
     pools: tuple[str, ...],
+    constant_pools: tuple[str, ...],
     host_ops: str | None,
     npu_compiler: str,
     planner: str,
@@ -77,6 +80,7 @@ def command(
         optimise=optimise,
         arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
         pools=dict(parse_named_size(text) for text in pools),
+        constant_pools=dict(parse_named_size(text) if "=" in text else (text, None) for text in constant_pools),
         host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
         npu_compiler=npu_compiler,
         planner=planner,

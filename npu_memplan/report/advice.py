@@ -15,7 +15,7 @@ from .bricks import NpuFindings
 from .memory import PoolView
 
 BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
-COPIED = (BufferKind.WEIGHTS, BufferKind.CONSTANT)
+COPIED = (BufferKind.WEIGHTS,)
 
 
 @dataclass(frozen=True, slots=True)

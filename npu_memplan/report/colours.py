@@ -30,7 +30,7 @@ KIND_LABELS: dict[BufferKind, str] = {
     BufferKind.ROLLING: "rolling buffer of a cascade",
     BufferKind.WEIGHTS: "weights copied to RAM",
     BufferKind.HOST_SCRATCH: "host operator scratch",
-    BufferKind.CONSTANT: "constant copied to RAM",
+    BufferKind.CONSTANT: "constant",
 }
 
 AGENT_COLOURS: dict[str, str] = {"npu": "#e8a33d", "host": "#3d7dca", "host+npu": "#2f9e6e"}

@@ -18,7 +18,8 @@ GROUPS: tuple[tuple[str, tuple[BufferKind, ...]], ...] = (
     ("states", (BufferKind.STATE,)),
     ("tensors", (BufferKind.TENSOR, BufferKind.NPU_INTERNAL, BufferKind.ROLLING)),
     ("host operator scratch", (BufferKind.HOST_SCRATCH,)),
-    ("weights copied to RAM", (BufferKind.WEIGHTS, BufferKind.CONSTANT)),
+    ("weights copied to RAM", (BufferKind.WEIGHTS,)),
+    ("constants", (BufferKind.CONSTANT,)),
 )
 
 
@@ -46,7 +47,9 @@ def kinds_of_bytes(artifact: Artifact) -> tuple[ByteKind, ...]:
             if members:
                 most = live_curve(members, placed, sharing).peak[1]
                 rows.append(ByteKind(f"  {label}", usage.pool, most, "the most live at once"))
-    rows.append(ByteKind("weights and tables", "read-only", artifact.constants_bytes, "flash, or wherever they lie"))
+    pooled = sum(artifact.pool_bytes(pool.name) for pool in artifact.problem.pools if pool.read_only)
+    alone = artifact.constants_bytes - pooled
+    rows.append(ByteKind("weights and tables", "read-only", alone, "flash, or wherever they lie"))
     rows.append(ByteKind("command streams", "read-only", artifact.stream_bytes, "flash, or wherever they lie"))
     rows.append(ByteKind("stack and NPU driver", "firmware", None, "not the model's; see the linker map"))
     return tuple(rows)

@@ -7,7 +7,7 @@ operation, up to five of the largest buffers there with kind and maker, and comm
 from __future__ import annotations
 
 from ..planners.errors import PlanningError
-from ..problem import Problem
+from ..problem import BufferKind, Problem
 from .explain import align
 from .memory import both, kib
 
@@ -48,10 +48,15 @@ def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
     for buffer, size in error.largest[:SHOWN]:
         known = buffers.get(buffer)
         kind = known.kind.value if known else ""
-        maker = f"made by {known.producer or 'the caller'}" if known else ""
+        giver = "the model" if known and known.kind is BufferKind.CONSTANT else "the caller"
+        maker = f"made by {known.producer or giver}" if known else ""
         rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", maker))
     lines += align(rows, right={2, 3})
     lines.append("what to try:")
+    if any(pool.name == error.pool and pool.read_only for pool in problem.pools):
+        lines.append(f"  --constant-pool {error.pool}={error.required_bytes}, if the memory is there")
+        lines.append("  one more --constant-pool behind it, for what it does not hold")
+        return "\n".join(lines)
     lines.append(f"  npu-memplan compile {source} --fit {error.pool}={error.available_bytes} -o DIR")
     lines.append("    tries what would make it fit, the cheapest change first")
     if not error.proven:

@@ -22,15 +22,16 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     """
     from ..codegen.interface import Interface, PoolSpec, identifier
     from ..codegen.sources import write_sources
-    from ..rewrite import POOLS
+    from ..rewrite import CONSTANT_POOLS, POOLS
 
     planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)
-    pools = tuple(PoolSpec(str(n), int(b), region=i + 1) for i, (n, b) in enumerate(planned["main"].attrs[POOLS]))
+    attributes = planned["main"].attrs
     interface = Interface(
         identifier(name),
-        pools,
+        tuple(PoolSpec(str(n), int(b), region=i + 1) for i, (n, b) in enumerate(attributes[POOLS])),
         tuple(_slot(p) for p in map_inputs(planned).values()),
         tuple(_slot(p) for p in map_outputs(planned).values()),
+        constant_pools=tuple(PoolSpec(str(n), int(b), region=0) for n, b in attributes.get(CONSTANT_POOLS, ())),
     )
     write_sources(planned, interface, directory)
     return planned

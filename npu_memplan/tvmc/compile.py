@@ -40,7 +40,7 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
             f"{len(workspace)} workspace pools were given, but the NPU's base addresses leave room for "
             f"{len(_WORKSPACE_REGIONS)}; name fewer in --workspace-pools"
         )
-    problem = extract(module, workspace, reuse_inputs=options.workspace_io)
+    problem = extract(module, workspace, reuse_inputs=options.workspace_io, constant_pools=options.constant_pools)
     if not options.workspace_io:
         problem = _own_io_pools(problem, len(workspace))
     plan = planners.plan(problem, options.planner)
@@ -85,11 +85,11 @@ def _own_io_pools(problem: Problem, count: int) -> Problem:
 
 def _regions(options: TvmcOptions, problem: Problem, count: int) -> list[int]:
     """NPU region of each pool; `TvmcError` when there are more tensors than base addresses."""
-    regions = list(_WORKSPACE_REGIONS[:count])
+    regions = [*_WORKSPACE_REGIONS[:count], *(0 for pool in problem.pools if pool.read_only)]
     kinds = {f"io.{b.name}": b.kind for b in problem.buffers}
     for wanted, free in ((BufferKind.INPUT, list(_INPUT_REGIONS)), (BufferKind.OUTPUT, list(_OUTPUT_REGIONS))):
         for pool in problem.pools[count:]:
-            if kinds[pool.name] is not wanted:
+            if kinds.get(pool.name) is not wanted:
                 continue
             if not free:
                 raise TvmcError(
@@ -104,7 +104,7 @@ def _with_regions(module: Any, regions: Sequence[int]) -> Any:
     """The planned module with the regions of its NPU functions renumbered: pool i is `regions[i]`."""
     for variable, function in list(module.functions.items()):
         if is_npu_primfunc(function):
-            mapped = [regions[int(r) - 1] for r in function.attrs["npu.regions"]]
+            mapped = [regions[int(r) - 1] if r else 0 for r in function.attrs["npu.regions"]]
             module.update_func(variable, function.with_attr("npu.regions", mapped))
     return module
 
@@ -114,7 +114,8 @@ def _interface(
 ) -> tuple[ModuleInterface, list[PoolSpec]]:
     heights = used_bytes(problem, plan.placements)
     main = planned["main"]
-    index = {pool.name: position for position, pool in enumerate(problem.pools)}
+    passed = [pool for pool in problem.pools if not pool.read_only]
+    index = {pool.name: position for position, pool in enumerate(passed)}
 
     def tensors(attribute: str, kind: str) -> tuple[IoTensor, ...]:
         return tuple(
@@ -143,8 +144,12 @@ def _interface(
         ("ethos_u",) if npu else (),
         options.workspace_io,
         sum(heights[p.name] for p in workspace),
+        tuple(
+            WorkspacePool(p.name, heights[p.name], max(p.alignment, alignment), internal=False)
+            for p in options.constant_pools
+        ),
     )
-    return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in problem.pools]
+    return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in passed]
 
 
 def write_library(library: Library, output: Path) -> None:

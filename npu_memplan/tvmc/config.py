@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .errors import TvmcError
+from .pools import CONSTANT, WORKSPACE
 
 _FOLDER = Path(__file__).resolve().parent / "configs"
-_KEYS = ("targets", "executor", "runtime", "pass-config", "workspace-pools", "module-name")
+_KEYS = ("targets", "executor", "runtime", "pass-config", WORKSPACE, CONSTANT, "module-name")
 
 
 def read_config(name: str) -> list[str]:
@@ -52,13 +53,14 @@ def _options(name: str, content: dict[str, Any]) -> list[str]:
             options.append(f"--{part}={kind}")
             options += [f"--{part}-{kind}-{k}={v}" for k, v in settings.items()]
     options += [f"--pass-config={k}={v}" for k, v in content.get("pass-config", {}).items()]
-    for pool in content.get("workspace-pools", []):
-        options.append(f"--workspace-pools={pool['name']}")
-        for key, value in pool.items():
-            if key == "targets":
-                options.append(f"--workspace-pools-targets={pool['name']}:{','.join(value)}")
-            elif key != "name":
-                options.append(f"--workspace-pools-{key}={pool['name']}:{value}")
+    for kind in (WORKSPACE, CONSTANT):
+        for pool in content.get(kind, []):
+            options.append(f"--{kind}={pool['name']}")
+            for key, value in pool.items():
+                if key == "targets":
+                    options.append(f"--{kind}-targets={pool['name']}:{','.join(value)}")
+                elif key != "name":
+                    options.append(f"--{kind}-{key}={pool['name']}:{value}")
     if "module-name" in content:
         options.append(f"--module-name={content['module-name']}")
     return options

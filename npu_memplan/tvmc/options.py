@@ -17,7 +17,7 @@ from ..problem import Pool
 from .config import read_config
 from .errors import TvmcError
 from .pass_config import PassConfig, parse_pass_config
-from .pools import ATTRIBUTES, parse_pools
+from .pools import ATTRIBUTES, CONSTANT, WORKSPACE, parse_pools
 from .targets import Targets, parse_targets
 
 DEFAULT_OUTPUT = "module.tar"
@@ -49,7 +49,7 @@ REFUSED: dict[str, str] = {
     "--use-vm": "the executor is aot",
     "--target-host": "put the host's target last in --target",
     "--experimental-tvm-extension": "extensions of the removed tvmc cannot be loaded",
-    "--constant-memory-pools": "constants are one read-only section (.rodata.tvm): place it with your linker script",
+    "--constant-memory-pools": "give --constant-pools=NAME and --constant-pools-size-hint-bytes=NAME:BYTES",
 }
 
 
@@ -64,6 +64,7 @@ class TvmcOptions:
     npu_compiler: str = "tvm"
     cascader: bool = False
     pools: tuple[Pool, ...] = ()  # empty: one internal workspace
+    constant_pools: tuple[Pool, ...] = ()  # empty: constants are arrays of the generated code
     planner: str = "auto"
     workspace_io: bool = False
     workspace_alignment: int = 16
@@ -94,9 +95,10 @@ def _parser() -> _Parser:
     add("--module-name", default="default")
     add("--model-format", default="tflite")
     add("-O", "--opt-level", type=int, default=3)
-    add("--workspace-pools", action="append", default=[])
-    for suffix in ATTRIBUTES:
-        add(f"--workspace-pools-{suffix}", action="append", default=[])
+    for kind in (WORKSPACE, CONSTANT):
+        add(f"--{kind}", action="append", default=[])
+        for suffix in ATTRIBUTES:
+            add(f"--{kind}-{suffix}", action="append", default=[])
     add("--npu-compiler", choices=["tvm", "vela"], default=None)
     add("-v", "--verbose", action="count", default=0)
     return parser
@@ -117,11 +119,11 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
         raise TvmcError(
             "--target-ethos-u-enable_cascader=1 needs a compiler that cascades: leave --npu-compiler out or give vela"
         )
-    pools = parse_pools(
-        parsed.workspace_pools,
-        {suffix: getattr(parsed, f"workspace_pools_{suffix.replace('-', '_')}") for suffix in ATTRIBUTES},
-        targets.kinds,
-    )
+    pools = _pools(parsed, WORKSPACE, targets)
+    constant_pools = _pools(parsed, CONSTANT, targets)
+    clash = next((p.name for p in constant_pools if p.name in {w.name for w in pools}), None)
+    if clash is not None:
+        raise TvmcError(f"--constant-pools={clash} is a workspace pool too; give constants a pool of their own")
     return TvmcOptions(
         model=parsed.FILE,
         output=parsed.output,
@@ -129,13 +131,22 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
         accelerator=targets.accelerator,
         npu_compiler=npu,
         cascader=targets.cascader,
-        pools=tuple(pools),
+        pools=pools,
+        constant_pools=constant_pools,
         planner=configuration.planner,
         workspace_io=configuration.workspace_io,
         workspace_alignment=parsed.executor_aot_workspace_byte_alignment,
         target_strings=targets.strings,
         notes=targets.notes,
     )
+
+
+def _pools(parsed: Any, kind: str, targets: Targets) -> tuple[Pool, ...]:
+    def given(option: str) -> list[str]:
+        return list(getattr(parsed, option.replace("-", "_")))
+
+    attributes = {suffix: given(f"{kind}-{suffix}") for suffix in ATTRIBUTES}
+    return tuple(parse_pools(kind, given(kind), attributes, targets.kinds))
 
 
 def _check_fixed(parsed: Any, configuration: PassConfig) -> None:

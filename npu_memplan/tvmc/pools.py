@@ -1,7 +1,7 @@
-"""`--workspace-pools` and its attributes.
+"""`--workspace-pools`, `--constant-pools` and their attributes.
 
-Invariant: every value given counts: a repeated option extends the ones before it, a pool named by no
-`--workspace-pools` is an error, and an attribute with a value per target keeps them all.
+Invariant: every value given counts: a repeated option extends the ones before it, an attribute of a pool that
+was not named is an error, and an attribute with a value per target keeps them all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..problem import Agent, Pool
 from .errors import TvmcError
 
 NPU_TARGET = "ethos-u"
+WORKSPACE, CONSTANT = "workspace-pools", "constant-pools"
 # option suffix -> what a value is
 ATTRIBUTES = {
     "targets": "targets",
@@ -36,8 +37,13 @@ class PoolOptions:
     bursts: dict[str, int] = field(default_factory=dict)  # target -> bytes
 
 
-def parse_pools(names: Iterable[str], attributes: Mapping[str, Iterable[str]], targets: Iterable[str]) -> list[Pool]:
-    """Pools in the order given. `attributes` maps an option suffix to all of its values; `TvmcError` on nonsense."""
+def parse_pools(
+    kind: str, names: Iterable[str], attributes: Mapping[str, Iterable[str]], targets: Iterable[str]
+) -> list[Pool]:
+    """Pools of one kind in the order given; those of constants are read-only.
+
+    `attributes` maps an option suffix to all of its values; `TvmcError` on nonsense.
+    """
     pools: dict[str, PoolOptions] = {}
     for text in names:
         for name in filter(None, (part.strip() for part in text.split(","))):
@@ -45,12 +51,12 @@ def parse_pools(names: Iterable[str], attributes: Mapping[str, Iterable[str]], t
     known = tuple(targets)
     for suffix, values in attributes.items():
         for text in values:
-            _apply(pools, suffix, text, known)
-    return [_pool(options) for options in pools.values()]
+            _apply(pools, f"--{kind}", suffix, text, known)
+    return [_pool(options, read_only=kind == CONSTANT) for options in pools.values()]
 
 
-def _apply(pools: dict[str, PoolOptions], suffix: str, text: str, known: tuple[str, ...]) -> None:
-    option = f"--workspace-pools-{suffix}"
+def _apply(pools: dict[str, PoolOptions], base: str, suffix: str, text: str, known: tuple[str, ...]) -> None:
+    option = f"{base}-{suffix}"
     current: PoolOptions | None = None
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, colon, value = part.partition(":")
@@ -58,7 +64,7 @@ def _apply(pools: dict[str, PoolOptions], suffix: str, text: str, known: tuple[s
             current = pools.get(name)
             if current is None:
                 listed = ", ".join(pools) or "none"
-                raise TvmcError(f"{option}={text}: pool {name!r} is not in --workspace-pools (which has: {listed})")
+                raise TvmcError(f"{option}={text}: pool {name!r} is not in {base} (which has: {listed})")
         elif suffix == "targets" and current is not None:
             value = part  # sram:c,ethos-u names two targets of one pool
         else:
@@ -88,7 +94,7 @@ def _number(option: str, text: str, value: str) -> int:
     return number
 
 
-def _pool(options: PoolOptions) -> Pool:
+def _pool(options: PoolOptions, *, read_only: bool) -> Pool:
     def positive(suffix: str) -> int | None:
         value = options.numbers.get(suffix, -1)
         return value if value > 0 else None
@@ -99,6 +105,7 @@ def _pool(options: PoolOptions) -> Pool:
         options.name,
         None if size < 0 else size,
         agents=frozenset(agents),
+        read_only=read_only,
         clock_hz=positive("clock-frequency-hz"),
         read_bandwidth_bytes_per_cycle=positive("read-bandwidth-bytes-per-cycle"),
         write_bandwidth_bytes_per_cycle=positive("write-bandwidth-bytes-per-cycle"),

@@ -7,8 +7,12 @@
 /* Weights, tables and command streams: one section, so that a linker script can place them. */
 #if defined(__ELF__)
 #define NPU_MEMPLAN_CONSTANT const __attribute__((aligned(16), section(".rodata.npu_memplan")))
+/* A planned pool of constants: a section of its own. */
+#define NPU_MEMPLAN_CONSTANT_POOL(name, alignment) \
+  const __attribute__((aligned(alignment), section(".rodata.npu_memplan." name)))
 #else
 #define NPU_MEMPLAN_CONSTANT const __attribute__((aligned(16)))
+#define NPU_MEMPLAN_CONSTANT_POOL(name, alignment) const __attribute__((aligned(alignment)))
 #endif
 
 #ifdef __cplusplus

@@ -1,0 +1,73 @@
+"""`compile --constant-pool`: weights and tables of NPU and host in planned read-only pools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.problem import BufferKind
+
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--host-ops", "FULLY_CONNECTED"), ("--npu-compiler", "tvm"), ("--accelerator", "none")],
+    ids=["host and npu", "tvm", "host"],
+)
+def test_a_run_on_constant_pools_is_bit_exact(cli, tmp_path, options) -> None:
+    out = tmp_path / "out"
+    made = cli("compile", MODEL, *options, "--constant-pool", "near=2KiB", "--constant-pool", "flash", "-o", out)
+    assert made.code == 0, made.err
+    ran = cli("run", out, "--on", "host", "--reference", MODEL)
+    assert ran.out.rstrip().endswith("bit-exact"), ran.err
+    artifact = Artifact.load(out)
+    assert [(p.name, p.read_only) for p in artifact.problem.pools][-2:] == [("near", True), ("flash", True)]
+    assert artifact.regions == (1, 0, 0)
+    assert artifact.pool_bytes("near") <= 2048
+    assert artifact.constants_bytes == artifact.pool_bytes("near") + artifact.pool_bytes("flash") > 0
+    kinds = {b.kind for b in artifact.problem.buffers if b.pools == ("near", "flash")}
+    assert kinds == {BufferKind.CONSTANT}
+    memory = (out / "memory.txt").read_text()
+    assert "Peak of flash" in memory
+    rows = {tuple(line.split()[:4]) for line in memory.splitlines()}
+    assert ("planned", "pool", "flash", f"{artifact.pool_bytes('flash'):,}") in rows
+    assert ("weights", "and", "tables", "read-only") in rows
+
+
+def test_firmware_finds_constant_pools_in_their_sections(cli, tmp_path) -> None:
+    pytest.importorskip("unicorn")
+    out = tmp_path / "out"
+    assert cli("compile", MODEL, "--constant-pool", "flash", "-o", out).code == 0
+    ran = cli("run", out, "--on", "unicorn", "--reference", MODEL)
+    if "no compiler" in ran.err or "not installed" in ran.err:
+        pytest.skip(ran.err)
+    assert ran.out.rstrip().endswith("bit-exact"), ran.err
+    assert "digits_flash_constants" in (out / "src" / "digits_npu.c").read_text()
+
+
+def test_without_a_constant_pool_the_plan_is_as_before(cli, tmp_path) -> None:
+    assert cli("compile", MODEL, "-o", tmp_path / "out").code == 0
+    document = json.loads((tmp_path / "out" / "plan.json").read_text())
+    assert [p["name"] for p in document["pools"]] == ["sram"]
+    assert "constant" not in {b["kind"] for b in document["buffers"]}
+    assert not (tmp_path / "out" / "src" / "digits_constants.c").exists()
+
+
+def test_too_large_constants_are_refused_with_the_numbers(cli, tmp_path) -> None:
+    refused = cli("compile", MODEL, "--constant-pool", "flash=1KiB", "-o", tmp_path / "out")
+    assert refused.code == 2
+    assert "digits does not fit pool flash:" in refused.err
+    assert "available  1,024 bytes (1.00 KiB)" in refused.err
+    assert "  one more --constant-pool behind it, for what it does not hold" in refused.err
+    assert "made by the model" in refused.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_constant_pool_has_a_name_of_its_own(cli, tmp_path) -> None:
+    refused = cli("compile", MODEL, "--constant-pool", "sram", "-o", tmp_path / "out")
+    assert refused.code == 2
+    assert "--constant-pool sram has the name of a pool for other buffers; give it another name" in refused.err
