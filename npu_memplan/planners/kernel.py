@@ -29,8 +29,8 @@ from .kernel_parts import chance, grown, mix, section_key
 FOUND, INFEASIBLE, LIMIT = 1, 0, -1
 
 # columns of the frames on the stack of choices
-LO, HI, PARENT, AGENDA, CELLS, TRAIL, ITEMS, PLACED, SECTION, OPTION, OPTIONS, NEXT, RAISE = range(13)
-COLUMNS = 13
+LO, HI, PARENT, AGENDA, CELLS, TRAIL, ITEMS, PLACED, SECTION, OPTION, OPTIONS, NEXT = range(12)
+COLUMNS = 12
 
 _U = np.uint64
 
@@ -68,13 +68,26 @@ def fill(
     active = np.zeros(sections, np.int64)
     entry = np.zeros(member.shape[0], np.int64)
     slot = np.zeros(member.shape[0], np.int64)
+    first, final = np.zeros(count, np.int64), np.zeros(count, np.int64)  # sections
+    crossing = np.zeros(sections, np.int64)  # items not yet placed that reach beyond section s
+    hash_1, hash_2 = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    begun_1, begun_2 = np.zeros(sections, np.uint64), np.zeros(sections, np.uint64)  # of items whose first s is
     for b in range(count):
+        hash_1[b] = mix(_U(b) * _U(0x9E3779B97F4A7C15) + _U(0x632BE59BD9B4E019))
+        hash_2[b] = mix(hash_1[b] ^ _U(0xA5A5A5A5A5A5A5A5))
+        first[b], final[b] = cover[cover_at[b]], cover[cover_at[b + 1] - 1]
+        begun_1[first[b]] += hash_1[b]
+        begun_2[first[b]] += hash_2[b]
+        for s in range(first[b], final[b]):
+            crossing[s] += 1
         for q in range(cover_at[b], cover_at[b + 1]):
             s = cover[q]
             rest[s] += size[b]
             i = member_at[s] + active[s]
             member[i], entry[i], slot[q] = b, q, i
             active[s] += 1
+    # a member that begins on the floor, when last seen: while it does, the floor stays
+    witness = member[member_at[:sections]]
     mask = _U(memo.shape[1] - 1)
     # one frame a choice; each chosen item and each raised floor moves at least one section up
     depth = 2 * count + 8 * sections + 64
@@ -86,165 +99,107 @@ def fill(
     trail = 0
     item_trail, item_start = np.zeros(8192, np.int64), np.zeros(8192, np.int64)
     item_trails = 0
-    # sections whose floor moved, and sections whose candidates may have changed
-    moved, moved_count = np.zeros(sections, np.int64), 0
-    is_moved = np.zeros(sections, np.bool_)
-    touched, touched_count = np.zeros(sections, np.int64), 0
-    is_touched = np.zeros(sections, np.bool_)
+    moved, moved_count = np.zeros(sections, np.int64), sections  # sections whose floor moved
+    is_moved = np.ones(sections, np.bool_)
     for s in range(sections):
         moved[s] = s
-        is_moved[s] = True
-    moved_count = sections
     order = np.zeros(count + 1, np.int64)
     placed_count = 0
     # parts still to be solved, a linked list of cells
     cell = np.zeros((depth, 4), np.int64)  # LO, HI, PARENT, AGENDA (the next cell)
     cells = 0
     agenda = -1
-    live = np.zeros(count, np.int64)
     seen = np.zeros(count, np.bool_)
-    cross = np.zeros(sections + 1, np.int64)
     option_end = 0
+    level = np.int64(0)
     top = -1
     lo, hi, parent = 0, sections, -1
     left = nodes
     stamp = 0
     while True:
         # -- enter the part [lo, hi) ---------------------------------------
-        entering = True
         failed = False
-        h1 = h2 = _U(0)
-        lives = 0
-        while entering:
-            while (moved_count > 0 or touched_count > 0) and not failed:
-                dirty = 0
-                for i in range(moved_count):
-                    s = moved[i]
-                    is_moved[s] = False
-                    f = floor[s]
-                    for k in range(member_at[s], member_at[s] + active[s]):
-                        b = member[k]
-                        if f > start[b]:
-                            if not seen[b]:
-                                seen[b] = True
-                                live[dirty] = b
-                                dirty += 1
-                                if item_trails == item_trail.shape[0]:
-                                    item_trail, item_start = grown(item_trail), grown(item_start)
-                                item_trail[item_trails], item_start[item_trails] = b, start[b]
-                                item_trails += 1
-                            a = align[b]
-                            start[b] = f if a == 1 else (f + a - 1) // a * a
-                    if not is_touched[s]:
-                        is_touched[s] = True
-                        touched[touched_count] = s
-                        touched_count += 1
-                for k in range(dirty):
-                    b = live[k]
-                    seen[b] = False
-                    for q in range(cover_at[b], cover_at[b + 1]):
-                        x = cover[q]
-                        if not is_touched[x]:
-                            is_touched[x] = True
-                            touched[touched_count] = x
-                            touched_count += 1
-                moved_count = 0
-                for i in range(touched_count):
-                    s = touched[i]
-                    is_touched[s] = False
-                    if active[s] == 0 or failed:
-                        continue
+        while moved_count > 0 and not failed:
+            # arrays grow out here only: names bound anew in an inner loop cost it reference counts
+            while item_trails + member.shape[0] > item_trail.shape[0]:
+                item_trail, item_start = grown(item_trail), grown(item_start)
+            while trail + 2 * sections > trail_section.shape[0]:
+                trail_section, trail_floor = grown(trail_section), grown(trail_floor)
+            near, far = sections, 0  # sections whose least start may have changed
+            for i in range(moved_count):
+                s = moved[i]
+                is_moved[s] = False
+                near, far = min(near, s), max(far, s + 1)
+                f = floor[s]
+                for k in range(member_at[s], member_at[s] + active[s]):
+                    b = member[k]
+                    if f > start[b]:
+                        item_trail[item_trails], item_start[item_trails] = b, start[b]
+                        item_trails += 1
+                        a = align[b]
+                        start[b] = f if a == 1 else (f + a - 1) // a * a
+                        near, far = min(near, first[b]), max(far, final[b] + 1)
+            moved_count = 0
+            for s in range(near, far):
+                if active[s] == 0:
+                    continue
+                f = floor[s]
+                b = witness[s]
+                if placed[b] or start[b] > f:
                     low = np.int64(1 << 62)
                     for k in range(member_at[s], member_at[s] + active[s]):
-                        low = min(low, start[member[k]])
-                        if low <= floor[s]:
-                            break  # no start is below the floor
-                    if low > floor[s]:
-                        if trail == trail_section.shape[0]:
-                            trail_section, trail_floor = grown(trail_section), grown(trail_floor)
-                        trail_section[trail], trail_floor[trail] = s, floor[s]
+                        b = member[k]
+                        if start[b] < low:
+                            low = start[b]
+                            witness[s] = b
+                            if low <= f:
+                                break  # no start is below the floor
+                    if low > f:
+                        trail_section[trail], trail_floor[trail] = s, f
                         trail += 1
-                        floor[s] = low
+                        floor[s] = f = low
                         is_moved[s] = True
                         moved[moved_count] = s
                         moved_count += 1
-                    if floor[s] + rest[s] > ceiling:
-                        failed = True
-                        weight[s] += 1.0
-                touched_count = 0
-            if failed:
-                break
-            lives = 0
-            entries = np.int64(0)
+                if f + rest[s] > ceiling:
+                    failed = True
+                    weight[s] += 1.0
+                    break
+        h1, h2 = _U(0x2545F4914F6CDD1D), _U(0x9E6C63D0876A9A47)
+        if not failed:
+            # split where no remaining item crosses
+            while cells + sections > cell.shape[0]:
+                cell = grown(cell)
+            begin, parts = lo, 0
+            first_lo = first_hi = lo
+            any_rest = False
             for s in range(lo, hi):
-                entries += active[s]
-            if entries >= count:
-                # no item crosses the ends of a part, so its first section tells where it is
-                for b in range(count):
-                    if not placed[b] and lo <= cover[cover_at[b]] < hi:
-                        live[lives] = b
-                        lives += 1
-            else:
-                for s in range(lo, hi):
-                    for k in range(member_at[s], member_at[s] + active[s]):
-                        b = member[k]
-                        if not seen[b]:
-                            seen[b] = True
-                            live[lives] = b
-                            lives += 1
-                for k in range(lives):
-                    seen[live[k]] = False
-            if lives == 0:
+                any_rest = any_rest or active[s] > 0
+                if crossing[s] == 0 and any_rest:
+                    parts += 1
+                    if parts == 1:
+                        first_lo, first_hi = begin, s + 1
+                    else:
+                        cell[cells, LO], cell[cells, HI] = begin, s + 1
+                        cell[cells, PARENT], cell[cells, AGENDA] = parent, agenda
+                        agenda = cells
+                        cells += 1
+                    any_rest = False
+                if crossing[s] == 0:
+                    begin = s + 1
+            if parts == 0:
                 if agenda < 0:
                     spent[0] += nodes - left
                     return FOUND
                 lo, hi, parent, agenda = cell[agenda, LO], cell[agenda, HI], cell[agenda, PARENT], cell[agenda, AGENDA]
                 continue
-            # split where no remaining item crosses
-            for s in range(lo, hi + 1):
-                cross[s] = 0
-            for k in range(lives):
-                b = live[k]
-                cross[cover[cover_at[b]]] += 1
-                cross[cover[cover_at[b + 1] - 1]] -= 1
-            crossing = 0
-            begin = lo
-            first_lo = first_hi = np.int64(-1)
-            any_rest = False
-            parts = 0
-            for s in range(lo, hi):
-                crossing += cross[s]
-                any_rest = any_rest or active[s] > 0
-                if crossing == 0:
-                    if any_rest:
-                        parts += 1
-                        if parts == 1:
-                            first_lo, first_hi = begin, s + 1
-                        else:
-                            if cells == cell.shape[0]:
-                                cell = grown(cell)
-                            cell[cells, LO], cell[cells, HI] = begin, s + 1
-                            cell[cells, PARENT], cell[cells, AGENDA] = parent, agenda
-                            agenda = cells
-                            cells += 1
-                    begin = s + 1
-                    any_rest = False
             lo, hi = first_lo, first_hi
-            if parts > 1:
-                continue
-            h1, h2 = _U(0x2545F4914F6CDD1D), _U(0x9E6C63D0876A9A47)
-            for k in range(lives):
-                z = _U(live[k]) * _U(0x9E3779B97F4A7C15) + _U(0x632BE59BD9B4E019)
-                h1 += mix(z)
-                h2 += mix(z ^ _U(0xA5A5A5A5A5A5A5A5))
             for s in range(lo, hi):
                 if active[s] > 0:
-                    z = _U(s) * _U(0xC2B2AE3D27D4EB4F) + _U(ceiling - floor[s]) * _U(0xD6E8FEB86659FD93)
-                    h1 += mix(z)
-                    h2 += mix(z ^ _U(0x5A5A5A5A5A5A5A5A))
-            if memo[0, h1 & mask] == h1 and memo[1, h1 & mask] == h2:
-                failed = True
-            entering = False
+                    z = mix(_U(s) * _U(0xC2B2AE3D27D4EB4F) + _U(ceiling - floor[s]) * _U(0xD6E8FEB86659FD93))
+                    h1 += begun_1[s] + z
+                    h2 += begun_2[s] + (z ^ (z >> _U(29))) * _U(0xBF58476D1CE4E5B9)
+            failed = memo[0, h1 & mask] == h1 and memo[1, h1 & mask] == h2
         if failed:
             for i in range(moved_count):
                 is_moved[moved[i]] = False
@@ -261,6 +216,8 @@ def fill(
                 f = floor[s]
                 slack = ceiling - f - rest[s]
                 candidates = 1 if slack > 0 else 0
+                if slack > 0 and section_key(rule, 2, slack, f, weight[s], ceiling) >= chosen_key:
+                    continue  # something begins at the floor, and keys only grow with the count
                 eligible = True
                 for k in range(member_at[s], member_at[s] + active[s]):
                     b = member[k]
@@ -316,19 +273,8 @@ def fill(
                     option_score[j] = value
                     options[option_end + j] = b
                     found += 1
-            # nothing begins at f: the next start is a higher item's, or the top of one that is elsewhere
-            level = np.int64(1 << 62)
-            for k in range(member_at[chosen], member_at[chosen] + active[chosen]):
-                seen[member[k]] = True
-            for k in range(lives):
-                b = live[k]
-                at = start[b] if seen[b] else start[b] + size[b]
-                seen[b] = False
-                if f < at < level:
-                    level = at
-            frame[top, RAISE] = level
-            if level + rest[chosen] <= ceiling:
-                options[option_end + found] = -1
+            if f + rest[chosen] < ceiling:
+                options[option_end + found] = -1  # nothing begins at the floor
                 found += 1
             frame[top, OPTION], frame[top, OPTIONS], frame[top, NEXT] = option_end, found, 0
             option_end += found
@@ -348,28 +294,50 @@ def fill(
                 placed_count -= 1
                 b = order[placed_count]
                 placed[b] = False
+                begun_1[first[b]] += hash_1[b]
+                begun_2[first[b]] += hash_2[b]
+                for s in range(first[b], final[b]):
+                    crossing[s] += 1
                 for q in range(cover_at[b], cover_at[b + 1]):
                     x = cover[q]
                     rest[x] += size[b]
                     active[x] += 1
-            if frame[top, NEXT] < frame[top, OPTIONS]:
+            if frame[top, NEXT] == frame[top, OPTIONS]:
+                memo[0, f_h1[top] & mask], memo[1, f_h1[top] & mask] = f_h1[top], f_h2[top]
+                top = frame[top, PARENT]
+                continue
+            if left <= 0:
+                spent[0] += nodes
+                return LIMIT
+            b = options[frame[top, OPTION] + frame[top, NEXT]]
+            frame[top, NEXT] += 1
+            if b >= 0:
                 break
-            memo[0, f_h1[top] & mask], memo[1, f_h1[top] & mask] = f_h1[top], f_h2[top]
-            top = frame[top, PARENT]
+            # nothing begins at the floor: the next start is a higher item's, or the top of one that is elsewhere
+            s = frame[top, SECTION]
+            f = floor[s]
+            for k in range(member_at[s], member_at[s] + active[s]):
+                seen[member[k]] = True
+            level = np.int64(1 << 62)
+            for i in range(count):
+                if not placed[i] and frame[top, LO] <= first[i] < frame[top, HI]:
+                    at = start[i] if seen[i] else start[i] + size[i]
+                    if f < at < level:
+                        level = at
+                seen[i] = False
+            if level + rest[s] <= ceiling:
+                break
         option_end = frame[top, OPTION] + frame[top, OPTIONS]
         cells, agenda = frame[top, CELLS], frame[top, AGENDA]
-        if left <= 0:
-            spent[0] += nodes
-            return LIMIT
         left -= 1
-        b = options[frame[top, OPTION] + frame[top, NEXT]]
-        frame[top, NEXT] += 1
         s = frame[top, SECTION]
-        while trail + sections + 1 > trail_section.shape[0]:
-            trail_section, trail_floor = grown(trail_section), grown(trail_floor)
+        f = floor[s]
         if b >= 0:
-            f = floor[s]
             placed[b] = True
+            begun_1[first[b]] -= hash_1[b]
+            begun_2[first[b]] -= hash_2[b]
+            for x in range(first[b], final[b]):
+                crossing[x] -= 1
             order[placed_count] = b
             placed_count += 1
             offset[b] = f
@@ -388,9 +356,9 @@ def fill(
                 moved[moved_count] = x
                 moved_count += 1
         else:
-            trail_section[trail], trail_floor[trail] = s, floor[s]
+            trail_section[trail], trail_floor[trail] = s, f
             trail += 1
-            floor[s] = frame[top, RAISE]
+            floor[s] = level
             is_moved[s] = True
             moved[moved_count] = s
             moved_count += 1
