@@ -114,6 +114,23 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
         )
     if options.accelerator == NO_NPU:
         return tuple(rungs)
+    vela = options.npu_compiler == "vela"
+    if vela:
+        rungs += _vela_rungs(options, budget_bytes)
+    mode = "Dedicated_Sram"
+    if options.memory_mode is None or not options.memory_mode.startswith(mode):
+        spilled: dict[str, object] = {"memory_mode": mode}
+        flags: dict[str, str | None] = {"--memory-mode": mode}
+        if vela:
+            spilled |= {"optimise": "Performance", "arena_cache_size_bytes": budget_bytes}
+            flags |= {"--optimise": "Performance", "--arena-cache-size": str(budget_bytes)}
+        rungs.append(Rung(f"{mode}, spilling by cost", spilled, "feature maps in slower memory", flags))
+    return tuple(rungs)
+
+
+def _vela_rungs(options: CompileOptions, budget_bytes: int) -> list[Rung]:
+    """What Vela can be asked for: our own lowering has no target to aim at."""
+    rungs = []
     arena = {"arena_cache_size_bytes": budget_bytes}
     size: dict[str, str | None] = {"--optimise": "Size"}
     target: dict[str, str | None] = {"--arena-cache-size": str(budget_bytes)}
@@ -121,22 +138,13 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
         rungs.append(Rung("Vela aims at this arena", arena, "maybe NPU cycles", target))
     # Vela stops as soon as its own placement meets the target; below it, it cascades more
     lower = budget_bytes * 3 // 4 // 16 * 16
-    flags = {"--arena-cache-size": str(lower)}
-    rungs.append(Rung("Vela aims lower", {"arena_cache_size_bytes": lower}, "NPU cycles", flags))
+    rungs.append(
+        Rung("Vela aims lower", {"arena_cache_size_bytes": lower}, "NPU cycles", {"--arena-cache-size": str(lower)})
+    )
     if options.optimise != "Size":
         rungs.append(Rung("Vela optimises for size", {"optimise": "Size"}, "NPU cycles", size))
         rungs.append(Rung("both of Vela's", {"optimise": "Size", **arena}, "NPU cycles", {**size, **target}))
-    for mode in ("Dedicated_Sram",):
-        if options.memory_mode is None or not options.memory_mode.startswith(mode):
-            rungs.append(
-                Rung(
-                    f"{mode}, spilling by cost",
-                    {"memory_mode": mode, "optimise": "Performance", **arena},
-                    "feature maps in slower memory",
-                    {"--memory-mode": mode, "--optimise": "Performance", **target},
-                )
-            )
-    return tuple(rungs)
+    return rungs
 
 
 def fit_model(
@@ -198,7 +206,8 @@ def fit(
 
     `compile(changes)` compiles with these options changed (it may raise `PlanningError`, whose
     `required_bytes` counts as measured); `measure` is what the result needs of the pool in bytes.
-    `progress` sees every attempt. Raises `FitError` when no rung fits.
+    `progress` sees every attempt. Raises `FitError` when no rung fits, and what the first one raises when it
+    is something else than a lack of memory.
     """
     attempts: list[Attempt] = []
     kept: dict[str, object] = {}
@@ -209,7 +218,7 @@ def fit(
         if changes in tried or (rung.same_buffers and attempts and attempts[-1].proven):
             continue
         tried.append(changes)
-        compiled, required, message, proven = _attempt(compile, measure, changes)
+        compiled, required, message, proven = _attempt(compile, measure, changes, first=not attempts)
         fits = compiled is not None and required is not None and required <= budget_bytes
         bought = 0 if required is None or best is None else max(0, best - required)
         keep = required is not None and (best is None or required < best)
@@ -224,7 +233,10 @@ def fit(
 
 
 def _attempt(
-    compile: Callable[[Mapping[str, object]], T], measure: Callable[[T], int], changes: Mapping[str, object]
+    compile: Callable[[Mapping[str, object]], T],
+    measure: Callable[[T], int],
+    changes: Mapping[str, object],
+    first: bool,
 ) -> tuple[tuple[T] | None, int | None, str, bool]:
     """(what was compiled, bytes it needs, why it failed, whether those bytes are proven to be needed)."""
     try:
@@ -232,6 +244,8 @@ def _attempt(
     except PlanningError as error:
         return None, error.required_bytes, "", error.proven
     except NpuMemplanError as error:
+        if first:  # the model or the options are at fault: no rung changes that
+            raise
         return None, None, str(error), False
     return (compiled,), measure(compiled), "", False
 

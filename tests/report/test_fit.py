@@ -102,6 +102,14 @@ def test_a_rung_that_cannot_compile_is_skipped() -> None:
     assert result.changes == {"b": 1}
 
 
+def test_what_cannot_compile_at_all_says_why_instead_of_trying_rungs() -> None:
+    def compile(changes: Mapping[str, object]) -> int:
+        raise NpuMemplanError("no such file")
+
+    with pytest.raises(NpuMemplanError, match=r"^no such file$"):
+        fit(compile, lambda size: size, 50, RUNGS)
+
+
 def test_the_ladder_only_offers_what_would_change_something() -> None:
     names = [r.name for r in ladder(CompileOptions(), "sram", 65536)]
     assert names == [
@@ -121,6 +129,14 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
         "operator order",
         "inputs in the workspace",
     ]
+    ours = ladder(CompileOptions(npu_compiler="tvm"), "sram", 65536)
+    assert [r.name for r in ours] == [
+        "as asked",
+        "another planner",
+        "operator order",
+        "Dedicated_Sram, spilling by cost",
+    ]
+    assert ours[-1].changes == {"memory_mode": "Dedicated_Sram"}  # nothing of Vela's
     taken = CompileOptions(
         planner="optimal", reorder=True, optimise="Size", arena_cache_size_bytes=9, memory_mode="Dedicated_Sram"
     )
