@@ -50,11 +50,11 @@ class _Call:
         return Tensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
 
     def constant(self, parameter: str) -> NDArray[Any]:
-        """Values of a constant, its zero point subtracted."""
+        """Values of a constant."""
         values = self._reader.array(self._arguments[parameter])
         if values is None:
             raise RejectedError(f"its {parameter} is no constant")
-        return values.astype(np.int64) - self._zero_points[parameter]
+        return values.astype(np.int64)
 
     def scale(self, parameter: str) -> float:
         """Scale of a parameter."""
