@@ -24,7 +24,7 @@ def command() -> None:
 
 @command.command(
     "compile",
-    help="Compile a TFLite model to a Model Library Format tar. Options are tvmc's; docs/tvmc.md lists them.",
+    help="Compile a TFLite or ONNX model to a Model Library Format tar. Options are tvmc's; docs/tvmc.md lists them.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]},
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -20,6 +20,7 @@ from ..ethosu.primfunc import is_npu_primfunc
 from ..extract import extract
 from ..frontend.attributes import quantised
 from ..frontend.checks import read_file
+from ..options import NO_NPU
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS
@@ -52,6 +53,10 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
 
 
 def _load(options: TvmcOptions) -> Any:
+    if options.model_format == "onnx":
+        from ..frontend.onnx_model import build_onnx_module
+
+        return build_onnx_module(options.model, options.accelerator or NO_NPU)
     data, name = read_file(options.model), options.model.name
     if options.accelerator is None:
         from ..frontend.tflite import import_host_only

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..ethosu.accelerator import ACCELERATORS
+from ..frontend.onnx_model import is_onnx
 from ..problem import Pool
 from .config import read_config
 from .errors import TvmcError
@@ -38,11 +39,11 @@ REFUSED: dict[str, str] = {
     "--instruments": "there is no Relay pass pipeline to instrument",
     "--disabled-pass": "no pass of this flow can be left out",
     "--tuning-records": "nothing is tuned; NPU block sizes are chosen by estimated cycles",
-    "--input-shapes": "a quantised TFLite model has fixed shapes; convert it with the shapes you need",
-    "--mixed-precision": "only integer models are compiled; quantise the model instead",
-    "--mixed-precision-ops": "only integer models are compiled; quantise the model instead",
-    "--mixed-precision-calculation-type": "only integer models are compiled; quantise the model instead",
-    "--mixed-precision-acc-type": "only integer models are compiled; quantise the model instead",
+    "--input-shapes": "shapes are those of the file; convert or export it with the shapes you need",
+    "--mixed-precision": "no value changes its type; quantise the model instead",
+    "--mixed-precision-ops": "no value changes its type; quantise the model instead",
+    "--mixed-precision-calculation-type": "no value changes its type; quantise the model instead",
+    "--mixed-precision-acc-type": "no value changes its type; quantise the model instead",
     "--runtime-cpp-system-lib": "the generated C links directly, there is no C++ runtime",
     "--runtime-crt-system-lib": "the generated C links directly and needs no function registry",
     "--executor-graph-link-params": "the executor is aot; weights are constants of the generated C",
@@ -59,6 +60,7 @@ class TvmcOptions:
 
     model: Path
     output: Path
+    model_format: str = "tflite"
     module_name: str = "default"
     accelerator: str | None = "ethos-u55-256"  # None: no ethos-u in --target
     npu_compiler: str = "tvm"
@@ -93,7 +95,7 @@ def _parser() -> _Parser:
     add("--executor-aot-link-params", default="1")
     add("--pass-config", action="append", default=[])
     add("--module-name", default="default")
-    add("--model-format", default="tflite")
+    add("--model-format", default=None)
     add("-O", "--opt-level", type=int, default=3)
     for kind in (WORKSPACE, CONSTANT):
         add(f"--{kind}", action="append", default=[])
@@ -124,9 +126,16 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     clash = next((p.name for p in constant_pools if p.name in {w.name for w in pools}), None)
     if clash is not None:
         raise TvmcError(f"--constant-pools={clash} is a workspace pool too; give constants a pool of their own")
+    model_format = parsed.model_format or ("onnx" if is_onnx(parsed.FILE) else "tflite")
+    if model_format == "onnx" and npu == "vela":
+        raise TvmcError(
+            f"{parsed.FILE.name} is an ONNX model, and Vela reads TFLite only: leave --npu-compiler and "
+            "--target-ethos-u-enable_cascader out"
+        )
     return TvmcOptions(
         model=parsed.FILE,
         output=parsed.output,
+        model_format=model_format,
         module_name=parsed.module_name,
         accelerator=targets.accelerator,
         npu_compiler=npu,
@@ -152,7 +161,7 @@ def _pools(parsed: Any, kind: str, targets: Targets) -> tuple[Pool, ...]:
 def _check_fixed(parsed: Any, configuration: PassConfig) -> None:
     """Options with one legal value in this flow."""
 
-    def only(option: str, value: str, legal: Sequence[str], why: str) -> None:
+    def only(option: str, value: str | None, legal: Sequence[str | None], why: str) -> None:
         if value not in legal:
             raise TvmcError(f"{option}={value} is not available: {why}")
 
@@ -177,7 +186,12 @@ def _check_fixed(parsed: Any, configuration: PassConfig) -> None:
         ("1", "True", "true"),
         "weights are constants of the generated C; give 1",
     )
-    only("--model-format", parsed.model_format, ("tflite",), "only TFLite files are read; convert the model first")
+    only(
+        "--model-format",
+        parsed.model_format,
+        (None, "tflite", "onnx"),
+        "TFLite and ONNX files are read; convert the model first",
+    )
     for option, value in (
         ("--executor-aot-workspace-byte-alignment", parsed.executor_aot_workspace_byte_alignment),
         ("--executor-aot-constant-byte-alignment", parsed.executor_aot_constant_byte_alignment),

@@ -7,3 +7,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "npu_model"))  # the model writer
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pipeline"))  # the ONNX export

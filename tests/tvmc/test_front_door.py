@@ -110,7 +110,8 @@ def test_options_without_meaning_say_what_to_do(option: str) -> None:
         (("--executor-aot-interface-api=packed",), "give c"),
         (("--executor-aot-unpacked-api=0",), "give 1"),
         (("--executor-aot-workspace-byte-alignment=64",), "aligned to 16 bytes"),
-        (("--model-format=onnx",), "only TFLite"),
+        (("--model-format=keras",), "TFLite and ONNX files are read"),
+        (("--model-format=onnx", "--npu-compiler=vela"), "Vela reads TFLite only"),
         (("--opt-level=0",), "one way of lowering"),
         (("--target=ethos-u",), "put c behind"),
         (("--target=cuda,c",), "'cuda' is not available"),
@@ -139,6 +140,14 @@ def test_options_without_meaning_say_what_to_do(option: str) -> None:
 def test_bad_options_are_refused(arguments: tuple[str, ...], part: str) -> None:
     said = refused(*arguments)
     assert part in said
+
+
+@pytest.mark.parametrize(
+    "arguments, model, model_format",
+    [((), "m.tflite", "tflite"), ((), "m.onnx", "onnx"), (("--model-format=onnx",), "m.bin", "onnx")],
+)
+def test_the_format_is_given_or_that_of_the_file(arguments: tuple[str, ...], model: str, model_format: str) -> None:
+    assert parse_compile([*arguments, model]).model_format == model_format
 
 
 def test_a_board_file_stands_for_options(tmp_path: Path) -> None:
