@@ -16,6 +16,7 @@ from .accelerator import Accelerator
 from .access import Access, accesses, lut_index
 from .inplace import in_place_distances
 from .isa import SHRAM_REGION, Op, Register
+from .overlap import Use, distances
 from .stream import Operation
 
 
@@ -97,17 +98,18 @@ def region_register(register: Register) -> Register:
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace:
-    """`second` may be written over `first` by one operation, at exactly one distance.
+class Overlap:
+    """`second` may be written over `first`, from the operation that begins it to the last that reads `first`.
 
-    `lowest <= offset(second) - offset(first) <= highest`; both are equal for in-place operations.
+    `lowest <= offset(second) - offset(first) <= highest` (None: no limit); both are equal in place.
     """
 
     first: str
     second: str
-    lowest: int
-    highest: int
-    operation: int  # index of the operation at which `first` dies and `second` is born
+    lowest: int | None
+    highest: int | None
+    operation: int  # index of the operation at which `second` is born
+    last: int  # index of the operation at which `first` dies
     reason: str
 
 
@@ -164,7 +166,11 @@ class NpuProgram:
 
     def symbolic_accesses(self, index: int) -> tuple[Access, ...]:
         """Accesses of an operation with byte offsets into its buffers in place of addresses."""
-        return accesses(self.place(index, self._offset_only), self.accelerator)
+        return accesses(self.at_zero(index), self.accelerator)
+
+    def at_zero(self, index: int) -> Operation:
+        """Operation `index` with every buffer at address 0, tables where they are."""
+        return self.place(index, self._offset_only)
 
     def _offset_only(self, name: str) -> tuple[int, int]:
         buffer = self._by_name[name]
@@ -227,33 +233,66 @@ class NpuProgram:
                 live[name] = (live.get(name, (index, index))[0], index)
         return live
 
-    def overlaps(self) -> tuple[InPlace, ...]:
-        """Every in-place permission: proven per operation, only where one buffer dies and the other is born.
+    def overlaps(self) -> tuple[Overlap, ...]:
+        """Every permission to overlap: proven from the accesses of all operations that meet both buffers.
 
         The caller must still check that nothing outside this program uses `first` afterwards.
         """
-        live = self.live_ranges()
+        live, written = self.live_ranges(), self._last_writes()
         found = []
+        alive: dict[str, int] = {}  # buffers in use, and the operation at which they die
         for index, operation in enumerate(self.operations):
-            target = operation.addresses.get(Register.OFM_BASE0)
-            if target is None or live[target[0]][0] != index or self._by_name[target[0]].role in _LIVE_BEFORE:
+            alive = {name: last for name, last in alive.items() if last >= index}
+            reads = {name: live[name][1] for name, is_write in self.touched(index) if not is_write}
+            sources = {**reads, **alive}
+            alive.update((name, live[name][1]) for name, _ in self.touched(index))
+            place = operation.addresses.get(Register.OFM_BASE0)
+            if place is None or live[place[0]][0] != index or self._by_name[place[0]].role in _LIVE_BEFORE:
                 continue
-            holder = {}
-            for view in ("IFM", "IFM2", "OFM"):
-                place = operation.addresses.get(Register[f"{view}_BASE0"])
-                if place is not None:
-                    holder[view] = place[0]
-            for source, distance in in_place_distances(self.place(index, self._offset_only), holder).items():
-                assert isinstance(source, str)
-                role = self._by_name[source].role
-                if live[source][1] == index and role not in _LIVE_AFTER:
-                    reason = f"operation {index} ({operation.op.name.lower()}) writes its output over its input"
-                    found.append(InPlace(source, target[0], distance, distance, index, reason))
+            target = self._by_name[place[0]]
+            end = len(self.operations) if target.role is BufferRole.OUTPUT else live[target.name][1]
+            for source, last in sources.items():
+                complete = source != target.name and written.get(source, -1) < index
+                if not complete or last > end or self._by_name[source].role in _LIVE_AFTER:
+                    continue
+                uses = [self._use(i, source, target.name) for i in range(index, last + 1)]
+                allowed = distances(uses, self._by_name[source].size_bytes, target.size_bytes)
+                if allowed is not None:
+                    lowest, highest = allowed
+                    reason = self._reason(index, last, lowest == highest)
+                    found.append(Overlap(source, target.name, lowest, highest, index, last, reason))
         return tuple(found)
+
+    def _reason(self, index: int, last: int, in_place: bool) -> str:
+        if in_place:
+            return f"operation {index} ({self.operations[index].op.name.lower()}) writes its output over its input"
+        return f"operations {index} to {last} write over rows that none of them reads any more"
+
+    def _last_writes(self) -> dict[str, int]:
+        """The last operation that writes each buffer."""
+        return {
+            name: index for index in range(len(self.operations)) for name, is_write in self.touched(index) if is_write
+        }
+
+    def _use(self, index: int, source: str, target: str) -> Use:
+        """What operation `index` reads of `source` and writes of `target`."""
+        reads, writes = self._span(index, source, False), self._span(index, target, True)
+        if reads is None or writes is None:
+            return Use(reads, writes)
+        operation = self.operations[index]
+        views = {view: operation.addresses.get(Register[f"{view}_BASE0"]) for view in ("IFM", "IFM2", "OFM")}
+        holder = {view: place[0] for view, place in views.items() if place is not None}
+        return Use(reads, writes, in_place_distances(self.at_zero(index), holder).get(source))
+
+    def _span(self, index: int, name: str, is_write: bool) -> tuple[int, int] | None:
+        if (name, is_write) not in self.touched(index):
+            return None
+        ranges = [(start, stop) for b, start, stop, w in self.accesses(index) if (b, w) == (name, is_write)]
+        return min(start for start, _ in ranges), max(stop for _, stop in ranges)
 
 
 _LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)
-_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS)
+_LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.LUT)
 
 
 def _writes(register: Register) -> bool:

@@ -22,6 +22,7 @@ from ..problem import (
 )
 from .calls import may_overlap
 from .errors import ExtractionError
+from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import Branch, Candidate, Internal, Loop, Node, Program, Step, Tensor, View, result_views
 from .sizes import static_extent
@@ -61,15 +62,10 @@ def build(
     end = max(1, len(ordered))
     groups = _merge_groups(program.nodes)
     _settle_external(program, groups, options)
-    planned: dict[Storage, Buffer] = {}
     traffic = _Traffic(ordered)
-    names = [p.name for p in pools]
-    for storage, life in lives.items():
-        if storage.size_bytes is None or not life:
-            continue
-        if isinstance(storage, Tensor) and storage.external:
-            continue
-        planned[storage] = _buffer(storage, life, options, traffic, end, names)
+    placed = [s for s, life in lives.items() if s.size_bytes is not None and life and not getattr(s, "external", "")]
+    homes = Homes(pools, options.constant_pools, program, placed)
+    planned = {s: _buffer(s, lives[s], options, traffic, end, homes.of(s)) for s in placed}
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
     candidates = [c for call in program.calls for c in call.overlaps]
@@ -77,25 +73,13 @@ def build(
     overlaps = _overlaps(candidates, ordered, planned, lives, program) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),
-        pools=(*pools, *_constant_pools_only(pools, options.constant_pools)),
+        pools=homes.pools(),
         aliases=tuple(_alias_groups(groups, planned)),
         overlaps=overlaps,
         points=tuple(s.label for s in ordered) or ("return",),
         name=program.name,
     )
     return problem, lives
-
-
-def _constant_pools_only(pools: Sequence[Pool], constant_pools: Sequence[Pool]) -> tuple[Pool, ...]:
-    """The constant pools that are not pools of other buffers too."""
-    known = {p.name: p for p in pools}
-    for pool in constant_pools:
-        if known.get(pool.name, pool) != pool:
-            raise ExtractionError(
-                f"pool {pool.name!r} is given twice and differently: for constants as {pool}, for other buffers as"
-                f" {known[pool.name]}; give the same pool, or two names"
-            )
-    return tuple(p for p in constant_pools if p.name not in known)
 
 
 def _check_static(program: Program) -> None:
@@ -132,7 +116,7 @@ def _buffer(
     options: Options,
     traffic: _Traffic,
     end: int,
-    pools: Sequence[str],
+    pools: tuple[str, ...],
 ) -> Buffer:
     assert storage.size_bytes is not None
     alignment = max(options.alignment, storage.alignment)
@@ -151,7 +135,7 @@ def _buffer(
         size_bytes=max(1, storage.size_bytes),
         lifetimes=life,
         alignment=alignment,
-        pools=_preference(storage, pools, options),
+        pools=pools,
         agents=agents,
         kind=storage.kind,
         read_bytes=traffic.read.get(storage, 0),
@@ -159,21 +143,6 @@ def _buffer(
         producer=traffic.producer.get(storage, ""),
         consumers=tuple(traffic.consumers.get(storage, {})),
     )
-
-
-def _preference(storage: Storage, pools: Sequence[str], options: Options) -> tuple[str, ...]:
-    """Pools in order of preference; empty for the problem's own order.
-
-    Where the stream that a buffer was lifted from has one, that one first: region i + 1 of a
-    stream is pool i; the compiler that made it chose with bandwidth in mind.
-    """
-    if storage.kind is BufferKind.CONSTANT:
-        return tuple(p.name for p in options.constant_pools)
-    region = storage.region if isinstance(storage, Tensor) else (storage.original or (-1, 0))[0]
-    if len(pools) < 2 or not 1 <= region <= len(pools):
-        return tuple(pools) if options.constant_pools else ()
-    favourite = pools[region - 1]
-    return (favourite, *(name for name in pools if name != favourite))
 
 
 _BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
@@ -253,19 +222,22 @@ def _overlaps(
     lives: dict[Storage, tuple[Lifetime, ...]],
     program: Program,
 ) -> tuple[AllowedOverlap, ...]:
-    """Overlaps at the one point where the first buffer dies and the second is born."""
+    """Overlaps at the points where the first buffer dies and the second is born."""
     given = set(program.inputs)
     allowed: dict[tuple[str, str], AllowedOverlap] = {}
 
-    def alone(first: Storage, second: Storage, point: int) -> bool:
+    def alone(first: Storage, second: Storage, begin: int, last: int) -> bool:
         if first is second or first not in planned or second not in planned or second in given:
             return False
         if first.kind in ALWAYS:  # also where the program has one point only
             return False
         # Not after a read of its own: what is read first must have been there before.
-        if not any(life.first == point for life in lives[second]):
+        if not any(life.first == begin for life in lives[second]):
             return False
-        return _common(lives[first], lives[second]) == [(point, point + 1)]
+        # Nor while the first is read later on, by whomever.
+        if not any(life.last == last + 1 for life in lives[first]):
+            return False
+        return _common(lives[first], lives[second]) == [(begin, last + 1)]
 
     def allow(first: Storage, second: Storage, lowest: int | None, highest: int | None, reason: str) -> None:
         names = (first.name, second.name)
@@ -273,7 +245,7 @@ def _overlaps(
             allowed[names] = AllowedOverlap(*names, lowest, highest, reason)
 
     for c in candidates:
-        if alone(c.first, c.second, c.step.point):
+        if alone(c.first, c.second, c.step.point, c.last.point):
             allow(c.first, c.second, c.lowest, c.highest, c.reason)
     for step in ordered:
         if step.origin is None:
@@ -282,7 +254,7 @@ def _overlaps(
         read = dict.fromkeys(a.storage for a in step.accesses if not a.writes)
         for second in written:
             for first in read:
-                if first in written or not alone(first, second, step.point):
+                if first in written or not alone(first, second, step.point, step.point):
                     continue
                 highest = step.origin.distance(first, second)
                 if highest is not None and highest > -planned[second].size_bytes:

@@ -15,6 +15,7 @@ from tvm import ir, tirx
 
 from ..problem import Agent, BufferKind
 from .constants import Constants
+from .errors import ExtractionError
 from .lower import is_npu
 from .names import Names
 from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
@@ -49,9 +50,10 @@ class CallWalker:
     def invoke(self, index: int, name: str, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Invoke:
         """The call with number `index` of main, of `function`, called `name` in the module."""
         agent = Agent.NPU if is_npu(function) else Agent.HOST
+        device = _device(name, arguments)
         if self.constants is not None:
             arguments = [
-                self.constants.view(a, f"{name}.{p.name}") if isinstance(a, Fixed) else a
+                self.constants.view(a, f"{name}.{p.name}", device) if isinstance(a, Fixed) else a
                 for a, p in zip(arguments, function.params, strict=True)
             ]
         result = Invoke(index, name, function, tuple(arguments), (), agent, label=f"{index}:{name}")
@@ -60,7 +62,8 @@ class CallWalker:
                 argument.tensor.agents.add(agent)
                 if agent is Agent.NPU:
                     argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
-        result.foreign = any(isinstance(a, View) and a.tensor.device != 0 for a in arguments)
+        result.device = device
+        result.foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
         if agent is Agent.NPU:
             self.npu(result)
         else:
@@ -87,6 +90,7 @@ class CallWalker:
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
             name = self.internal_name(call, buffer.name)
             internal = Internal(name, size, 1, BufferKind.HOST_SCRATCH, Agent.HOST, statement, shape=shape)
+            internal.device = call.device
             internals.append(internal)
         call.internals = tuple(internals)
         storages: list[Tensor | Internal | None] = [a.tensor if isinstance(a, View) else None for a in call.arguments]
@@ -134,8 +138,8 @@ class CallWalker:
         for found in program.overlaps() if may_overlap(call.primfunc) else ():
             if found.first in storages and found.second in storages:
                 first, second = storages[found.first], storages[found.second]
-                step = steps[found.operation]
-                call.overlaps.append(Candidate(first, second, found.lowest, found.highest, step, found.reason))
+                begin, end = steps[found.operation], steps[found.last]
+                call.overlaps.append(Candidate(first, second, found.lowest, found.highest, begin, end, found.reason))
 
     def npu_internal(self, call: Invoke, statement: Any) -> Internal:
         notes = {str(k): v for k, v in statement.annotations.items()}
@@ -184,6 +188,18 @@ class Symbols:
                 shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
                 values.setdefault(symbol, shape[axis])
         return values
+
+
+def _device(name: str, arguments: Sequence[View | Fixed | Plain]) -> int:
+    """The device that all tensors of a call are on."""
+    devices = {a.tensor.device: a.tensor.name for a in arguments if isinstance(a, View)}
+    if len(devices) > 1:
+        listed = ", ".join(f"{tensor!r} on number {device}" for device, tensor in sorted(devices.items()))
+        raise ExtractionError(
+            f"a call of {name} has tensors on several devices ({listed}); copy them to one with R.to_vdevice, and"
+            " say in out_ty on which device the result lies"
+        )
+    return next(iter(devices), 0)
 
 
 def _allocations(function: Any) -> list[Any]:

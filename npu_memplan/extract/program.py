@@ -35,7 +35,7 @@ class Tensor:
     agents: set[Agent] = field(default_factory=set)
     alignment: int = 1
     var: Any = None  # the Relax variable that defined it
-    device: int = 0  # number of its virtual device; only those of device 0 are planned
+    device: int = 0  # number of its virtual device
     scope: str = "global"  # memory scope on that device
     region: int = -1  # of the NPU stream that first used it; -1: none did
     content: bytes = b""  # of a constant
@@ -54,6 +54,7 @@ class Internal:
     role: str = ""
     original: tuple[int, int] | None = None  # (region, offset) in the stream it was lifted from
     shape: tuple[Any, ...] = ()  # in the symbols of the calling Relax function
+    device: int = 0  # that the call runs on
 
 
 class Access(NamedTuple):  # not a dataclass: a large stream has tens of thousands
@@ -155,7 +156,8 @@ Value = View | Fixed | Plain | Several
 class Candidate:
     """`second` may lie on `first` at offset(second) - offset(first) in `[lowest, highest]`.
 
-    True as far as `step` alone goes; the rest of the program decides whether it holds.
+    True as far as the steps from `step` to `last` go, in which `second` is born and `first` dies; the rest of the
+    program decides whether it holds.
     """
 
     first: Tensor | Internal
@@ -163,6 +165,7 @@ class Candidate:
     lowest: int | None
     highest: int | None
     step: Step
+    last: Step
     reason: str
 
 
@@ -178,7 +181,8 @@ class Invoke:
     agent: Agent
     nodes: list[Node] = field(default_factory=list)
     label: str = ""
-    foreign: bool = False  # runs on another device than the pools'
+    device: int = 0  # number of the virtual device that it runs on
+    foreign: bool = False  # works in a memory scope that has no pools
     overlaps: list[Candidate] = field(default_factory=list)
 
 
@@ -203,6 +207,14 @@ class Cast:
 
 
 @dataclass(eq=False, slots=True)
+class Transfer:
+    """A copy of the bytes of `source` to `target` on another device."""
+
+    source: View | Fixed
+    target: View
+
+
+@dataclass(eq=False, slots=True)
 class Choose:
     """`if`. The value of the `if` is in the tensors of `branch.merges`."""
 
@@ -212,7 +224,7 @@ class Choose:
     branch: Branch
 
 
-Statement = Invoke | Evaluate | Cast | Choose
+Statement = Invoke | Evaluate | Cast | Transfer | Choose
 
 
 @dataclass(eq=False, slots=True)
@@ -229,6 +241,7 @@ class Program:
     calls: list[Invoke]
     values: dict[Any, Value] = field(default_factory=dict)  # what each Relax variable stands for
     bounds: dict[Any, int] = field(default_factory=dict)  # greatest values promised for shape symbols
+    vdevices: tuple[Any, ...] = ()  # of the module; empty: one device without a name
 
     def number_points(self) -> list[Step]:
         """Gives every step its point and returns the steps in that order."""

@@ -1,0 +1,294 @@
+"""What it costs, in bytes and cycles, to make some successive operations in stripes.
+
+Invariant: bytes are those of all buffers of the program that are alive while the group runs, less the best single
+overlap; the planner, which knows all of them and everything outside the program, has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..access import lut_index
+from ..cycles import cost
+from ..inplace import in_place_distances
+from ..isa import Op, Register
+from ..lower.shram import micro_block, round_up
+from ..overlap import Use, distances
+from ..program import BufferRole, NpuProgram, Overlap
+from ..stream import Operation
+from .order import Part, even_cuts, fewest_cuts, interleave, ring_rows, spans
+from .rows import Map, Rows, Sliced, sliced
+
+_ALIGNMENT = 16
+_PLANNED = (BufferRole.INPUT, BufferRole.OUTPUT, BufferRole.FEATURE_MAP, BufferRole.ROLLING)
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """`second` may be written over the dying `first` at offset(second) - offset(first) in `[lowest, highest]`."""
+
+    first: str
+    second: str
+    lowest: int | None
+    highest: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Operations `first` to `last` of a program, made part by part. `rings`: rows kept of buffers between them."""
+
+    first: int
+    last: int
+    layers: tuple[Sliced, ...]
+    parts: tuple[Part, ...]
+    rings: Mapping[str, int]
+    size_bytes: int  # of everything alive meanwhile
+    cycles: int
+    cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
+    upwards: bool  # from the last row to the first
+    overlaps: tuple[Permission, ...]
+
+    @property
+    def ring_bytes(self) -> dict[str, int]:
+        """Bytes of the buffers that become rings."""
+        strides = {layer.output.buffer: layer.output.stride for layer in self.layers}
+        return {name: rows * strides[name] for name, rows in self.rings.items()}
+
+
+class Groups:
+    """Groups of one program."""
+
+    def __init__(self, program: NpuProgram) -> None:
+        self.program = program
+        self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
+        self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in _PLANNED}
+        self.live = self._lifetimes()
+        self._micro_rows = micro_block(program.accelerator).height
+        self._cycles: dict[tuple[int, int], int] = {}
+        self._exact: dict[int, Mapping[Hashable, int]] = {}
+        self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], Group] = {}
+
+    def _lifetimes(self) -> dict[str, Rows]:
+        """First and last operation, inclusive; inputs live from the start, outputs to the end."""
+        live = {name: span for name, span in self.program.live_ranges().items() if name in self.sizes}
+        for name, (first, last) in live.items():
+            role = self.program.buffer(name).role
+            if role is BufferRole.INPUT:
+                live[name] = (0, last)
+            elif role is BufferRole.OUTPUT:
+                live[name] = (first, len(self.program.operations) - 1)
+        return live
+
+    @cached_property
+    def layers(self) -> tuple[Sliced | None, ...]:
+        """Every operation row by row, None where it cannot be."""
+        return tuple(sliced(self.program, index) for index in range(len(self.program.operations)))
+
+    @cached_property
+    def whole_overlaps(self) -> tuple[Overlap, ...]:
+        """Permissions of operations that are made at once."""
+        found = (o for o in self.program.overlaps() if o.operation == o.last)
+        return tuple(o for o in found if o.first in self.sizes and o.second in self.sizes)
+
+    @cached_property
+    def whole_bytes(self) -> tuple[int, ...]:
+        """Bytes alive at each operation when it is made at once."""
+        credit = [0] * len(self.program.operations)
+        for o in self.whole_overlaps:
+            credit[o.last] = max(credit[o.last], self._shared(o))
+        return tuple(
+            sum(self.sizes[name] for name in self._alive(index, index)) - credit[index]
+            for index in range(len(self.program.operations))
+        )
+
+    def whole_cycles(self, index: int) -> int:
+        """Estimated cycles of operation `index` made at once."""
+        operation = self.program.operations[index]
+        if operation.op is Op.DMA_START:
+            return 0  # it runs beside kernels
+        return self._cost(index, operation.registers[Register.OFM_HEIGHT_M1] + 1)
+
+    def least_bytes(self, first: int, last: int) -> int:
+        """No way to make `first` to `last` together needs less."""
+        outer = [n for n in self._alive(first, last) if self.live[n][0] < first or self.live[n][1] > last]
+        before = sum(self.sizes[n] for n in outer if self.live[n][0] < first)
+        after = sum(self.sizes[n] for n in outer if self.live[n][1] > last)
+        return max(before, after)
+
+    def chain(self, first: int, last: int) -> tuple[Sliced, ...] | None:
+        """The layers `first` to `last` if they can be made in turn."""
+        layers = [layer for layer in self.layers[first : last + 1] if layer is not None]
+        if len(layers) <= last - first:
+            return None
+        if len(layers) > 1 and any(lut_index(self._operation(layer.index)) is not None for layer in layers):
+            return None  # tables do not survive other operations on every NPU
+        made: dict[str, Map] = {}
+        for layer in layers:
+            for source in layer.inputs:
+                maker = made.get(source.buffer)
+                if maker is not None and not _same_rows(maker, source):
+                    return None
+            if layer.output.buffer in made:
+                return None
+            made[layer.output.buffer] = layer.output
+        wanted = {source.buffer for layer in layers for source in layer.inputs}
+        if any(layer.output.buffer not in wanted or not self._one_maker(layer) for layer in layers[:-1]):
+            return None
+        return tuple(layers)
+
+    def _one_maker(self, layer: Sliced) -> bool:
+        """Nothing but this operation writes its output, and it is the first to touch it."""
+        buffer = layer.output.buffer
+        return self.live[buffer][0] == layer.index and self.writers[buffer] == 1
+
+    @cached_property
+    def writers(self) -> dict[str, int]:
+        """How many operations write each buffer."""
+        found: dict[str, int] = {}
+        for index in range(len(self.program.operations)):
+            for name, is_write in self.program.touched(index):
+                if is_write:
+                    found[name] = found.get(name, 0) + 1
+        return found
+
+    def group(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> Group:
+        """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
+        key = (layers[0].index, layers[-1].index, cuts, upwards)
+        if key not in self._groups:
+            self._groups[key] = self._upwards(layers, cuts) if upwards else self._downwards(layers, cuts)
+        return self._groups[key]
+
+    def _upwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...]) -> Group:
+        """Planned upside down: rows and distances count from the ends."""
+        found = self._downwards(tuple(layer.upside_down(self._true_sizes) for layer in layers), cuts, turned=True)
+        heights = [layer.output.height for layer in layers]
+        parts = tuple(
+            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in found.parts
+        )
+        overlaps = tuple(
+            replace(o, lowest=self._turn(o, o.highest), highest=self._turn(o, o.lowest)) for o in found.overlaps
+        )
+        return replace(found, layers=layers, parts=parts, overlaps=overlaps, upwards=True)
+
+    def _turn(self, pair: Permission, distance: int | None) -> int | None:
+        """The distance of two starts from the distance of two ends, or the other way round."""
+        if distance is None:
+            return None
+        return self._true_sizes[pair.first] - self._true_sizes[pair.second] - distance
+
+    def _downwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], turned: bool = False) -> Group:
+        first, last = layers[0].index, layers[-1].index
+        inner = {layer.output.buffer: layer.output for layer in layers[:-1]}
+        kept = {
+            name: made
+            for name, made in inner.items()
+            if self.live[name][1] <= last and self.program.buffer(name).role is BufferRole.FEATURE_MAP
+        }
+        parts = interleave(layers, cuts, frozenset(inner.keys() - kept.keys()))
+        rows = {name: ring_rows(layers, parts, name) for name in kept}
+        rings = {name: n for name, n in rows.items() if n < kept[name].height}
+        size = sum(
+            round_up(rings[name] * kept[name].stride, _ALIGNMENT) if name in rings else self.sizes[name]
+            for name in self._alive(first, last)
+        )
+        overlaps = self._overlaps(layers, parts, rings, turned)
+        saved = max((self._shared(o) for o in overlaps), default=0)
+        cycles = sum(self._cost(layers[p.member].index, p.rows[1] - p.rows[0]) for p in parts)
+        return Group(first, last, layers, parts, rings, size - saved, cycles, cuts, False, overlaps)
+
+    def even(self, layers: tuple[Sliced, ...], rows: int) -> Group:
+        """`layers` in turn, the last of them `rows` rows at a time."""
+        return self.group(layers, even_cuts(layers[-1].output.height, rows))
+
+    def fitting(self, layer: Sliced, limit_bytes: int) -> Group | None:
+        """One layer in the fewest stripes with which no more than `limit_bytes` are alive; None: it cannot be."""
+        index, second = layer.index, layer.output.buffer
+        best: Group | None = None
+        for source in layer.inputs:
+            if not self._may_overlap(source.buffer, second, index, index):
+                continue
+            others = sum(self.sizes[n] for n in self._alive(index, index) if n not in (source.buffer, second))
+            below = (limit_bytes - others - self.sizes[source.buffer]) // _ALIGNMENT * _ALIGNMENT
+            cuts = fewest_cuts(layer, source, -below) if below >= 0 else None
+            if cuts is not None:
+                found = self.group((layer,), cuts)
+                if found.size_bytes <= limit_bytes and (best is None or found.cycles < best.cycles):
+                    best = found
+        return best
+
+    def turned(self, group: Group) -> Group:
+        """The same group upwards."""
+        return self.group(group.layers, group.cuts, upwards=True)
+
+    # ------------------------------------------------------------------ parts
+
+    def _alive(self, first: int, last: int) -> list[str]:
+        return [name for name, (begin, end) in self.live.items() if begin <= last and end >= first]
+
+    def _may_overlap(self, first: str, second: str, begin: int, end: int) -> bool:
+        """Whether `first` dies and `second` is born between operations `begin` and `end`."""
+        if first not in self.live or second not in self.live or first == second:
+            return False
+        before = self.live[first][0] < begin or self.program.buffer(first).role is BufferRole.INPUT
+        return before and self.live[first][1] <= min(end, self.live[second][1]) and self.live[second][0] >= begin
+
+    def _overlaps(
+        self, layers: Sequence[Sliced], parts: Sequence[Part], rings: Mapping[str, int], turned: bool
+    ) -> tuple[Permission, ...]:
+        """All pairs of a dying and a new buffer of a group that may share bytes."""
+        begin, end = layers[0].index, layers[-1].index
+        made = dict.fromkeys(layer.output.buffer for layer in layers)
+        read = dict.fromkeys(source.buffer for layer in layers for source in layer.inputs)
+        found = []
+        for second in made:
+            for first in read:
+                if first in made or second in rings or not self._may_overlap(first, second, begin, end):
+                    continue
+                pair = Permission(first, second, None, None)
+                exact = {member: self._in_place(layer).get(first) for member, layer in enumerate(layers)}
+                if turned:
+                    exact = {member: self._turn(pair, distance) for member, distance in exact.items()}
+                uses = [
+                    Use(reads, writes, exact[member] if writes else None)
+                    for reads, writes, member in spans(layers, parts, first, second)
+                ]
+                allowed = distances(uses, self.sizes[first], self.sizes[second])
+                if allowed is not None:
+                    found.append(Permission(first, second, *allowed))
+        return tuple(found)
+
+    def _shared(self, o: Permission | Overlap) -> int:
+        """Most bytes that two buffers may share."""
+        first, second = self.sizes[o.first], self.sizes[o.second]
+        if o.highest is not None:
+            at = min(o.highest // _ALIGNMENT * _ALIGNMENT, max(0, first - second))
+        else:
+            assert o.lowest is not None
+            at = max(round_up(o.lowest, _ALIGNMENT), min(0, first - second))
+        return min(first, at + second) - max(0, at)
+
+    def _in_place(self, layer: Sliced) -> Mapping[Hashable, int]:
+        """Distances at which a layer may write over what it reads, by input."""
+        if layer.index not in self._exact:
+            holder = {m.view: m.buffer for m in (layer.output, *layer.inputs)}
+            self._exact[layer.index] = in_place_distances(self.program.at_zero(layer.index), holder)
+        return self._exact[layer.index]
+
+    def _operation(self, index: int) -> Operation:
+        operation = self.program.operations[index]
+        return Operation(operation.op, operation.parameter, operation.registers)
+
+    def _cost(self, index: int, rows: int) -> int:
+        """Cycles of `rows` rows of an operation; a started micro-block takes as long as a whole one."""
+        rows = round_up(rows, self._micro_rows)
+        if (index, rows) not in self._cycles:
+            operation = self._operation(index).with_registers({Register.OFM_HEIGHT_M1: rows - 1})
+            self._cycles[index, rows] = cost(operation, self.program.accelerator)
+        return self._cycles[index, rows]
+
+
+def _same_rows(made: Map, read: Map) -> bool:
+    """Whether row y of one map is row y of the other, and the buffer holds nothing else."""
+    return made.fills_rows and read.fills_rows and made.stride == read.stride and read.height == made.height
