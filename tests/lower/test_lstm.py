@@ -9,7 +9,7 @@ from tflite_builder import ModelBuilder
 
 from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.frontend.tflite import import_host_only
+from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
 
 reference = pytest.importorskip("fvp_runner.reference")
@@ -19,24 +19,24 @@ STEPS, DEPTH = 3, 7
 RUNS = 3
 
 
-def lstm(
+def layer(
+    b: ModelBuilder,
+    x: int,
     time_major: bool = False,
     batches: int = 1,
     units: int = 5,
     clip: float = 0.0,
     cell_scale: float = 2.0**-12,
     hidden_scale: float = 0.008,
-) -> bytes:
-    """One UNIDIRECTIONAL_SEQUENCE_LSTM; its gates reach far beyond +-8, where their functions are flat."""
+) -> int:
+    """Add an LSTM that reads `x`; its gates reach far beyond +-8, where their functions are flat."""
     rng = np.random.default_rng(units)
-    b = ModelBuilder()
-    shape = (STEPS, batches) if time_major else (batches, STEPS)
-    x = b.tensor((*shape, DEPTH), "int8", 0.03, 4)
+    shape, depth = b.tensors[x].shape[:2], b.tensors[x].shape[2]
 
     def weights(columns: int) -> int:
         return b.constant(rng.integers(-127, 128, (units, columns)).astype(np.int8), float(rng.uniform(0.01, 0.05)))
 
-    matrices = [weights(DEPTH) for _ in range(4)] + [weights(units) for _ in range(4)]
+    matrices = [weights(depth) for _ in range(4)] + [weights(units) for _ in range(4)]
     biases = [b.constant(rng.integers(-2000, 2000, units).astype(np.int32), 1e-4) for _ in range(4)]
     states = [
         b.tensor((batches, units), "int8", hidden_scale, -6, is_variable=True),
@@ -46,11 +46,19 @@ def lstm(
     inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
     options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
     b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)
-    return b.made([x], [y]).finish()
+    return y
+
+
+def lstm(time_major: bool = False, batches: int = 1, **options: float) -> bytes:
+    """A model of one LSTM."""
+    b = ModelBuilder()
+    shape = (STEPS, batches) if time_major else (batches, STEPS)
+    x = b.tensor((*shape, DEPTH), "int8", 0.03, 4)
+    return b.made([x], [layer(b, x, time_major, batches, **options)]).finish()
 
 
 def _check(model: bytes, npu: str = "ethos-u55-256") -> None:
-    module = partition_for_ethosu(import_host_only(model).module, npu)
+    module = partition_for_ethosu(import_relax(model), npu)
     assert host_operators(module) == ()
     graph = only_graph(module)
     lowered = lower(graph, accelerator(npu))
@@ -89,7 +97,7 @@ def test_equals_the_reference_on_every_npu(npu: str) -> None:
 
 
 def test_what_stays_on_the_host_says_why() -> None:
-    module = partition_for_ethosu(import_host_only(lstm(hidden_scale=0.009)).module)
+    module = partition_for_ethosu(import_relax(lstm(hidden_scale=0.009)))
     assert not offloaded(module)
     (left,) = host_operators(module)
     assert left.reason == "its hidden state and its output have different scales"
@@ -97,8 +105,18 @@ def test_what_stays_on_the_host_says_why() -> None:
 
 def test_the_hidden_state_is_copied_once() -> None:
     """Steps read the hidden state where the step before wrote it: in the output."""
-    graph = only_graph(partition_for_ethosu(import_host_only(lstm()).module))
+    graph = only_graph(partition_for_ethosu(import_relax(lstm())))
     program = lower(graph, accelerator("ethos-u55-256")).program
     hidden = [b.name for b in program.buffers if b.dtype == "int8" and b.role.value == "state"]
     touched = [i for i in range(len(program.operations)) if any(n in hidden for n, _ in program.touched(i))]
     assert len(touched) == 2  # the product of the first step, and the copy at the end
+
+
+def test_one_after_the_other_and_only_the_last_step() -> None:
+    b = ModelBuilder()
+    x = b.tensor((1, STEPS, DEPTH), "int8", 0.03, 4)
+    y = layer(b, layer(b, x, units=8), units=6)
+    last = b.tensor((1, 1, 6), "int8", 0.008, -6)
+    begin, end, step = (b.constant(np.array(v, np.int32)) for v in ([0, STEPS - 1, 0], [1, STEPS, 6], [1, 1, 1]))
+    b.operator("STRIDED_SLICE", [y, begin, end, step], [last], "StridedSliceOptions")
+    _check(b.made([x], [last]).finish())
