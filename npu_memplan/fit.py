@@ -117,6 +117,11 @@ def ladder(options: CompileOptions, pool: str, budget_bytes: int) -> tuple[Rung,
     vela = options.npu_compiler == "vela"
     if vela:
         rungs += _vela_rungs(options, budget_bytes)
+    elif not options.stripes:
+        striped: dict[str, str | None] = {"--stripes": ""}
+        if not options.overlaps:
+            striped["--no-overlap"] = None
+        rungs.append(Rung("NPU operations in stripes", {"stripes": True, "overlaps": True}, "NPU cycles", striped))
     mode = "Dedicated_Sram"
     if options.memory_mode is None or not options.memory_mode.startswith(mode):
         spilled: dict[str, object] = {"memory_mode": mode}

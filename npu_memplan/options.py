@@ -42,11 +42,13 @@ class CompileOptions:
     seed: int = 0
     overlaps: bool = True  # in-place and partial overlap where proven safe
     reorder: bool = False  # independent calls in the order that needs least memory
+    stripes: bool = False  # NPU operations cut by rows where that saves memory; of our own lowering only
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     name: str = ""  # of the model in C; empty: from the file name
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
+        self._check_stripes()
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
@@ -54,6 +56,17 @@ class CompileOptions:
         system = accelerator_system(self.accelerator)
         mode = load_memory_mode(self.memory_mode or system.memory_mode).name
         return replace(self, system_config=self.system_config or system.system_config, memory_mode=mode)
+
+    def _check_stripes(self) -> None:
+        if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler != "tvm"):
+            raise OptionError(
+                "--stripes cuts the NPU operations of this package's own lowering: add --npu-compiler tvm and an "
+                "--accelerator (Vela cuts its own with --optimise Size)"
+            )
+        if self.stripes and not self.overlaps:
+            raise OptionError(
+                "--stripes lets outputs lie over inputs, which --no-overlap forbids; leave one of them out"
+            )
 
     def planned_pools(self) -> tuple[Pool, ...]:
         """The pools to plan; `OptionError` when `pools` names one that the memory mode lacks."""

@@ -56,6 +56,8 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
     loaded = load_model(model, options)
     if options.reorder:
         loaded = _reordered(loaded)
+    if options.stripes:
+        loaded = _in_stripes(loaded, options)
     problem, program = _posed(loaded, options)
     try:
         plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
@@ -70,6 +72,13 @@ def _reordered(loaded: Loaded) -> Loaded:
     from .transform.order import reorder
 
     return replace(loaded, module=reorder(prepare(loaded.module)))
+
+
+def _in_stripes(loaded: Loaded, options: CompileOptions) -> Loaded:
+    from .transform.stripes import stripe
+
+    favourite = options.planned_pools()[-1]  # of feature maps: the NPU's own memory, where there are two
+    return replace(loaded, module=stripe(loaded.module, favourite.size_bytes, reuse_inputs=options.reuse_inputs))
 
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:

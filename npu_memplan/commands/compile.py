@@ -43,6 +43,8 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
 @click.option("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
 @click.option("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
+@click.option("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for "
+              "some cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
 @click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @click.option("--fit", metavar="SIZE|NAME=SIZE", help="Try what would make it fit, cheapest change first.")
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
@@ -66,6 +68,7 @@ def command(
     seed: int,
     no_overlap: bool,
     reorder: bool,
+    stripes: bool,
     keep_inputs: bool,
     fit: str | None,
     name: str,
@@ -88,6 +91,7 @@ def command(
         seed=seed,
         overlaps=not no_overlap,
         reorder=reorder,
+        stripes=stripes,
         reuse_inputs=not keep_inputs,
         name=name,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import planners
 from ..ethosu.primfunc import from_primfunc, is_npu_primfunc, to_primfunc
-from ..ethosu.program import NpuProgram, Overlap
+from ..ethosu.program import Overlap
 from ..ethosu.stripes.apply import apply
 from ..ethosu.stripes.choose import choose, least_bytes
 from ..ethosu.stripes.groups import Group, Groups, Permission
@@ -32,12 +32,18 @@ class Choice:
     cycles: int
 
 
-def stripe(module: Any, capacity_bytes: int | None = None) -> Any:
-    """`module` with its NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold."""
+def stripe(
+    module: Any, capacity_bytes: int | None = None, *, io_in_pools: bool = True, reuse_inputs: bool = True
+) -> Any:
+    """`module` with its NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold.
+
+    `io_in_pools`, `reuse_inputs`: whether inputs and outputs lie in it, and whether inputs may be overwritten.
+    """
     for variable, function in list(module.functions.items()):
         if is_npu_primfunc(function):
             program = from_primfunc(function)
-            chosen = best_choice(program, capacity_bytes)
+            groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs)
+            chosen = best_choice(groups, capacity_bytes)
             if chosen.groups:
                 made = to_primfunc(apply(program, chosen.groups))
                 kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
@@ -45,9 +51,8 @@ def stripe(module: Any, capacity_bytes: int | None = None) -> Any:
     return module
 
 
-def best_choice(program: NpuProgram, capacity_bytes: int | None = None) -> Choice:
+def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
     """The best of all choices along the limits from the least bytes to those of the whole program."""
-    groups = Groups(program)
     whole = best = _measured(groups, ())
     limit = least_bytes(groups)
     seen: set[tuple[Group, ...]] = {()}

@@ -35,6 +35,8 @@ DEFAULT_POOL = "global_workspace"
 def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Library:
     """Compile the model that `options` name; nothing is written."""
     module = _load(options)
+    if options.striping:
+        module = _in_stripes(module, options)
     workspace = list(options.pools) or [Pool(DEFAULT_POOL)]
     if len(workspace) > len(_WORKSPACE_REGIONS):
         raise TvmcError(
@@ -71,6 +73,13 @@ def _load(options: TvmcOptions) -> Any:
 
     optimise = "Size" if options.cascader else "Performance"
     return import_tflite(data, VelaOptions(options.accelerator, optimise=optimise), name=name).module
+
+
+def _in_stripes(module: Any, options: TvmcOptions) -> Any:
+    from ..transform.stripes import stripe
+
+    capacity = options.pools[0].size_bytes if len(options.pools) == 1 else None
+    return stripe(module, capacity, reuse_inputs=options.workspace_io, io_in_pools=options.workspace_io)
 
 
 def _own_io_pools(problem: Problem, count: int) -> Problem:

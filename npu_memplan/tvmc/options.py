@@ -65,6 +65,7 @@ class TvmcOptions:
     accelerator: str | None = "ethos-u55-256"  # None: no ethos-u in --target
     npu_compiler: str = "tvm"
     cascader: bool = False
+    striping: bool = False  # with our own lowering; Vela's cascader has its own
     pools: tuple[Pool, ...] = ()  # empty: one internal workspace
     constant_pools: tuple[Pool, ...] = ()  # empty: constants are arrays of the generated code
     planner: str = "auto"
@@ -116,10 +117,16 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     targets = parse_targets(parsed.target, attributes)
     configuration = parse_pass_config(parsed.pass_config)
     _check_fixed(parsed, configuration)
-    npu = parsed.npu_compiler or ("vela" if targets.cascader else "tvm")
-    if targets.cascader and npu == "tvm":
+    npu = parsed.npu_compiler or ("vela" if targets.cascader and not targets.striping else "tvm")
+    if targets.cascader and not targets.striping and npu == "tvm":
         raise TvmcError(
-            "--target-ethos-u-enable_cascader=1 needs a compiler that cascades: leave --npu-compiler out or give vela"
+            "--target-ethos-u-enable_cascader=1 is Vela's: leave --npu-compiler out or give vela; our own lowering "
+            "cascades with --target-ethos-u-enable_striping=1"
+        )
+    if targets.striping and not targets.cascader and npu == "vela":
+        raise TvmcError(
+            "--target-ethos-u-enable_striping=1 is part of Vela's cascader: give enable_cascader=1 too, or leave "
+            "--npu-compiler=vela out"
         )
     pools = _pools(parsed, WORKSPACE, targets)
     constant_pools = _pools(parsed, CONSTANT, targets)
@@ -140,6 +147,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
         accelerator=targets.accelerator,
         npu_compiler=npu,
         cascader=targets.cascader,
+        striping=targets.striping and npu == "tvm",
         pools=pools,
         constant_pools=constant_pools,
         planner=configuration.planner,

@@ -25,6 +25,7 @@ class Targets:
     kinds: tuple[str, ...]
     accelerator: str | None
     cascader: bool
+    striping: bool
     strings: tuple[str, ...]  # for metadata.json
     notes: tuple[str, ...]
 
@@ -52,16 +53,16 @@ def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
             host.setdefault(kind, {})[attribute] = value
         else:
             raise TvmcError(f"--target-{name}: target {kind} has no attribute {attribute!r} here")
-    accelerator, cascader = _npu(npu, NPU in kinds)
+    accelerator, cascader, striping = _npu(npu, NPU in kinds)
     notes: tuple[str, ...] = ()
     if "cmsis-nn" in kinds:
         notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
-    return Targets(kinds, accelerator, cascader, _strings(kinds, host), notes)
+    return Targets(kinds, accelerator, cascader, striping, _strings(kinds, host), notes)
 
 
-def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool]:
+def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:
     if not wanted:
-        return None, False
+        return None, False, False
     accelerator = attributes.pop("accelerator_config", "ethos-u55-256")
     if accelerator not in ACCELERATORS:
         raise TvmcError(
@@ -69,15 +70,13 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool]:
         )
     cascader = _switch("enable_cascader", attributes.pop("enable_cascader", "0"))
     striping = _switch("enable_striping", attributes.pop("enable_striping", "0"))
-    if striping and not cascader:
-        raise TvmcError("--target-ethos-u-enable_striping=1 is part of the cascader: give enable_cascader=1 too")
     # weights are read where they lie, never copied to the workspace: both values describe that truthfully
     _switch("disable_copying_constants", attributes.pop("disable_copying_constants", "1"))
     for name in attributes:
         if name.startswith("dev_"):
             raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")
         raise TvmcError(f"--target-ethos-u-{name}: target ethos-u has no attribute {name!r}")
-    return accelerator, cascader
+    return accelerator, cascader, striping
 
 
 def _switch(name: str, value: str) -> bool:

@@ -134,6 +134,7 @@ def test_the_ladder_only_offers_what_would_change_something() -> None:
         "as asked",
         "another planner",
         "operator order",
+        "NPU operations in stripes",
         "Dedicated_Sram, spilling by cost",
     ]
     assert ours[-1].changes == {"memory_mode": "Dedicated_Sram"}  # nothing of Vela's

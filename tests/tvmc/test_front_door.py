@@ -62,9 +62,12 @@ def test_cmsis_nn_is_taken_as_the_host_and_says_so() -> None:
     assert "cmsis-nn is taken as the host" in options.notes[0]
 
 
-def test_the_cascader_is_velas() -> None:
-    options = parse("--target-ethos-u-enable_cascader=1", "--target-ethos-u-enable_striping=1")
-    assert (options.npu_compiler, options.cascader) == ("vela", True)
+def test_the_cascader_is_velas_and_striping_our_own() -> None:
+    cascader, striping = "--target-ethos-u-enable_cascader=1", "--target-ethos-u-enable_striping=1"
+    found = {arguments: parse(*arguments) for arguments in ((cascader,), (striping,), (cascader, striping))}
+    assert [(o.npu_compiler, o.striping) for o in found.values()] == [("vela", False), ("tvm", True), ("tvm", True)]
+    velas = parse(cascader, striping, "--npu-compiler=vela")
+    assert (velas.npu_compiler, velas.cascader, velas.striping) == ("vela", True, False)
 
 
 def test_every_value_of_a_repeated_pool_option_counts() -> None:
@@ -118,7 +121,7 @@ def test_options_without_meaning_say_what_to_do(option: str) -> None:
         (("--target-ethos-u-accelerator_config=ethos-u85-256",), "known: ethos-u55-32"),
         (("--target-ethos-u-dev_max_open_plans=8",), "removed cascader"),
         (("--target-ethos-u-speed=9",), "no attribute 'speed'"),
-        (("--target-ethos-u-enable_striping=1",), "give enable_cascader=1"),
+        (("--target-ethos-u-enable_striping=1", "--npu-compiler=vela"), "give enable_cascader=1"),
         (("--target-ethos-u-enable_cascader=2",), "neither 0 nor 1"),
         (("--target=c", "--target-cmsis-nn-mcpu=cortex-m55"), "not in --target=c"),
         (("--target-c-colour=red",), "no attribute 'colour'"),
@@ -133,7 +136,10 @@ def test_options_without_meaning_say_what_to_do(option: str) -> None:
         (("--workspace-pools=a", "--workspace-pools-targets=a:cuda"), "no target"),
         (("--workspace-pools=a", "--workspace-pools-size-hint-bytes=a:many"), "no whole number"),
         (("--workspace-pools=a", "--workspace-pools-target-burst-bytes=a:4"), "POOL:TARGET:BYTES"),
-        (("--npu-compiler=tvm", "--target-ethos-u-enable_cascader=1"), "cascades"),
+        (
+            ("--npu-compiler=tvm", "--target-ethos-u-enable_cascader=1"),
+            "cascades with --target-ethos-u-enable_striping",
+        ),
         (("--never-heard-of=1",), "no option --never-heard-of"),
     ],
 )

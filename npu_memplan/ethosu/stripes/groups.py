@@ -22,7 +22,7 @@ from .order import Part, even_cuts, fewest_cuts, interleave, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 
 _ALIGNMENT = 16
-_PLANNED = (BufferRole.INPUT, BufferRole.OUTPUT, BufferRole.FEATURE_MAP, BufferRole.ROLLING)
+_BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,17 @@ class Group:
 
 
 class Groups:
-    """Groups of one program."""
+    """Groups of one program.
 
-    def __init__(self, program: NpuProgram) -> None:
+    `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read.
+    """
+
+    def __init__(self, program: NpuProgram, *, io_in_pools: bool = True, reuse_inputs: bool = True) -> None:
         self.program = program
+        self._reuse_inputs = reuse_inputs
+        counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
-        self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in _PLANNED}
+        self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in counted}
         self.live = self._lifetimes()
         self._micro_rows = micro_block(program.accelerator).height
         self._cycles: dict[tuple[int, int], int] = {}
@@ -73,12 +78,13 @@ class Groups:
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
         live = {name: span for name, span in self.program.live_ranges().items() if name in self.sizes}
+        end = len(self.program.operations) - 1
         for name, (first, last) in live.items():
             role = self.program.buffer(name).role
             if role is BufferRole.INPUT:
-                live[name] = (0, last)
+                live[name] = (0, last if self._reuse_inputs else end)
             elif role is BufferRole.OUTPUT:
-                live[name] = (first, len(self.program.operations) - 1)
+                live[name] = (first, end)
         return live
 
     @cached_property
