@@ -10,6 +10,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
+# `compile` imports less of TVM (see frontend.load.start_loading); here the next test may want the rest.
+os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
+
 
 def shared_folder(name: str) -> Path:
     """Folder of real test data beside the checkout, or under $NPU_MEMPLAN_SHARED."""

@@ -159,6 +159,7 @@ class VelaNetwork:
         return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
 
 
+@functools.lru_cache(maxsize=2)  # networks are immutable, and several stages of one compile ask for the same
 def read_network(data: bytes, name: str = "network") -> VelaNetwork:
     """Read a `.tflite` (compiled by Vela or not) or a raw `.npz`; `NetworkError` says what is wrong with it."""
     if data[:4] == b"PK\x03\x04":

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,6 +50,7 @@ class VelaResult:
     """A compiled network and what Vela itself would use for it."""
 
     network: bytes = field(repr=False)  # .tflite
+    parsed: VelaNetwork = field(repr=False)  # the same, read
     core: str  # the one that compiled it: "regor" or "legacy"
     accelerator: Accelerator
     system_config: str
@@ -77,7 +78,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         raise VelaError("only Vela's compiled core (regor) can be told to leave operators on the CPU")
     from ..target_data import load_memory_mode
 
-    read_network(model, name)  # typed errors for what is no TFLite, before any compiler sees it
+    read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
     core = options.core
     summary: dict[str, Any] = {}
@@ -96,6 +97,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     compiled = read_network(network, f"{name} compiled by Vela")
     return VelaResult(
         network=network,
+        parsed=replace(compiled, name=name),
         core=core,
         accelerator=target,
         system_config=system_config,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,10 +56,10 @@ def import_tflite(
     forced = forced_operators(source, host_ops)
     if forced:
         options = replace(options, ignore_operators=forced)
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(importlib.import_module, "tvm.relax")  # a second of work while Vela's process runs
-        result = compile_tflite(data, options, name)
-    network = with_omitted_inputs(read_network(result.network, name), source)
+    start_compile(data, options)
+    importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
+    result = compile_tflite(data, options, name)  # picks up what was started
+    network = with_omitted_inputs(result.parsed, source)
     check_host_operators(network, result.messages, forced)
     return Imported(from_network(network, source, result.messages, forced), network, result)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +284,17 @@ def test_operators_of_a_module_are_plain_data(digits: Path) -> None:
     imported = import_tflite(digits, host_ops=["SOFTMAX"])
     last = operators_of(imported.module["main"])[-1]
     assert last == SourceOperator(last.name, "SOFTMAX", False, "kept on the CPU by --host-ops")
+
+
+def test_the_command_compiles_what_the_library_compiles(digits: Path, tmp_path: Path) -> None:
+    """The command starts Vela early and imports less of TVM: another process, the same bytes."""
+    from npu_memplan.pipeline import CompileOptions, compile_model
+
+    compile_model(digits, CompileOptions(host_ops=("SOFTMAX",)), tmp_path / "library")
+    command = [sys.executable, "-m", "npu_memplan.cli", "compile", str(digits), "--host-ops", "SOFTMAX"]
+    environment = {k: v for k, v in os.environ.items() if k != "TVM_DEVICE_BACKEND_AUTOLOAD"}
+    subprocess.run([*command, "-o", str(tmp_path / "command")], check=True, capture_output=True, env=environment)
+    made = sorted(p.relative_to(tmp_path / "library") for p in (tmp_path / "library").rglob("*") if p.is_file())
+    assert made
+    for path in made:
+        assert (tmp_path / "command" / path).read_bytes() == (tmp_path / "library" / path).read_bytes(), path
