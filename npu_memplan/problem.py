@@ -105,6 +105,7 @@ class Pool:
     read_latency_cycles: int = 0
     write_latency_cycles: int = 0
     burst_bytes: Mapping[str, int] = field(default_factory=dict)  # agent or target name -> bytes
+    targets: tuple[str, ...] = ()  # devices of a Relax module, by kind ("llvm") or one ("llvm:1"); empty: every one
 
 
 @dataclass(frozen=True, slots=True)

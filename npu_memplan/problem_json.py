@@ -64,6 +64,7 @@ def pool_to_json(p: Pool) -> dict[str, Any]:
         "read_latency_cycles": p.read_latency_cycles,
         "write_latency_cycles": p.write_latency_cycles,
         "burst_bytes": dict(p.burst_bytes),
+        **({"targets": list(p.targets)} if p.targets else {}),
     }
 
 
@@ -198,6 +199,7 @@ def _pool(r: _Reader) -> Pool:
         r.maybe("read_latency_cycles", _Reader.whole, 0),
         r.maybe("write_latency_cycles", _Reader.whole, 0),
         burst,
+        r.maybe("targets", _texts, ()),
     )
 
 

@@ -1,6 +1,6 @@
 """Constants as storages, for programs that keep them in pools.
 
-Invariant: equal bytes are one storage, whatever their shapes and dtypes; a constant's content is
+Invariant: equal bytes on one device are one storage, whatever their shapes and dtypes; a constant's content is
 known when the program is compiled and is never written. Only what a PrimFunc reads is a storage:
 a constant that is a result, or an argument of another call, stays a Relax constant.
 """
@@ -22,19 +22,20 @@ class Constants:
     def __init__(self, names: Names, tensors: list[Tensor]) -> None:
         self.names = names
         self.tensors = tensors
-        self.known: dict[bytes, Tensor] = {}
+        self.known: dict[tuple[bytes, int], Tensor] = {}
 
-    def view(self, constant: Fixed, wish: str) -> View | Fixed:
-        """The storage of `constant`, called `wish` if it is new; sub-byte elements stay what they are."""
+    def view(self, constant: Fixed, wish: str, device: int) -> View | Fixed:
+        """The storage of `constant` on `device`, called `wish` if it is new; sub-byte elements stay what they are."""
         dtype = str(constant.expr.ty.dtype)
         if dtype != "bool" and DataType(dtype).bits < 8:
             return constant
         values = constant.expr.value.numpy()
         content = values.tobytes()
-        key = hashlib.sha256(content).digest()
+        key = (hashlib.sha256(content).digest(), device)
         shape = tuple(int(extent) for extent in values.shape)
         if key not in self.known:
-            tensor = Tensor(self.names.unique(wish), shape, dtype, len(content), BufferKind.CONSTANT, content=content)
+            tensor = Tensor(self.names.unique(wish), shape, dtype, len(content), BufferKind.CONSTANT)
+            tensor.content, tensor.device = content, device
             self.tensors.append(tensor)
             self.known[key] = tensor
         return View(self.known[key], shape, dtype)

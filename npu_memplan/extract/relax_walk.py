@@ -34,6 +34,7 @@ from .program import (
     Statement,
     Step,
     Tensor,
+    Transfer,
     Value,
     View,
     result_views,
@@ -95,7 +96,17 @@ class _Walker:
             if isinstance(leaf, View) and leaf.tensor.kind is BufferKind.TENSOR:
                 leaf.tensor.kind = BufferKind.OUTPUT
         return Program(
-            self.name, self.function, inputs, result, statements, nodes, self.tensors, self.calls, self.env, self.bounds
+            self.name,
+            self.function,
+            inputs,
+            result,
+            statements,
+            nodes,
+            self.tensors,
+            self.calls,
+            self.env,
+            self.bounds,
+            tuple(self.devices),
         )
 
     def parameter(self, name: str, ty: Any, var: Any, inputs: list[Tensor]) -> Value:
@@ -120,8 +131,8 @@ class _Walker:
         if virtual is not None:
             tensor.device = next((i for i, v in enumerate(self.devices) if _device(v) == _device(virtual)), 0)
             tensor.scope = str(virtual.memory_scope)
-            if not tensor.external and (tensor.device or tensor.scope != "global"):
-                tensor.external = f"it lies on device {tensor.device} in scope {tensor.scope!r}, which has no pool"
+            if not tensor.external and tensor.scope != "global":
+                tensor.external = f"it lies in scope {tensor.scope!r}; only global memory has pools"
         self.tensors.append(tensor)
         return tensor
 
@@ -186,6 +197,8 @@ class _Walker:
             return self.call_tir(var, call, None, statements, nodes)
         if name == "relax.call_tir_inplace":
             return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices], statements, nodes)
+        if name == "relax.to_vdevice" and isinstance(var.ty.shape, relax.ShapeExpr):
+            return self.transfer(var, self.value(call.args[0]), statements, nodes)
         if name in VIEWS and isinstance(self.value(call.args[0]), View):
             source = self.value(call.args[0])
             assert isinstance(source, View)
@@ -216,6 +229,22 @@ class _Walker:
         statements.append(invoke)
         nodes.extend(invoke.nodes)
         return Several(tuple(results)) if isinstance(call.ty, relax.TupleType) else results[0]
+
+    def transfer(self, var: Any, source: Value, statements: list[Statement], nodes: list[Node]) -> Value:
+        """A copy to another device, which works on tensor objects."""
+        target = self.tensor(var.name, var.ty, var)
+        result = View(target, target.shape, target.dtype)
+        reads: list[Access] = []
+        if isinstance(source, View):
+            source.tensor.view = True
+            source.tensor.agents.add(Agent.HOST)
+            reads = [Access(source.tensor, 0, source.tensor.size_bytes or 1, False, True)]
+        target.view = True
+        target.agents.add(Agent.HOST)
+        nodes.append(Step("to_vdevice", (*reads, Access(target, 0, target.size_bytes or 1, True, True))))
+        assert isinstance(source, View | Fixed)
+        statements.append(Transfer(source, result))
+        return result
 
     def opaque(self, var: Any, call: Any, statements: list[Statement], nodes: list[Node]) -> Value:
         """A call that is not looked into: its tensor arguments are read and written as objects."""
@@ -291,6 +320,7 @@ class _Walker:
                 isinstance(value, View)
                 and value.tensor in own
                 and not value.tensor.external
+                and value.tensor.device == result.device
                 and value.tensor not in taken
             ):
                 sources.append(value.tensor)

@@ -76,11 +76,14 @@ class _Planner:
         if isinstance(storage, Tensor):
             if storage.external:
                 return False
+            if storage.device:
+                storage.external = "its size has no upper bound, and it is not on the first device"
+                return False
             if unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
                 return False
             return True
-        return not unknown
+        return not unknown and not storage.device
 
     def run(self) -> SymbolicPlan:
         of = {s: self.size(s) for s in self.storages}

@@ -14,6 +14,7 @@ from .main import (
     PLACED_INPUTS,
     PLACED_OUTPUTS,
     PLACED_STATES,
+    POOL_DEVICES,
     POOLS,
     rewrite,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "PLACED_OUTPUTS",
     "PLACED_STATES",
     "POOLS",
+    "POOL_DEVICES",
     "REGIONS",
     "rewrite",
 ]

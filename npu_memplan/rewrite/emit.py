@@ -26,6 +26,7 @@ from ..extract.program import (
     Several,
     Statement,
     Tensor,
+    Transfer,
     Value,
     View,
 )
@@ -58,8 +59,7 @@ class Emitter:
         parameters = iter(given or ())
         for pool in self.pools:
             if pool.read_only:
-                image = relax.const(pool.image(), "uint8")
-                self.pool_vars.append(self.builder.emit(image, pool.name) if pool.constants else None)
+                self.pool_vars.append(self.constant(pool.image(), pool, pool.name) if pool.constants else None)
             elif given is not None:
                 self.pool_vars.append(next(parameters))
             else:
@@ -70,8 +70,8 @@ class Emitter:
         """A pool allocated at run time."""
         extent = static_extent(pool.size)
         shape = relax.ShapeExpr([max(1, extent) if extent is not None else pool.size])
-        storage = self.builder.emit(relax.op.memory.alloc_storage(shape, 0, "global", "uint8"))
-        found = self.builder.emit(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", 0), pool.name)
+        storage = self.builder.emit(relax.op.memory.alloc_storage(shape, pool.device, "global", "uint8"))
+        found = self.on_device(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool)
         if poison is not None:
             self.run("npu_memplan_poison", fill(max(1, extent) if extent is not None else None, poison), found)
         return found
@@ -80,7 +80,20 @@ class Emitter:
         """Copies the constants of a writable pool to their places."""
         if pool.constants:
             function, image = initialiser(pool)
-            self.run(f"npu_memplan_fill_{pool.name}", function, relax.const(image, "uint8"), var)
+            self.run(f"npu_memplan_fill_{pool.name}", function, self.constant(image, pool), var)
+
+    def constant(self, values: Any, pool: PlannedPool, name: str = "") -> Any:
+        """Bytes where `pool` is; the run time keeps constants on the first device."""
+        found: Any = relax.const(values, "uint8")
+        if pool.device:
+            found = relax.op.to_vdevice(found, pool.vdevice)
+        return self.builder.emit(found, name) if name or pool.device else found
+
+    def on_device(self, value: Any, pool: PlannedPool) -> Any:
+        """A variable for `value`, whose type says on which device the pool is."""
+        if pool.vdevice is None:
+            return self.builder.emit(value, pool.name)
+        return self.builder.match_cast(self.builder.emit(value), pool.type, pool.name)
 
     def run(self, wish: str, function: Any, *arguments: Any) -> None:
         """Calls a PrimFunc of this package's own."""
@@ -156,6 +169,8 @@ class Emitter:
                 self.evaluate(statement)
             elif isinstance(statement, Cast):
                 self.cast(statement)
+            elif isinstance(statement, Transfer):
+                self.transfer(statement)
             else:
                 self.choose(statement)
 
@@ -173,7 +188,7 @@ class Emitter:
 
     def key(self, call: Invoke, values: Mapping[Any, Any]) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc."""
-        places: list[Any] = [call.primfunc, call.foreign]
+        places: list[Any] = [call.primfunc, call.foreign, call.device]
         for argument in call.arguments:
             slot = self.slots.get(argument.tensor.name) if isinstance(argument, View) else None
             places.append((slot.pool, str(slot.offset)) if slot is not None else type(argument).__name__)
@@ -220,6 +235,11 @@ class Emitter:
             self.objects.setdefault(statement.result.tensor, result)
         elif isinstance(statement.result, Plain):
             self.values[statement.var] = result
+
+    def transfer(self, statement: Transfer) -> None:
+        function = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
+        arguments = [self.value(statement.source), self.value(statement.target)]
+        self.builder.emit(relax.Call(function, arguments, ty_args=[relax.TupleType([])]))
 
     def choose(self, statement: Choose) -> None:
         condition = self.value(statement.condition)

@@ -23,6 +23,8 @@ from .pools import PlannedPool, Slot, pools_of
 
 POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"
 """Attributes of a planned main: (name, bytes used) of every writable pool, and of every read-only one."""
+POOL_DEVICES = "npu.pool_devices"
+"""Attribute of a planned main of a module with virtual devices: the number of each writable pool's device."""
 PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES = "npu.placed_inputs", "npu.placed_outputs", "npu.placed_states"
 PLACED_CONSTANTS = "npu.placed_constants"
 """Attributes of a planned main: name, dtype, shape, pool, offset_bytes, size_bytes of each tensor."""
@@ -96,7 +98,7 @@ def rewrite_program(
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
     """Parameters for the pools that the caller supplies."""
-    return [relax.Var(p.name, relax.TensorType((max(1, int(p.size)),), "uint8")) for p in pools if not p.read_only]
+    return [relax.Var(p.name, p.type) for p in pools if not p.read_only]
 
 
 def _initialise(emitter: Emitter, name: str) -> str:
@@ -156,6 +158,8 @@ def _described(
         }
 
     found: dict[str, Any] = {POOLS: [[p.name, _plain(p.size)] for p in pools if not p.read_only]}
+    if program.vdevices:
+        found[POOL_DEVICES] = [p.device for p in pools if not p.read_only]
     constants = [entry(t, t.shape, t.dtype) for t in program.tensors if t.kind is BufferKind.CONSTANT]
     if constants:
         found[CONSTANT_POOLS] = [[p.name, p.size] for p in pools if p.read_only]

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import tirx
+from tvm import relax, tirx
 
+from ..extract.devices import device_of, labels
 from ..extract.program import Program
+from ..extract.sizes import static_extent
 from ..problem import BufferKind, Plan, Problem, used_bytes
 
 
@@ -29,13 +31,22 @@ class Slot:
 class PlannedPool:
     """A pool as the module has it. `size` in bytes is what the plan uses: an int, or an expression of symbols.
 
-    `constants` are (offset in bytes, content) in ascending order.
+    `constants` are (offset in bytes, content) in ascending order. `device` is the number of its virtual
+    device and `vdevice` that device, None in a module without any.
     """
 
     name: str
     size: Any
     read_only: bool = False
     constants: tuple[tuple[int, bytes], ...] = ()
+    device: int = 0
+    vdevice: Any = None
+
+    @property
+    def type(self) -> Any:
+        """The type of its Relax value."""
+        extent = static_extent(self.size)
+        return relax.TensorType((max(1, extent) if extent is not None else self.size,), "uint8", self.vdevice)
 
     def image(self) -> npt.NDArray[np.uint8]:
         """The bytes of the whole pool, 0 between constants."""
@@ -55,10 +66,14 @@ def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[Plann
         if tensor.kind is BufferKind.CONSTANT:
             slot = slots[tensor.name]
             constants[slot.pool].append((slot.offset, tensor.content))
-    return [
-        PlannedPool(pool.name, heights[pool.name], pool.read_only, tuple(sorted(content)))
-        for pool, content in zip(problem.pools, constants, strict=True)
-    ], slots
+    found = []
+    devices = labels(program.vdevices)
+    for pool, content in zip(problem.pools, constants, strict=True):
+        device = device_of(pool, devices)
+        virtual = program.vdevices[device] if devices else None
+        size = heights[pool.name]
+        found.append(PlannedPool(pool.name, size, pool.read_only, tuple(sorted(content)), device, virtual))
+    return found, slots
 
 
 def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:

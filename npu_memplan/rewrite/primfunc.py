@@ -74,7 +74,7 @@ class _Placer:
         self.pools = {
             i: _pool_buffer(_free(pool.name, taken), pool.size)
             for i, pool in enumerate(pools)
-            if not call.foreign and (i in used or not pool.read_only)
+            if not call.foreign and pool.device == call.device and (i in used or not pool.read_only)
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)

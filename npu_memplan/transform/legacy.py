@@ -36,7 +36,7 @@ class PoolInfoProperties:
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePoolInfo:
-    """A read-write pool and the targets (names or `tvm.target.Target`) that can reach it."""
+    """A read-write pool and the targets (names or `tvm.target.Target`) that can reach it; `llvm:1` is one device."""
 
     pool_name: str
     targets: Sequence[Any]
@@ -92,7 +92,8 @@ def _known(value: int) -> int | None:
 
 def _pool(info: WorkspacePoolInfo | ConstantPoolInfo, alignment: int, *, read_only: bool) -> Pool:
     agents = set()
-    for kind in map(_kind, info.targets):
+    kinds = list(map(_kind, info.targets))
+    for kind in (k.split(":")[0] for k in kinds):
         if kind not in HOST_KINDS + NPU_KINDS:
             known = ", ".join(HOST_KINDS + NPU_KINDS)
             raise LegacyPoolError(f"pool {info.pool_name!r}: target {kind!r} is unknown; known: {known}")
@@ -113,4 +114,5 @@ def _pool(info: WorkspacePoolInfo | ConstantPoolInfo, alignment: int, *, read_on
         read_latency_cycles=properties.read_latency_cycles,
         write_latency_cycles=properties.write_latency_cycles,
         burst_bytes={_kind(t): int(b) for t, b in properties.target_burst_bytes.items()},
+        targets=tuple(kinds),
     )

@@ -19,6 +19,8 @@ from ..extract.relax_walk import VIEWS
 def legalize(module: Any) -> Any:
     """The legal form of `module`; a module in legal form comes back as it is."""
     passes = [relax.transform.InlinePrivateFunctions()]
+    if module.global_infos.get("vdevice"):
+        passes.append(relax.transform.RealizeVDevice())
     if tvm.target.Target.current(allow_none=True) is not None:  # sort, scan, sampling depend on the target
         passes += [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
     passes += [relax.transform.LegalizeOps(skip_ops=sorted(VIEWS)), relax.transform.ToNonDataflow()]

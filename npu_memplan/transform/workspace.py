@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tvm import ir, runtime
 
 from ..errors import NpuMemplanError
-from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOLS
+from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS
 
 
 class WorkspaceError(NpuMemplanError):
@@ -45,13 +45,20 @@ def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
 
 
 class Workspace:
-    """Pools of a planned function, filled with a poison byte, with its tensors as numpy views."""
+    """Pools of a planned function, filled with a poison byte, with its tensors as numpy views.
+
+    Each pool is on its device; numpy sees those of CPUs only.
+    """
 
     def __init__(self, module: Any, function: str = "main", poison: int = 0xA5) -> None:
         self.inputs = map_inputs(module, function)
         self.outputs = map_outputs(module, function)
-        pools = module[function].attrs[POOLS]
-        self._tensors = [runtime.tensor(np.full(max(1, int(size)), poison, np.uint8)) for _, size in pools]
+        attributes = module[function].attrs
+        pools = attributes[POOLS]
+        self._tensors = [
+            runtime.tensor(np.full(max(1, int(size)), poison, np.uint8), device)
+            for (_, size), device in zip(pools, _devices(module, attributes), strict=True)
+        ]
         # Through DLPack: an array on the tensor's own bytes.
         self.pools: dict[str, npt.NDArray[Any]] = {
             str(name): np.from_dlpack(tensor) for (name, _), tensor in zip(pools, self._tensors, strict=True)
@@ -76,6 +83,15 @@ class Workspace:
         place = places[name]
         flat = self.pools[place.pool][place.offset_bytes : place.offset_bytes + place.size_bytes]
         return flat.view(place.dtype).reshape(place.shape)
+
+
+def _devices(module: Any, attributes: Any) -> list[Any]:
+    """The run-time device of each pool."""
+    if POOL_DEVICES not in attributes:
+        return [runtime.device("cpu", 0) for _ in attributes[POOLS]]
+    virtual = [module.global_infos["vdevice"][int(i)] for i in attributes[POOL_DEVICES]]
+    kinds = ["cpu" if v.target.kind.name in ("llvm", "c") else v.target.kind.name for v in virtual]
+    return [runtime.device(kind, int(v.vdevice_id)) for kind, v in zip(kinds, virtual, strict=True)]
 
 
 def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:

@@ -223,8 +223,9 @@ def test_legacy_pools_map_one_to_one():
         read_latency_cycles=8,
         write_latency_cycles=9,
         burst_bytes={"ethos-u": 16},
+        targets=("ethos-u", "c"),
     )
-    assert pools == [sram, Pool("host", agents=frozenset({Agent.HOST}))]
+    assert pools == [sram, Pool("host", agents=frozenset({Agent.HOST}), targets=("llvm",))]
     assert ConstantPoolInfo("flash", ["c"]).pool().read_only
 
 
@@ -259,30 +260,3 @@ def test_what_is_not_proven_does_not_overlap(run):
     assert pools_of(planned)["workspace"] == 2 * 64 * 4
     x = np.arange(64, dtype=np.int32)
     np.testing.assert_array_equal(run(planned, [[x]])[0][0], (((x[::-1] + 1)[::-1]) + 1)[::-1] + 1)
-
-
-@I.ir_module
-class TwoDevices:
-    I.module_global_infos({"vdevice": [I.vdevice({"kind": "llvm"}, 0), I.vdevice({"kind": "llvm"}, 1)]})
-
-    @R.function
-    def main(x: R.Tensor((16,), "float32", "llvm:0")):
-        y: R.Tensor((16,), "float32", "llvm:0") = R.add(x, x)
-        z: R.Tensor((16,), "float32", "llvm:1") = R.to_vdevice(y, "llvm:1")
-        w: R.Tensor((16,), "float32", "llvm:1") = R.nn.softmax(z)
-        v: R.Tensor((16,), "float32", "llvm:1") = R.multiply(w, z)
-        return v
-
-
-def test_other_devices_keep_their_tensors():
-    planned = PlanMemory(poison=0xA5)(TwoDevices)
-    left = dict(planned["main"].attrs[RUN_TIME])
-    assert left["w"] == "it lies on device 1 in scope 'global', which has no pool"
-    assert "y" not in left
-    x = np.arange(16, dtype=np.float32)
-    devices = [tvm.cpu(0), tvm.cpu(1)]
-    results = []
-    for module in (TwoDevices, planned):
-        executable = tvm.compile(module, target="llvm", relax_pipeline=nm.transform.pipeline())
-        results.append(relax.VirtualMachine(executable, devices)["main"](tvm.runtime.tensor(x)).numpy())
-    assert results[0].tobytes() == results[1].tobytes()
