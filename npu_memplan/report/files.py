@@ -149,7 +149,10 @@ def trace_json(artifact: Artifact) -> str:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
         if pool.curve.live and pool.curve.live[-1]:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": ends[-1], "args": {"bytes": 0}})
-        for lane, r in _lanes(pool):
+        lanes = list(_lanes(pool))
+        for lane in sorted({lane for lane, _ in lanes}):
+            events.append(_named("thread_name", f"lane {lane + 1}", pid, lane + 1))
+        for lane, r in lanes:
             b = kinds[r.buffer]
             detail = {
                 "offset_bytes": r.low, "size_bytes": r.high - r.low, "kind": b.kind.value,

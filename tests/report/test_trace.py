@@ -1,0 +1,125 @@
+"""Both kinds of trace, held to the Trace Event Format word by word.
+
+Source: "Trace Event Format" (Google, the document behind chrome://tracing and Perfetto's JSON importer): the JSON
+object form, complete (X), counter (C) and metadata (M) events.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fvp_runner.npu_model.trace import trace as simulation_trace
+from npu_memplan.artifact import Artifact
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.vela import compile_tflite
+from npu_memplan.report.files import trace_json
+
+TOP = {"traceEvents", "displayTimeUnit", "otherData"}
+FIELDS = {  # phase -> (required, allowed besides)
+    "X": ({"name", "ph", "ts", "dur", "pid", "tid"}, {"cat", "args"}),
+    "C": ({"name", "ph", "ts", "pid", "args"}, {"tid", "cat"}),
+    "M": ({"name", "ph", "pid", "args"}, {"tid"}),
+}
+METADATA = {"process_name": "name", "thread_name": "name"}
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+def check_trace(text: str) -> dict[str, int]:
+    """Hold `text` to the format; returns the number of events of each phase. `AssertionError` says what is wrong."""
+    document = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert isinstance(document, dict)
+    assert {"traceEvents"} <= set(document) <= TOP
+    assert document.get("displayTimeUnit", "ms") in ("ms", "ns")
+    assert all(isinstance(value, str) for value in document.get("otherData", {}).values())
+    counts: dict[str, int] = defaultdict(int)
+    names: dict[tuple[str, int, int], str] = {}
+    slices: dict[tuple[int, int], list[tuple[float, float, str]]] = defaultdict(list)
+    counters: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for event in document["traceEvents"]:
+        assert event["ph"] in FIELDS, f"phase {event['ph']!r} is not written here"
+        required, more = FIELDS[event["ph"]]
+        assert required <= set(event) <= required | more, str(event)
+        assert isinstance(event["name"], str), str(event)
+        assert event["name"], str(event)
+        for key in {"pid", "tid"} & set(event):
+            assert type(event[key]) is int, str(event)
+        assert isinstance(event.get("args", {}), dict), str(event)
+        assert isinstance(event.get("cat", ""), str), str(event)
+        counts[event["ph"]] += 1
+        if event["ph"] == "M":
+            assert set(event["args"]) == {METADATA[event["name"]]}, str(event)
+            assert isinstance(event["args"]["name"], str), str(event)
+            thread = event["tid"] if event["name"] == "thread_name" else 0
+            key = (event["name"], event["pid"], thread)
+            assert key not in names, f"{key} is named twice"
+            names[key] = event["args"]["name"]
+            continue
+        times = [event["ts"], *([event["dur"]] if event["ph"] == "X" else [])]
+        assert all(type(t) in (int, float) and math.isfinite(t) and t >= 0 for t in times), str(event)
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"], event["name"]))
+        else:
+            assert event["args"], str(event)
+            assert all(type(v) in (int, float) and math.isfinite(v) for v in event["args"].values()), str(event)
+            counters[event["pid"], event["name"]].append(event["ts"])
+    for (pid, tid), spans in slices.items():
+        assert ("process_name", pid, 0) in names, f"process {pid} has no name"
+        assert ("thread_name", pid, tid) in names, f"thread {tid} of process {pid} has no name"
+        _nested(spans)
+    for (pid, name), times in counters.items():
+        assert ("process_name", pid, 0) in names, f"process {pid} has no name"
+        assert times == sorted(set(times)), f"counter {name} of process {pid} goes back in time"
+    return dict(counts)
+
+
+def _nested(spans: list[tuple[float, float, str]]) -> None:
+    """Slices of one thread may hold one another, but not overlap in part."""
+    outer: list[tuple[float, str]] = []
+    for start, stop, name in sorted(spans, key=lambda s: (s[0], -s[1])):
+        while outer and outer[-1][0] <= start:
+            outer.pop()
+        assert not outer or stop <= outer[-1][0], f"{name} ends after {outer[-1][1]}, in which it began"
+        outer.append((stop, name))
+
+
+def test_the_plan_as_a_trace(small: Artifact) -> None:
+    lifetimes = sum(len(b.lifetimes) for b in small.problem.buffers)
+    counts = check_trace(trace_json(small))
+    assert counts["X"] == lifetimes + len(small.calls)
+    assert counts["C"] > 2
+
+
+def test_real_plans_as_traces(compiled: Callable[..., tuple[Artifact, Path]]) -> None:
+    artifact, _ = compiled("vww_96_int8")
+    assert check_trace(trace_json(artifact))["X"] == 1 + sum(len(b.lifetimes) for b in artifact.problem.buffers)
+
+
+def test_a_simulation_as_a_trace() -> None:
+    network = read_network(compile_tflite(EXAMPLE.read_bytes()).network)
+    assert check_trace(simulation_trace(network))["X"] == 39
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        ({"ph": "B"}, "phase 'B'"),
+        ({"ts": -1}, "'ts': -1"),
+        ({"ts": "0"}, "'ts': '0'"),
+        ({"dur": None}, "'dur': None"),
+        ({"tid": 9}, "thread 9 of process 1 has no name"),
+        ({"extra": 1}, "'extra': 1"),
+    ],
+)
+def test_the_check_finds_what_is_wrong(small: Artifact, damage: dict[str, Any], complaint: str) -> None:
+    document = json.loads(trace_json(small))
+    event = next(e for e in document["traceEvents"] if e["ph"] == "X")
+    event.update(damage)
+    with pytest.raises(AssertionError, match=complaint):
+        check_trace(json.dumps(document))
