@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from single_operators import Case, all_cases, mean
+from arithmetic_models import mean
+from single_operators import Case, all_cases
 from tflite_builder import ModelBuilder
 
 from fvp_runner import runner

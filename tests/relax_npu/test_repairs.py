@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import tflite
 import tvm
-from single_operators import Case, all_cases, pool
+from arithmetic_models import pool
+from single_operators import Case, all_cases
 from tflite_builder import ModelBuilder
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
