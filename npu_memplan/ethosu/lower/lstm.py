@@ -21,11 +21,13 @@ from .blocks import part_kernel_first
 from .emit import Builder
 from .graph import SequenceLstm, Tensor
 from .operands import Operand, Output, Window
-from .scaling import UNITY, double, quantise_multiplier, squash_scale
+from .scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
 from .views import View
 
 _INT16, _INT8 = (-(1 << 15), (1 << 15) - 1), (-(1 << 7), (1 << 7) - 1)
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
+# operands of a sum gain 14 bits and the sum loses them: exact, and the numbers that other compilers emit
+_OPERAND_SCALES, _SUM_SCALE = (1 << 14, 1 << 14), Scale(1 << 30, 44)
 
 
 class Gate(IntEnum):
@@ -120,8 +122,9 @@ class SequenceLowering:
         )
 
     def _add(self, first: Operand, second: Operand, target: Operand, clamp: tuple[int, int]) -> None:
+        output = Output(clamp, _SUM_SCALE)
         mode = ElementwiseMode.ADD
-        self._builder.elementwise(mode, first, second, target, Output(clamp, UNITY), operand_scales=(1, 1))
+        self._builder.elementwise(mode, first, second, target, output, operand_scales=_OPERAND_SCALES)
 
     def _multiply(self, first: Operand, second: Operand, target: Operand, real: float) -> None:
         clamp = _INT8 if target.bits == 8 else _INT16
