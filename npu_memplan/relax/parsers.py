@@ -16,22 +16,25 @@ from ..ethosu.lower import tables
 from ..ethosu.lower.constraints import problem
 from ..ethosu.lower.graph import (
     Abs,
+    Arithmetic,
     Binary,
     BinaryKind,
     Concat,
     Lookup,
     Pad,
     Padding,
+    Prelu,
     Requantize,
     Reshape,
-    Resize,
     Slice,
     Softmax,
     Squash,
     Transpose,
 )
 from . import recurrent, windows
+from .described import DescribedCall
 from .reader import Match, Reader, RejectedError, number
+from .resizes import resize_layer
 from .windows import plain
 
 
@@ -152,24 +155,28 @@ def _fields(reader: Reader, expression: Any) -> list[Any]:
     return list(found.fields)
 
 
-def _resize(call: Any, tensor: Any, out: Any) -> Resize:
-    """Attributes of a resize by two; every way of counting positions that keeps to one of two sources fits."""
-    if str(call.attrs.layout) != "NHWC":
-        raise RejectedError(f"its layout is {call.attrs.layout}; only NHWC fits the NPU")
-    way = str(call.attrs.coordinate_transformation_mode)
-    bilinear = str(call.attrs.method) == "linear"
-    if way == "align_corners" or (bilinear and way != "asymmetric"):
-        raise RejectedError(f"it maps positions the {way} way, which mixes other pixels than the NPU does")
-    if any(o != 2 * i for o, i in zip(out.shape[1:3], tensor.shape[1:3], strict=True)):
-        raise RejectedError(f"it resizes {tensor.shape[1:3]} to {out.shape[1:3]}; only twice the size fits the NPU")
-    return Resize("resize", ("0",), "out", bilinear)
+def _squared_difference(reader: Reader, root: Any) -> Match:
+    if reader.arithmetic is Arithmetic.REAL:
+        raise RejectedError("the NPU's operands have too few bits for a squared difference that is rounded once")
+    out, real, clamp = reader.quantised(root)
+    call = reader.need(reader.need(real, "multiply").args[0], "subtract")
+    first, a = reader.activation(call.args[0], "0")
+    second, b = reader.activation(call.args[1], "1")
+    layer = Binary("squared_difference", ("0", "1"), "out", BinaryKind.SQUARED_DIFFERENCE, clamp)
+    return Match(layer, {"0": first, "1": second, "out": out}, (a, b))
+
+
+def _prelu(reader: Reader, root: Any) -> Match:
+    call = DescribedCall(reader, root)
+    (data, x), (slopes, alpha) = call.activation("input", "0"), call.operand("alpha", "1")
+    return Match(Prelu("prelu", ("0", "1"), "out"), {"0": data, "1": slopes, "out": call.output()}, (x, alpha))
 
 
 def _resize_nearest(reader: Reader, root: Any) -> Match:
     call, tensor, out = _move(reader, root, "image.resize2d")
     if str(call.attrs.method) != "nearest_neighbor":
         raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
-    return Match(_resize(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
+    return Match(resize_layer(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
 
 
 def _resize_bilinear(reader: Reader, root: Any) -> Match:
@@ -178,7 +185,7 @@ def _resize_bilinear(reader: Reader, root: Any) -> Match:
     tensor, variable = reader.activation(call.args[0], "0")
     if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
         raise RejectedError("its input and output have different scales")
-    return Match(_resize(call, tensor, out), {"0": tensor, "out": out}, (variable,))
+    return Match(resize_layer(call, tensor, out), {"0": tensor, "out": out}, (variable,))
 
 
 def _move(reader: Reader, root: Any, *names: str) -> tuple[Any, Any, Any]:
@@ -248,6 +255,7 @@ _PARSERS: dict[str, Callable[[Reader, Any], Match]] = {
     "concat": _concat,
     "sigmoid": _table("sigmoid", lambda _, a, b, call: tables.sigmoid(a, b)),
     "tanh": _table("tanh", lambda _, a, b, call: tables.tanh(a, b)),
+    "rsqrt": _table("rsqrt", lambda reader, a, b, _: tables.rsqrt(a, b, reader.arithmetic)),
     "exp": _table("exp", lambda _, a, b, call: tables.exponential(a, b)),
     "leaky_relu": _table("nn.leakyrelu", _leaky),
     "abs": _abs,
@@ -262,6 +270,8 @@ _PARSERS: dict[str, Callable[[Reader, Any], Match]] = {
     "multiply": _binary(BinaryKind.MUL, "multiply"),
     "subtract": _binary(BinaryKind.SUB, "subtract"),
     "add": _binary(BinaryKind.ADD, "add"),
+    "squared_difference": _squared_difference,
+    "prelu": _prelu,
     "fully_connected": windows.parse_fully_connected,
     "conv2d": windows.parse_conv2d,
     "transpose_conv": windows.parse_transpose_conv,

@@ -73,6 +73,11 @@ def _binary(name: str) -> Callable[[], Iterator[Pattern]]:
     return make
 
 
+def _squared_difference() -> Iterator[Pattern]:
+    difference = is_op("relax.subtract")(_dequantized(wildcard()), _dequantized(wildcard()))
+    yield from _finished(is_op("relax.multiply")(difference, difference))
+
+
 def _unary(name: str, arguments: int = 1) -> Callable[[], Iterator[Pattern]]:
     def make() -> Iterator[Pattern]:
         rest = [wildcard() for _ in range(arguments - 1)]
@@ -152,6 +157,7 @@ PATTERNS: dict[str, Callable[[], Iterator[Pattern]]] = {
     "sigmoid": _unary("sigmoid"),
     "tanh": _unary("tanh"),
     "exp": _unary("exp"),
+    "rsqrt": _unary("rsqrt"),
     "leaky_relu": _unary("nn.leakyrelu"),
     "abs": _unary("abs"),
     "softmax": _unary("nn.softmax"),
@@ -165,6 +171,7 @@ PATTERNS: dict[str, Callable[[], Iterator[Pattern]]] = {
     "multiply": _binary("multiply"),
     "subtract": _binary("subtract"),
     "add": _binary("add"),
+    "squared_difference": _squared_difference,
     "fully_connected": _fully_connected,
     "conv2d": lambda: _weighted("relax.nn.conv2d"),
     "transpose_conv": lambda: _weighted("relax.nn.conv2d_transpose"),

@@ -22,7 +22,9 @@ from .graph import (
     Pad,
     Pool,
     PoolKind,
+    Prelu,
     Requantize,
+    Resize,
     SequenceLstm,
     Softmax,
     Squash,
@@ -36,6 +38,7 @@ _MAX_KERNEL_HEIGHT = 64
 _MAX_POOL = 256
 _MAX_EXTENT = 1 << 16
 _MAX_TRANSPOSED_CHANNELS = 64
+_MAX_PHASES = 64
 _TYPES = ("int8", "uint8", "int16")
 
 
@@ -58,7 +61,7 @@ def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | N
         return f"its int16 tensor has zero point {odd}; only 0 fits"
     if not isinstance(layer, Softmax) and any(len(t.shape) == 4 and t.shape[0] != 1 for t in (*inputs, output)):
         batch = next(t.shape[0] for t in (*inputs, output) if len(t.shape) == 4 and t.shape[0] != 1)
-        if isinstance(layer, Conv | Pool | Pad):
+        if isinstance(layer, Conv | Pool | Pad | Resize):
             return f"its batch is {batch}; windows need batch 1"
     check = _CHECKS.get(type(layer))
     return check(layer, inputs, output) if check else None
@@ -134,8 +137,28 @@ def _binary(layer: Binary, inputs: tuple[Tensor, ...], output: Tensor) -> str | 
     if constant_first and b.hwc != output.hwc:
         return "its constant operand is larger than its other operand"
     same = {(t.scale, t.zero_point) for t in (a, b, output)}
+    if layer.kind is BinaryKind.SQUARED_DIFFERENCE and output.dtype != "int8":
+        return f"its tensors are {output.dtype}; squares of differences need int8"
     if layer.kind in (BinaryKind.MIN, BinaryKind.MAX) and len(same) > 1:
         return "minimum and maximum need equal scales and zero points"
+    return None
+
+
+def _prelu(layer: Prelu, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    data, slopes = inputs
+    if data.dtype != "int8":
+        return f"its tensors are {data.dtype}; slopes below zero need int8"
+    if data.hwc != output.hwc or any(s not in (1, n) for s, n in zip(slopes.hwc, output.hwc, strict=True)):
+        return f"its slopes {list(slopes.shape)} cannot be broadcast to {list(output.shape)} by the NPU"
+    return None
+
+
+def _resize(layer: Resize, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    phases = len(layer.rows) * len(layer.columns)
+    if phases > _MAX_PHASES:
+        return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
+    if output.dtype == "int16" and any(p.second for p in (*layer.rows, *layer.columns)):
+        return "its tensors are int16; bilinear resizes fit 8 bits"
     return None
 
 
@@ -186,6 +209,8 @@ _CHECKS: dict[type[Layer], Callable[[Any, tuple[Tensor, ...], Tensor], str | Non
     Conv: _conv,
     Pool: _pool,
     Binary: _binary,
+    Prelu: _prelu,
+    Resize: _resize,
     Lookup: _lookup,
     Concat: _concat,
     Softmax: _softmax,

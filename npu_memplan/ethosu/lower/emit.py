@@ -63,6 +63,12 @@ class Builder:
         self._buffers[unique] = NpuBuffer(unique, size_bytes, role, original_region=region, shape=shape, dtype=dtype)
         return unique
 
+    def temporary(self, name: str, shape: tuple[int, ...], dtype: str, zero_point: int = 0) -> Operand:
+        """A feature map of its own for what lies between the operations of one layer; dense [H, W, C]."""
+        element_bytes = int(np.dtype(dtype).itemsize)
+        buffer = self.buffer(name, int(np.prod(shape)) * element_bytes, BufferRole.FEATURE_MAP)
+        return Operand(View.dense(buffer, shape, element_bytes), dtype, zero_point)
+
     def constant(self, data: bytes) -> int:
         """Offset of `data` in the constants, 16-byte aligned; equal data is stored once."""
         if data not in self._offsets:

@@ -131,6 +131,7 @@ class BinaryKind(Enum):
     MUL = "mul"
     MIN = "min"
     MAX = "max"
+    SQUARED_DIFFERENCE = "squared_difference"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,17 +171,36 @@ class Abs(Layer):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Prelu(Layer):
+    """x, or slope * x below zero; the slopes are the second input, broadcast where they are smaller."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Softmax(Layer):
     """Softmax over the last axis, 8 bits."""
 
     beta: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Every n-th output position along one axis, n being the number of phases.
+
+    Output k of them is `(1 - second/of) * source[k + first] + second/of * source[k + first + 1]`; positions
+    outside of the source are its edge.
+    """
+
+    first: int = 0
+    second: int = 0
+    of: int = 1  # a power of two
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Resize(Layer):
-    """Resize to twice the height and width: nearest, or bilinear with positions counted from the corner."""
+    """Enlarge height and width by whole numbers; the phases of each axis."""
 
-    bilinear: bool = False
+    rows: tuple[Phase, ...]
+    columns: tuple[Phase, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

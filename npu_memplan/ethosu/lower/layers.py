@@ -13,6 +13,7 @@ import numpy as np
 
 from ..isa import ElementwiseMode, PoolMode, Rounding, Upscale
 from .blocks import part_kernel_first
+from .composed import lower_prelu, lower_squared_difference
 from .emit import Builder, LoweringError
 from .graph import (
     Abs,
@@ -28,6 +29,7 @@ from .graph import (
     Padding,
     Pool,
     PoolKind,
+    Prelu,
     Requantize,
     Reshape,
     Resize,
@@ -40,6 +42,7 @@ from .graph import (
 )
 from .lstm import Place, SequenceLowering
 from .operands import Operand, Output, Window
+from .resize import lower_resize
 from .scaling import (
     UNITY,
     Scale,
@@ -153,15 +156,8 @@ class Emitter:
             self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(layer.clamp, scale))
 
     def _resize(self, layer: Resize) -> None:
-        """Pool over the input with every element doubled; windows of 2x2 mix neighbours, and only at odd positions."""
         ifm, ofm = self._operand(layer.inputs[0], raw=True), self._operand(layer.output, raw=True)
-        limits = self._tensor(layer.output).limits
-        if layer.bilinear:
-            # behind the last row and column there is nothing: the NPU averages what is there
-            window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
-            self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
-        else:
-            self.builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
+        lower_resize(self.builder, layer, ifm, ofm)
 
     # ------------------------------------------------------------------ elementwise
 
@@ -173,6 +169,9 @@ class Emitter:
             first, second, a, b = second, first, b, a
         ifm, ofm = self._operand(first), self._operand(layer.output)
         ifm2 = self._second(second, ofm)
+        if layer.kind is BinaryKind.SQUARED_DIFFERENCE:
+            lower_squared_difference(self.builder, layer.output, ifm, ifm2, ofm, (a, b, out), layer.clamp)
+            return
         mode = _MODES[layer.kind]
         if layer.kind in (BinaryKind.ADD, BinaryKind.SUB):
             scales = add_scales(a.scale, b.scale, out.scale, ofm.bits)
@@ -201,6 +200,13 @@ class Emitter:
         if any(mine not in (1, whole) for mine, whole in zip(shape, ofm.view.shape, strict=True)):
             raise LoweringError(f"tensor {name} of shape {shape} cannot be broadcast to {ofm.view.shape}")
         return operand
+
+    def _prelu(self, layer: Prelu) -> None:
+        x, slopes, out = (self._tensor(n) for n in (*layer.inputs, layer.output))
+        above = quantise_multiplier(double(x.scale) / double(out.scale))
+        below = quantise_multiplier(double(x.scale) * double(slopes.scale) / double(out.scale))
+        ifm, ofm = self._operand(layer.inputs[0]), self._operand(layer.output)
+        lower_prelu(self.builder, layer.output, ifm, self._second(layer.inputs[1], ofm), ofm, above, below)
 
     def _abs(self, layer: Abs) -> None:
         source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)

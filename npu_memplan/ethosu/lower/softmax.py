@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..isa import ElementwiseMode, PoolMode, Rounding
-from ..program import BufferRole
 from .emit import Builder
 from .fixed import doubling_high_product, rounding_shift
 from .operands import Operand, Output, Window
@@ -80,9 +79,7 @@ def lower_softmax(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_s
     clamp8 = (int(limits.min), int(limits.max))
 
     def temporary(label: str, channels: int = 1, dtype: str = "int32") -> Operand:
-        size = int(np.dtype(dtype).itemsize)
-        buffer = builder.buffer(f"{name}_{label}", rows * channels * size, BufferRole.FEATURE_MAP)
-        return Operand(View.dense(buffer, (rows, 1, channels), size), dtype)
+        return builder.temporary(f"{name}_{label}", (rows, 1, channels), dtype)
 
     def constant(value: int) -> Operand:
         return Operand(builder.constant_view(np.full((1, 1, 1), value, np.int32)), "int32")

@@ -12,8 +12,9 @@ import numpy as np
 
 from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
 from .graph import Arithmetic, Tensor
-from .scaling import double, quantise_multiplier
+from .scaling import Scale, double, quantise_multiplier
 
+_ROOT_BITS = 20
 _INT16 = (-(1 << 15), (1 << 15) - 1)
 
 
@@ -50,6 +51,23 @@ def tanh(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
 def exponential(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
     """exp(x), in float32 as the reference."""
     return real_function(lambda x: float(np.exp(np.float32(min(x, 80.0)))), ifm, out)
+
+
+def rsqrt(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """1 / sqrt(x); TFLite: the root with 20 fraction bits, then rescaled. Where there is none, the largest value."""
+    if arithmetic is Arithmetic.REAL:
+        return real_function(lambda x: 1 / math.sqrt(x) if x > 0 else math.inf, ifm, out)
+    scale = quantise_multiplier(1 / double(np.sqrt(np.float32(ifm.scale)) * np.float32(out.scale)))
+    scale = Scale(scale.multiplier, scale.shift + _ROOT_BITS)
+    results = []
+    for stored in _stored(ifm):
+        value = stored - ifm.zero_point
+        if value <= 0:
+            results.append(out.limits[1])
+            continue
+        root = math.floor((1 << _ROOT_BITS) / math.sqrt(value) + 0.5)
+        results.append(_clamped(multiply_by_quantized(root, scale) + out.zero_point, out))
+    return tuple(results)
 
 
 def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:

@@ -87,6 +87,7 @@ def prelu(work: Lowering) -> None:
     """x for x >= 0, alpha x below, with an alpha for each element or channel."""
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((data, alpha, output), ("int8",))
+    work.describe("prelu")
     above = quantize_multiplier(data.scale / output.scale)
     below = quantize_multiplier(data.scale * alpha.scale / output.scale)
     function = work.function

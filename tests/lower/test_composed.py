@@ -1,0 +1,182 @@
+"""Layers of several NPU operations equal tflite-micro: PReLU, squared differences, roots by table, resizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from on_model import only_graph, random_inputs, run_program
+from single_operators import Case, binary
+from tflite_builder import ModelBuilder
+
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.frontend.relax_import import import_relax
+from npu_memplan.relax.partition import host_operators, partition_for_ethosu
+
+Reference = pytest.importorskip("fvp_runner.reference").Reference
+pytest.importorskip("tflite_micro")
+
+
+def check(model: bytes, npu: str = "ethos-u55-256", seed: int = 5) -> None:
+    """All of `model` is on the NPU, and its outputs are the reference's."""
+    module = partition_for_ethosu(import_relax(model), npu)
+    assert host_operators(module) == ()
+    graph = only_graph(module)
+    inputs = random_inputs(graph, seed)
+    found = run_program(lower(graph, accelerator(npu)), inputs)
+    wanted = Reference(model).run([inputs[str(p.name)] for p in module["main"].params])
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
+
+
+def rejection(model: bytes) -> str:
+    """Why the operator of `model` is not on the NPU."""
+    (operator,) = host_operators(partition_for_ethosu(import_relax(model)))
+    return operator.reason
+
+
+# ---------------------------------------------------------------------- PReLU
+
+
+def prelu(slopes: tuple[int, ...] = (1, 1, 10), scales: tuple[float, float] = (0.05, 0.06), zero: int = 3) -> bytes:
+    b = ModelBuilder()
+    rng = np.random.default_rng(len(slopes) + zero + 128)
+    x = b.tensor((1, 5, 6, 10), "int8", scales[0], -7)
+    a = b.constant(rng.integers(-128, 128, slopes).astype(np.int8), 0.01, zero)
+    y = b.tensor((1, 5, 6, 10), "int8", scales[1], 11)
+    b.operator("PRELU", [x, a], [y])
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize("slopes", [(1, 1, 10), (1, 1, 1), (5, 6, 10), (1, 6, 1)])
+def test_prelu_with_a_slope_for_each_channel_or_element(slopes: tuple[int, ...]) -> None:
+    check(prelu(slopes))
+
+
+@pytest.mark.parametrize("scales", [(0.05, 0.05), (0.2, 0.001), (0.001, 0.9), (0.03, 0.02)])
+def test_prelu_at_scales_that_saturate_and_vanish(scales: tuple[float, float]) -> None:
+    check(prelu(scales=scales, zero=-128))
+
+
+def test_prelu_with_computed_slopes() -> None:
+    b = ModelBuilder()
+    x, a, y = (b.tensor((1, 5, 6, 10), "int8", 0.05, z) for z in (3, -4, 5))
+    b.operator("PRELU", [x, a], [y])
+    check(b.made([x, a], [y]).finish())
+
+
+def test_prelu_on_other_npus() -> None:
+    for npu in ("ethos-u55-32", "ethos-u55-128", "ethos-u65-512"):
+        check(prelu(), npu)
+
+
+# ---------------------------------------------------------------------- squared difference
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ratio": 0.8},
+        {"ratio": 17.3},
+        {"ratio": 0.4, "second": (1, 1, 1, 9)},
+        {"ratio": 1.7, "second": (1, 6, 1, 9), "reverse": True},
+        {"ratio": 0.7, "second": (1, 1, 1, 9), "constant": True},
+        {"ratio": 2.9, "constant": True, "reverse": True},
+        {"same": True},
+    ],
+    ids=str,
+)
+def test_squared_difference(options: dict[str, object]) -> None:
+    case = Case(str(options), "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", **options))  # type: ignore[arg-type]
+    check(case.build())
+
+
+def test_unsigned_squared_differences_stay_on_the_host() -> None:
+    case = Case("unsigned", "binary", lambda rng: binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8"))
+    reasons = {o.reason for o in host_operators(partition_for_ethosu(import_relax(case.build())))}
+    assert reasons == {"its tensors are uint8; squares of differences need int8"}
+
+
+# ---------------------------------------------------------------------- 1 / sqrt(x)
+
+
+@pytest.mark.parametrize("scales", [(0.05, 0.02), (0.003, 0.1), (1.7, 0.004), (0.02, 0.03), (0.0117, 0.5)])
+def test_inverse_square_roots_of_every_value(scales: tuple[float, float]) -> None:
+    b = ModelBuilder()
+    x = b.tensor((1, 1, 256), "int8", scales[0], -128)
+    y = b.tensor((1, 1, 256), "int8", scales[1], -128)
+    b.operator("RSQRT", [x], [y], None, 1)
+    model = b.made([x], [y]).finish()
+    graph = only_graph(partition_for_ethosu(import_relax(model)))
+    values = np.arange(-128, 128, dtype=np.int8).reshape(1, 1, 256)
+    found = run_program(lower(graph, accelerator("ethos-u55-256")), {"t0": values})[0]
+    assert np.array_equal(found, Reference(model).run([values])[0])
+
+
+# ---------------------------------------------------------------------- resizes
+
+
+def resize(
+    kind: str,
+    size: tuple[int, int],
+    out: tuple[int, int],
+    align: bool = False,
+    half: bool = False,
+    depth: int = 7,
+    dtype: str = "int8",
+) -> bytes:
+    b = ModelBuilder()
+    zero = 0 if dtype == "int16" else 4
+    x = b.tensor((1, *size, depth), dtype, 0.05, zero)
+    s = b.constant(np.array(out, np.int32))
+    y = b.tensor((1, *out, depth), dtype, 0.05, zero)
+    table = "ResizeBilinearOptions" if kind == "BILINEAR" else "ResizeNearestNeighborOptions"
+    name = "RESIZE_BILINEAR" if kind == "BILINEAR" else "RESIZE_NEAREST_NEIGHBOR"
+    b.operator(name, [x, s], [y], table, 3, AlignCorners=align, HalfPixelCenters=half)
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("out", [(10, 12), (20, 24), (5, 12), (15, 6), (35, 24), (40, 48)])
+def test_nearest_by_whole_numbers(out: tuple[int, int], half: bool) -> None:
+    check(resize("NEAREST", (5, 6), out, half=half))
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("out", [(10, 12), (20, 24), (5, 12), (20, 6), (40, 12)])
+def test_bilinear_by_powers_of_two(out: tuple[int, int], half: bool) -> None:
+    check(resize("BILINEAR", (5, 6), out, half=half, depth=17))
+
+
+@pytest.mark.parametrize("kind", ["NEAREST", "BILINEAR"])
+@pytest.mark.parametrize("out", [(9, 11), (17, 21), (5, 11), (33, 6)])
+def test_corners_on_corners(kind: str, out: tuple[int, int]) -> None:
+    check(resize(kind, (5, 6), out, align=True))
+
+
+def test_one_row_and_one_column() -> None:
+    for size, out in (((1, 6), (4, 24)), ((5, 1), (20, 4)), ((1, 1), (2, 2))):
+        check(resize("BILINEAR", size, out, half=True))
+        check(resize("BILINEAR", size, out))
+
+
+def test_bilinear_on_other_npus() -> None:
+    for npu in ("ethos-u55-32", "ethos-u55-128", "ethos-u65-512"):
+        check(resize("BILINEAR", (5, 6), (20, 24), half=True, depth=20), npu)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (resize("NEAREST", (5, 6), (11, 12)), "it resizes 5 positions to 11 the asymmetric way; the NPU makes up to 8"),
+        (resize("BILINEAR", (5, 6), (3, 6)), "it resizes 5 positions to 3 the asymmetric way; the NPU makes up to 8"),
+        (
+            resize("BILINEAR", (5, 6), (10, 12), align=True),
+            "to 10 the align_corners way; the NPU makes up to 8 of each, ",
+        ),
+        (resize("BILINEAR", (5, 6), (15, 18)), "it mixes neighbours by parts of 3; only powers of two are exact"),
+        (resize("BILINEAR", (5, 6), (10, 12), dtype="int16", half=True), "its tensors are int16"),
+    ],
+)
+def test_resizes_that_stay_on_the_host_say_why(model: bytes, reason: str) -> None:
+    assert reason in rejection(model)
