@@ -6,24 +6,29 @@ returned, with what is known of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..problem import Placement, Problem
-from . import exact
+from . import exact, general
 from .bounds import load_peak
-from .first_fit import Layout, best_first_fit, no_room
+from .first_fit import Layout, best_first_fit, by_size, first_fit, fixed_first, no_room
+from .general import General
 from .hill_climb import hill_climb
 from .model import Item
 from .registry import Context, register
 from .scale import LARGE_ITEMS, place_large
 from .small import SmallSearch
 from .spill import assign
+from .subsets import irreducible
 
 SMALL_ITEMS = 40  # more are left to the compiled search
-GENERAL_ITEMS = 400  # for overlaps and fixed places, which the compiled search does not know
+GENERAL_ITEMS = 400  # where sections can not say everything (overlaps, aliases, fixed places): a short try
+GENERAL_WORK = 60_000  # of it, before the compiled search is imported
 SMALL_NODES = 3_000
 EXACT_ITEMS = 3_000  # for the compiled search
 EXACT_ENTRIES = 4_000_000
-SPECIAL_ROUNDS = 300
 CLIMB_ROUNDS = 60  # before the compiled search is imported
+SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at zones
 
 
 def improve_pools(context: Context, layout: Layout, enough: bool = False) -> Layout:
@@ -43,28 +48,45 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
         return layout
     search = exact.search_for(model, inside, low) if _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
-        small = SmallSearch.over(model, inside, SMALL_NODES)
-        small.deadline = context.deadline
-        while layout.heights[pool] > low and not context.exhausted():
-            before = small.nodes
-            found = small.below(layout.heights[pool] - 1)
-            context.spend(max(1, before - small.nodes))
-            if found is False:
-                low = layout.heights[pool]
-            elif found:
-                layout = _with(layout, pool, inside, small.origins)
-            else:
-                break
-    if search is not None and layout.heights[pool] > low and not context.exhausted():
-        search.low = low = max(low, search.low)
-        search.best = layout.heights[pool]
-        search.offsets = [layout.origins[item.index] for item in inside]
-        if search.best > search.low:
-            exact.run(search, context)
-        low = max(low, search.low)
-        layout = _with(layout, pool, inside, search.offsets)
+        layout, low = _improve_small(context, layout, pool, inside, low)
+    if layout.heights[pool] > low and not context.exhausted():
+        origins = [layout.origins[item.index] for item in inside]
+        if search is not None:
+            search.low = low = max(low, search.low)
+            search.best, search.offsets = layout.heights[pool], origins
+            if search.best > search.low:
+                exact.run(search, context)
+            low = max(low, search.low)
+            layout = _with(layout, pool, inside, search.offsets)
+        elif len(inside) <= EXACT_ITEMS:
+            rest = General.over(model, inside, low, origins)
+            if rest is not None:
+                general.run(rest, context)
+                low = rest.low
+                layout = _with(layout, pool, inside, rest.origins)
     context.bounds[pool] = min(low, layout.heights[pool])
     return layout
+
+
+def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Item], low: int) -> tuple[Layout, int]:
+    """The layout and the bound after a search that is ready at once: at the bound first, then just below the best."""
+    small = SmallSearch.over(context.model, inside, SMALL_NODES)
+    small.deadline = context.deadline
+    if len(inside) > SMALL_ITEMS:
+        small.work = GENERAL_WORK
+    ceiling = low
+    while layout.heights[pool] > low and not context.exhausted():
+        before = small.nodes
+        found = small.below(ceiling)
+        context.spend(max(1, before - small.nodes))
+        if found:
+            layout = _with(layout, pool, inside, small.origins)
+        elif found is False:
+            low = ceiling + 1
+        elif small.nodes < 0 or small.work < 0:
+            break
+        ceiling = layout.heights[pool] - 1
+    return layout, low
 
 
 def _countable(inside: list[Item]) -> bool:
@@ -105,42 +127,55 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         if found:
             return _with(zero, 0, inside, small.origins)
         if found is False:
-            raise _proven(context, inside, capacity)
+            raise _proven(context, _small_subset(context, inside, capacity), capacity + 1)
     search = exact.search_for(model, inside, low)
     if search is None:
-        return None
+        return _general_into(context, inside, low, zero)
     if search.low <= capacity:
         exact.run(search, context, capacity, capacity)
     if search.best is not None:
         context.bounds[0] = search.low
         return _with(zero, 0, inside, search.offsets)
     if search.low > capacity:
-        raise _proven(context, inside, capacity, search)
+        kept = [inside[k] for k in exact.infeasible_subset(search, capacity, context)]
+        raise _proven(context, kept, search.low)
     return None
 
 
-def _proven(context: Context, inside: list[Item], capacity: int, search: exact.Search | None = None) -> Exception:
-    """The error of a pool that provably can not hold its items, with a subset that shows it."""
+def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) -> Layout | None:
+    """The same where sections can not say everything, from a layout that is too high."""
+    model = context.model
+    capacity = model.capacity[0]
+    loose = first_fit(model, fixed_first(model, by_size(model)), limit=[None])
+    assert capacity is not None, "asked for by the caller"
+    if isinstance(loose, int) or len(inside) > EXACT_ITEMS:
+        return None
+    search = General.over(model, inside, low, [loose.origins[item.index] for item in inside])
+    if search is None:
+        return None
+    general.run(search, context, capacity)
+    context.bounds[0] = search.low
+    if search.low > capacity:
+        kept = [inside[k] for k in general.infeasible_subset(search, model, capacity, context)]
+        raise _proven(context, kept, search.low)
+    return _with(zero, 0, inside, search.origins) if search.best <= capacity else None
+
+
+def _proven(context: Context, kept: list[Item], least: int) -> Exception:
+    """The error of a pool that provably can not hold its items: `kept` already need more."""
     from .explain import explain_no_room
 
-    model = context.model
-    if search is not None:
-        kept = [inside[k] for k in exact.infeasible_subset(search, capacity, context)]
-        least = search.low
-    else:
-        kept, least = _small_subset(context, inside, capacity), capacity + 1
     names = sorted(buffer.name for item in kept for buffer, _ in item.parts)
-    return explain_no_room(model, None, least, names, True, 0)
+    return explain_no_room(context.model, None, least, names, True, 0)
 
 
 def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[Item]:
-    """An irreducible infeasible subset by leaving items out one at a time."""
-    kept = list(inside)
-    for item in inside:
-        trial = [other for other in kept if other is not item]
-        if SmallSearch.over(context.model, trial, SMALL_NODES).below(capacity) is False:
-            kept = trial
-    return kept
+    """An irreducible infeasible subset by leaving items out."""
+
+    def infeasible(trial: Sequence[int]) -> bool:
+        return SmallSearch.over(context.model, [inside[k] for k in trial], SMALL_NODES).below(capacity) is False
+
+    return [inside[k] for k in irreducible(len(inside), infeasible, context.exhausted)]
 
 
 def _auto(context: Context, enough: bool) -> Layout:
@@ -161,21 +196,11 @@ def _auto(context: Context, enough: bool) -> Layout:
         raise no_room(context, failed)
     if enough:
         return layout
-    if len(context.model.items) > SMALL_ITEMS:
-        layout = hill_climb(context, layout, CLIMB_ROUNDS) or layout
-    layout = improve_pools(context, layout)
-    proven = all(
-        height <= max(context.bounds.get(pool, 0), load_peak(context.model, pool, layout.pools).bytes)
-        for pool, height in enumerate(layout.heights)
-    )
-    if context.model.special and not proven:
-        # the compiled search does not know overlaps: what the branch and bound left open is climbed
-        climbed = hill_climb(context, layout, SPECIAL_ROUNDS)
-        if climbed is not None and climbed.key < layout.key:
-            if climbed.pools != layout.pools:
-                context.bounds.clear()  # they hold for the other assignment
-            layout = climbed
-    return layout
+    count = len(context.model.items)
+    if count > SMALL_ITEMS:
+        rounds = min(CLIMB_ROUNDS, SPECIAL_WORK // count) if context.model.special else CLIMB_ROUNDS
+        layout = hill_climb(context, layout, rounds) or layout
+    return improve_pools(context, layout)
 
 
 def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:

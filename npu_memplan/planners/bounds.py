@@ -51,7 +51,7 @@ def load_peak(model: Model, pool: int, pools: Sequence[int] | None = None) -> Pe
 
 def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
     inside = [item for item in model.items if pools[item.index] == pool and item.size]
-    best = _live_peak(model, inside)
+    best = live_peak(model, inside)
     top = max(
         (item.fixed + item.size for item in model.items if item.fixed is not None and pools[item.index] == pool),
         default=0,
@@ -84,7 +84,7 @@ def grain_of(items: Iterable[Item]) -> int:
     return max(grain, 1)
 
 
-def _live_peak(model: Model, inside: Sequence[Item]) -> Peak:
+def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     """Most bytes live at one point, padding and overlaps considered."""
     grain = grain_of(inside)
     items = model.items

@@ -16,6 +16,7 @@ from typing import Any
 from .model import Item, Model
 from .registry import Context
 from .sections import Sections, build, usable
+from .subsets import irreducible
 
 LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
 MEMO_BITS = 19
@@ -222,28 +223,17 @@ def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int
     Call it after the kernel proved `ceiling` infeasible. Where leaving an item out can not be
     decided within `nodes`, the item stays, so the set is then infeasible but maybe not least.
     """
-    kept = list(range(len(search.sections.sizes)))
-    chunk = max(1, len(kept) // 2)
-    while kept and not context.exhausted():
-        removed = False
-        start = 0
-        while start < len(kept):
-            trial = kept[:start] + kept[start + chunk :]
-            part = restrict(search.sections, trial)
-            infeasible = part.bound > ceiling
-            if not infeasible and trial:
-                probe = Search(part, 0)
-                infeasible = probe.fill(ceiling, nodes, OPENING[0], 0.0, 1) == 0
-                context.spend(probe.nodes)
-            if infeasible:
-                kept, removed = trial, True
-            else:
-                start += chunk
-        if chunk > 1:
-            chunk = max(1, chunk // 2)
-        elif not removed:
-            break
-    return kept
+
+    def infeasible(trial: Sequence[int]) -> bool:
+        part = restrict(search.sections, trial)
+        if part.bound > ceiling:
+            return True
+        probe = Search(part, 0)
+        proven = bool(trial) and probe.fill(ceiling, nodes, OPENING[0], 0.0, 1) == 0
+        context.spend(probe.nodes)
+        return proven
+
+    return irreducible(len(search.sections.sizes), infeasible, context.exhausted)
 
 
 def restrict(sections: Sections, keep: Sequence[int]) -> Sections:

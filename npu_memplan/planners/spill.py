@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from . import exact
-from .first_fit import ORDERS, Layout, first_fit, fixed_first
-from .model import Model
+from . import exact, general
+from .first_fit import ORDERS, Layout, by_size, first_fit, fixed_first
+from .general import General
+from .model import Item, Model
 from .registry import Context
 from .small import SmallSearch
 
@@ -92,15 +93,32 @@ class Assigner:
         elif len(sized) <= 1000:
             self.unsure = True
             search = exact.search_for(model, sized, 0)
-            if search is not None and search.low <= capacity:
-                limited = Context(model, context.seed, PACK_NODES * 4, context.deadline)
+            limited = Context(model, context.seed, PACK_NODES * 4, context.deadline)
+            if search is None:
+                found = self._pack_general(limited, sized, pool)
+            elif search.low <= capacity:
                 exact.run(search, limited, capacity, capacity)
-                context.spend(search.nodes)
                 found = search.offsets if search.best is not None else None
+            context.spend(PACK_NODES * 4 - (limited.nodes or 0))
         if found is None:
             return None
         origins.update((item.index, at) for item, at in zip(sized, found, strict=True))
         return [origins[i] for i in inside]
+
+    def _pack_general(self, limited: Context, sized: list[Item], pool: int) -> list[int] | None:
+        """The same where sections can not say everything, from a layout that is too high."""
+        members = {item.index for item in sized}
+        forced = [pool if i in members else -1 for i in range(len(self.model.items))]
+        order = [i for i in fixed_first(self.model, by_size(self.model)) if i in members]
+        loose = first_fit(self.model, order, [None] * len(self.model.capacity), forced)
+        capacity = self.model.capacity[pool]
+        if isinstance(loose, int) or capacity is None:
+            return None
+        search = General.over(self.model, sized, 0, [loose.origins[item.index] for item in sized])
+        if search is None:
+            return None
+        general.run(search, limited, capacity)
+        return search.origins if search.best <= capacity else None
 
     def layout(self, pools: Sequence[int]) -> Layout | None:
         """The layout of an assignment, or None when a pool does not pack."""

@@ -1,0 +1,222 @@
+"""Least height of one pool with aliases, overlaps, fixed places or any conflicts: complete searches and local ones.
+
+Invariant: `low` is a proven bound and `origins` a placement of height `best`; every call of the kernel narrows one of
+them or spends its share of nodes. The order of calls is fixed by the seed, so only a time limit can make two runs
+differ.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from .bounds import live_peak
+from .model import Item, Model
+from .registry import Context
+from .subsets import irreducible
+
+MOST_PAIRS = 200_000
+LARGEST_END = 1 << 59  # bytes; the kernel counts in 64 bits
+TRAIL = 1 << 18
+SLICE_S = 0.25  # of one call, under a time limit
+FREE_ITEMS = (6, 10, 16, 24, 40, 64)  # whose order a local search gives up
+LOCAL_NODES = 150
+FULL_NODES = 500
+PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
+
+
+@dataclass(slots=True)
+class General:
+    """The search over `items` of one pool. `origins` are those of `best`, by position in `items`."""
+
+    items: list[Item]
+    pairs: list[tuple[int, int, tuple[tuple[int, int], ...]]]  # positions and zones of origin[a] - origin[b]
+    low: int
+    best: int
+    origins: list[int]
+    nodes: int = 0
+    arrays: dict[str, Any] = field(default_factory=dict)
+    near: list[list[int]] = field(default_factory=list)
+
+    @staticmethod
+    def over(model: Model, items: Sequence[Item], low: int, origins: Sequence[int]) -> General | None:
+        """The search that starts from the placement `origins`; None where there are too many pairs or bytes."""
+        best = max((at + item.size for at, item in zip(origins, items, strict=True)), default=0)
+        if best >= LARGEST_END or any(item.modulus >= LARGEST_END for item in items):
+            return None
+        position = {item.index: k for k, item in enumerate(items)}
+        pairs = []
+        for a, item in enumerate(items):
+            for j in model.neighbours[item.index]:
+                b = position.get(j, -1)
+                zones = model.zones(item.index, j) if b > a else ()
+                if zones:
+                    pairs.append((a, b, zones))
+            if len(pairs) > MOST_PAIRS:
+                return None
+        return General(list(items), pairs, low, best, list(origins))
+
+    def prepare(self) -> None:
+        """Build the kernel's arrays (imports numpy and numba)."""
+        import numpy as np
+
+        count = len(self.items)
+        self.near = [[] for _ in range(count)]
+        for p, (a, b, _) in enumerate(self.pairs):
+            self.near[a].append(p)
+            self.near[b].append(p)
+        near_at = np.zeros(count + 1, np.int64)
+        np.cumsum([len(n) for n in self.near], out=near_at[1:])
+        zone_at = np.zeros(len(self.pairs) + 1, np.int64)
+        np.cumsum([len(zones) for _, _, zones in self.pairs], out=zone_at[1:])
+
+        def whole(values: Any) -> Any:
+            return np.array(list(values), np.int64)
+
+        self.arrays = {
+            "graph": (
+                whole(a for a, _, _ in self.pairs),
+                whole(b for _, b, _ in self.pairs),
+                zone_at,
+                whole(low for _, _, zones in self.pairs for low, _ in zones),
+                whole(high for _, _, zones in self.pairs for _, high in zones),
+                near_at,
+                whole(p for n in self.near for p in n),
+                whole(item.modulus for item in self.items),
+                whole(item.residue for item in self.items),
+            ),
+            "size": whole(item.size for item in self.items),
+            "home": whole(item.home for item in self.items),
+            "fixed": np.array([item.fixed is not None for item in self.items]),
+            "weight": np.ones(len(self.pairs)),
+            "lowest": np.zeros(len(self.pairs), np.int64),
+            "highest": np.zeros(len(self.pairs), np.int64),
+            "trail": (np.zeros(TRAIL, np.int8), *np.zeros((2, TRAIL), np.int64), np.zeros(1, np.int64)),
+            "spent": np.zeros(1, np.int64),
+        }
+
+    def call(self, ceiling: int, nodes: int, trust: float, seed: int, free: Sequence[int] | None = None) -> bool:
+        """One call of the kernel; takes over what it found or proved, and says whether it found a placement.
+
+        With `free`, only the order of these items among each other and to the rest is open; the others keep theirs.
+        `trust` is how likely the order of the best placement is tried first.
+        """
+        import numpy as np
+
+        from .general_kernel import FOUND, INFEASIBLE, kept_ranges, search
+
+        if not self.arrays:
+            self.prepare()
+        a = self.arrays
+        graph, likely = a["graph"], np.array(self.origins, np.int64)
+        least = a["home"].copy()
+        most = ceiling - a["size"]
+        is_free = np.full(len(self.items), free is None)
+        if free is not None:
+            is_free[free] = True
+        kept_ranges(graph, likely, is_free, a["lowest"], a["highest"])
+        undecided = np.flatnonzero(is_free[graph[0]] | is_free[graph[1]])
+        chances = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
+        a["spent"][0] = 0
+        result = INFEASIBLE
+        if (least <= most).all():
+            most = np.where(a["fixed"], least, most)
+            rest = (likely, trust, nodes, a["weight"], chances, a["trail"], a["spent"])
+            result = int(search(graph, least, most, a["lowest"], a["highest"], undecided, *rest))
+        self.nodes += int(a["spent"][0])
+        if result == FOUND:
+            self.best, self.origins = int((least + a["size"]).max()), [int(x) for x in least]
+        elif result == INFEASIBLE and free is None:
+            self.low = max(self.low, self.above(ceiling))
+        return result == FOUND
+
+    def above(self, height: int) -> int:
+        """The least height above `height` that some item's end can have."""
+        ends = [item.size + item.align(max(0, height + 1 - item.size)) for item in self.items if item.fixed is None]
+        ends += [item.size + item.fixed for item in self.items if item.fixed is not None]
+        return min(end for end in ends if end > height)
+
+    def around(self, ceiling: int, random: Random) -> list[int]:
+        """Items whose order may be worth changing: some that together carry one above `ceiling`, and neighbours."""
+        at = random.choice([k for k, item in enumerate(self.items) if self.origins[k] + item.size > ceiling])
+        tower = []
+        while at >= 0:
+            tower.append(at)
+            below = [j for j in self.touching(at) if self.origins[j] < self.origins[at]]
+            at = random.choice(below) if below else -1
+        free = [random.choice(tower)]
+        seen = set(free)
+        wanted = random.choice(FREE_ITEMS)
+        for _ in range(4 * wanted):
+            k = random.choice(free)
+            if len(free) >= wanted or not self.near[k]:
+                break
+            a, b, _ = self.pairs[random.choice(self.near[k])]
+            if a + b - k not in seen:
+                seen.add(a + b - k)
+                free.append(a + b - k)
+        return free
+
+    def touching(self, k: int) -> list[int]:
+        """Items that keep item `k` from lying one step lower."""
+        step = self.items[k].modulus
+        found = []
+        for p in self.near[k]:
+            a, b, zones = self.pairs[p]
+            distance = self.origins[a] - self.origins[b]
+            if a == k and any(distance - step < high <= distance for _, high in zones):
+                found.append(b)
+            if b == k and any(distance <= low < distance + step for low, _ in zones):
+                found.append(a)
+        return found
+
+
+def run(search: General, context: Context, enough: int | None = None) -> None:
+    """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent."""
+    random = Random(context.seed)
+    started = time.monotonic()
+    price = 1 + len(search.pairs) // PAIRS_A_UNIT
+    attempt = 0
+    while not context.exhausted():
+        goal = search.low if enough is None else max(search.low, enough)
+        if search.best <= goal or (enough is not None and search.low > enough):
+            break
+        full = attempt % 8 == 0
+        nodes = FULL_NODES * (1 + attempt // 64) if full else LOCAL_NODES
+        if full and attempt // 8 % 4 == 3:
+            nodes *= 8
+        elapsed = time.monotonic() - started
+        if context.deadline is not None and search.nodes:
+            # a call looks at no clock: keep each to a fraction of a second
+            nodes = min(nodes, max(50, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
+        if context.nodes is not None:
+            nodes = min(nodes, max(1, context.nodes // price))
+        before = search.nodes
+        ceiling = search.best - 1
+        seed = random.getrandbits(32)
+        if full:
+            search.call(goal if attempt % 16 == 0 else ceiling, nodes, random.choice((0.0, 0.9, 0.98)), seed)
+        else:
+            search.call(ceiling, nodes, random.choice((0.0, 0.8, 0.95)), seed, search.around(ceiling, random))
+        context.spend(price * max(1, search.nodes - before))
+        attempt += 1
+
+
+def infeasible_subset(search: General, model: Model, ceiling: int, context: Context, nodes: int = 1000) -> list[int]:
+    """Positions of items that cannot be together under `ceiling`; call it when that is proven of all of them."""
+
+    def infeasible(trial: Sequence[int]) -> bool:
+        items, origins = [search.items[k] for k in trial], [search.origins[k] for k in trial]
+        if not items or live_peak(model, items).bytes > ceiling:
+            return bool(items)
+        part = General.over(model, items, 0, origins)
+        if part is None:
+            return False
+        part.call(ceiling, nodes, 0.0, 1)
+        context.spend(part.nodes)
+        return part.low > ceiling
+
+    return irreducible(len(search.items), infeasible, context.exhausted)
