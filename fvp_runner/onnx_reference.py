@@ -34,7 +34,7 @@ class OnnxReference:
 
         self.name = name
         proto = read_onnx(model, name)
-        module = import_onnx(proto, name)
+        module = import_onnx(proto, name).module
         self._parameters = list(module["main"].params)
         self._tensor = tvm.runtime.tensor
         self._machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())

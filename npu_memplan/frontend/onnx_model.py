@@ -10,15 +10,19 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
 from ..options import NO_NPU
-from .attributes import STATES, SourceOperator
+from .attributes import BY_USER, STATES, SourceOperator, operator_attributes
 from .checks import HostOpsError, UnsupportedModelError, read_file
+from .onnx_operators import CONVERSIONS, onnx_operators
 from .tvm_npu import TvmFrontendError, legalize_host
+
+if TYPE_CHECKING:
+    from .onnx_import import OnnxImport
 
 SUFFIX = ".onnx"
 
@@ -29,30 +33,6 @@ class OnnxError(NpuMemplanError):
 
 class DynamicShapeError(OnnxError):
     """A graph input of an ONNX model has a dimension that is not a number."""
-
-
-# ONNX operator -> the Relax operator of its import, and its kinds of composites (relax/patterns.py), for --host-ops
-_KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "CONV": ("nn.conv2d", ("conv2d",)),
-    "CONVTRANSPOSE": ("nn.conv2d_transpose", ("transpose_conv",)),
-    "GEMM": ("matmul", ("fully_connected",)),
-    "MATMUL": ("matmul", ("fully_connected",)),
-    "AVERAGEPOOL": ("nn.avg_pool2d", ("average_pool", "real_average_pool")),
-    "GLOBALAVERAGEPOOL": ("mean", ("mean",)),
-    "REDUCEMEAN": ("mean", ("mean",)),
-    "MAXPOOL": ("nn.max_pool2d", ("max_pool",)),
-    "SOFTMAX": ("nn.softmax", ("softmax",)),
-    "ADD": ("add", ("add",)),
-    "SUB": ("subtract", ("subtract",)),
-    "MUL": ("multiply", ("multiply",)),
-    "MIN": ("minimum", ("minimum",)),
-    "MAX": ("maximum", ("maximum",)),
-    "CONCAT": ("concat", ("concat",)),
-    "SIGMOID": ("sigmoid", ("sigmoid",)),
-    "TANH": ("tanh", ("tanh",)),
-    "LEAKYRELU": ("nn.leakyrelu", ("leaky_relu",)),
-}
-_BORDER = "it converts what operators on the host read or write"
 
 
 def is_onnx(path: Path) -> bool:
@@ -108,21 +88,14 @@ def _check_static(proto: Any, name: str) -> None:
             )
 
 
-def import_onnx(proto: Any, name: str) -> Any:
-    """TVM's own import of a checked model: an IRModule in Relax. Raises `TvmFrontendError`."""
-    from tvm import relax
-    from tvm.relax.frontend.onnx import from_onnx
-
-    from ..relax import Arithmetic, with_arithmetic
-
+def import_onnx(proto: Any, name: str) -> OnnxImport:
+    """TVM's own import of a checked model, in Relax. Raises `TvmFrontendError`."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            module = from_onnx(proto)
-            module = relax.transform.DecomposeOpsForInference()(module)
-            # no constant folding here: the dequantisations of weights must reach the partitioning
-            module = relax.transform.DeadCodeElimination()(module)
-            return with_arithmetic(module, Arithmetic.REAL)
+            from .onnx_import import import_nodes
+
+            return import_nodes(proto)
     except Exception as error:  # the frontend raises whatever comes first
         raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {_last_line(error)}") from error
 
@@ -142,58 +115,35 @@ def build_onnx_module(
     name = name or ("model" if isinstance(model, bytes) else model.name)
     proto = read_onnx(model, name)
     forced = _forced(proto, host_ops, name)
-    module = import_onnx(proto, name)
+    imported = import_onnx(proto, name)
+    module = imported.module
     left: dict[str, str] = {}
     if accelerator == NO_NPU:
-        operators = _operators(module, {}, "no NPU was asked for")
+        operators = onnx_operators(proto, imported.node_of, None)
     else:
-        from ..relax import host_operators, lower_for_ethosu, partition_for_ethosu
+        from ..relax import Arithmetic, lower_for_ethosu, partition_for_ethosu, with_arithmetic
+        from ..relax.partition import remaining_operators
 
-        excluded = tuple(dict.fromkeys(kind for op in forced for kind in _KINDS[op][1]))
-        module = partition_for_ethosu(module, accelerator, exclude=excluded)
-        by_user = {_KINDS[op][0] for op in forced}
-        left = {
-            o.name: "kept on the CPU by --host-ops" if o.kind in by_user else o.reason for o in host_operators(module)
-        }
-        operators = _operators(module, left, _BORDER)
+        keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
+        module = partition_for_ethosu(with_arithmetic(module, Arithmetic.REAL), accelerator, keep=keep)
+        remaining = remaining_operators(module)
+        left = {o.name: o.reason for o in remaining}
+        operators = onnx_operators(proto, imported.node_of, remaining)
         module = lower_for_ethosu(module, accelerator, fast_region)
     advice = "replace them in the model by operators of static shapes"
     return _described(legalize_host(module, left, name, advice), proto, operators)
 
 
-def _forced(proto: Any, host_ops: Sequence[str], name: str) -> tuple[str, ...]:
-    """The ONNX operators of `host_ops`, once each; `HostOpsError` for those that cannot be named."""
-    present = {node.op_type.upper() for node in proto.graph.node}
+def _forced(proto: Any, host_ops: Sequence[str], name: str) -> frozenset[int]:
+    """Nodes of the operators in `host_ops`; `HostOpsError` for operators that are not there."""
+    kinds = {node.op_type.upper(): node.op_type for node in proto.graph.node if node.op_type not in CONVERSIONS}
     for wanted in host_ops:
-        if wanted not in present or wanted not in _KINDS:
+        if wanted not in kinds:
             raise HostOpsError(
                 f"--host-ops names {wanted!r}, but {name} has no such operator that the NPU could run; "
-                f"it has: {', '.join(sorted(present & set(_KINDS)))}"
+                f"it has: {', '.join(sorted(kinds.values()))}"
             )
-    return tuple(dict.fromkeys(host_ops))
-
-
-def _operators(module: Any, reasons: Mapping[str, str], default: str) -> tuple[SourceOperator, ...]:
-    """What main does, in program order: the composites inside of NPU functions, and the calls left in Relax."""
-    from tvm import ir, relax
-
-    from ..relax.partition import is_offloaded, kind_of
-
-    found: list[SourceOperator] = []
-    for block in module["main"].body.blocks:
-        for binding in block.bindings:
-            call, label = binding.value, str(binding.var.name)
-            if not isinstance(call, ir.Call):
-                continue
-            if isinstance(call.op, ir.GlobalVar) and is_offloaded(module[call.op]):
-                for inner in (b for part in module[call.op].body.blocks for b in part.bindings):
-                    if isinstance(inner.value, relax.Function):
-                        kind = kind_of(str(inner.value.attrs["Composite"]))
-                        found.append(SourceOperator(f"{label}.{len(found)}", kind.upper(), True, ""))
-            elif isinstance(call.op, ir.Op):
-                kind = call.op.name.removeprefix("relax.").removeprefix("nn.").upper()
-                found.append(SourceOperator(label, kind, False, reasons.get(label, default)))
-    return tuple(found)
+    return frozenset(i for i, node in enumerate(proto.graph.node) if node.op_type.upper() in host_ops)
 
 
 def _described(module: Any, proto: Any, operators: Sequence[SourceOperator]) -> Any:
@@ -210,10 +160,7 @@ def _described(module: Any, proto: Any, operators: Sequence[SourceOperator]) -> 
         attributes[f"npu.{kind}_names"] = names
         attributes[f"npu.{kind}_scales"] = [(0.0).hex()] * len(names)
         attributes[f"npu.{kind}_zero_points"] = [0] * len(names)
-    attributes["npu.operator_names"] = [o.name for o in operators]
-    attributes["npu.operator_kinds"] = [o.kind for o in operators]
-    attributes["npu.operator_agents"] = ["npu" if o.on_npu else "host" for o in operators]
-    attributes["npu.operator_reasons"] = [o.reason for o in operators]
+    attributes |= operator_attributes(operators)
     for unwanted in ("params", "num_input"):
         main = main.without_attr(unwanted)
     module.update_func(module.get_global_var("main"), main.with_attr(attributes))

@@ -1,7 +1,8 @@
 """NCHW modules (ONNX, PyTorch) to NHWC, at the level of the quantised graph.
 
-Invariant: the module computes the same values and keeps its signature. Feature maps between operators are NHWC;
-a transpose stands only where an operator needs the original order, and there it moves stored (8-bit) values.
+Invariant: the module computes the same values and keeps its signature, and an operator's variable keeps its name.
+Feature maps between operators are NHWC; a transpose stands only where an operator needs the original order, and there
+it moves stored (8-bit) values.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def to_nhwc(mod: Any) -> Any:
                 for binding in block.bindings:
                     converter.bind(binding.var, binding.value)
             result = converter.result(main.body.body)
-            outputs = [builder.emit_output(r) for r in result]
+            outputs = [builder.emit_output(r, str(getattr(main.body.body, "name", ""))) for r in result]
         builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
     made = builder.finalize()
     for variable, function in mod.functions.items():
@@ -89,9 +90,9 @@ class _Converter:
             return expression
         value = self.values[expression]
         if value.nchw is None and value.source is not None:
-            value.nchw = self._dequantized(value.call, self.nchw(value.source))
+            value.nchw = self._dequantized(value.call, self.nchw(value.source), f"{expression.name}_use")
         if value.nchw is None:
-            value.nchw = self._moved(value.nhwc, _TO_NCHW)
+            value.nchw = self._moved(value.nhwc, _TO_NCHW, f"{expression.name}_nchw")
         return value.nchw
 
     def nhwc(self, expression: Any) -> Any:
@@ -101,21 +102,21 @@ class _Converter:
             return relax.const(np.ascontiguousarray(data.transpose(_TO_NHWC))) if data.ndim == 4 else expression
         value = self.values[expression]
         if value.nhwc is None and value.source is not None:
-            value.nhwc = self._dequantized(value.call, self.nhwc(value.source))
+            value.nhwc = self._dequantized(value.call, self.nhwc(value.source), f"{expression.name}_use")
         if value.nhwc is None:
-            value.nhwc = self._moved(value.nchw, _TO_NHWC)
+            value.nhwc = self._moved(value.nchw, _TO_NHWC, f"{expression.name}_nhwc")
         return value.nhwc
 
-    def _moved(self, expression: Any, order: tuple[int, ...]) -> Any:
+    def _moved(self, expression: Any, order: tuple[int, ...], name: str) -> Any:
         shape = [int(d) for d in expression.ty.shape]
         target = [shape[axis] for axis in order]
         long = [axis for axis in order if shape[axis] != 1]
         kept = long == sorted(long)  # the axes, not their extents: 16 x 16 x 16 does change its order
         moved = relax.op.reshape(expression, target) if kept else relax.op.permute_dims(expression, list(order))
-        return self.builder.emit(moved)
+        return self.builder.emit(moved, name_hint=name)
 
-    def _dequantized(self, call: Any, source: Any) -> Any:
-        return self.builder.emit(relax.op.dequantize(source, call.args[1], call.args[2], axis=0))
+    def _dequantized(self, call: Any, source: Any, name: str) -> Any:
+        return self.builder.emit(relax.op.dequantize(source, call.args[1], call.args[2], axis=0), name_hint=name)
 
     # ------------------------------------------------------------------ bindings
 
@@ -126,17 +127,18 @@ class _Converter:
             return
         name = _name(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
-            self.values[variable] = _Value(nhwc=self.builder.emit(getattr(self, f"_{name.split('.')[1]}")(expression)))
+            window = getattr(self, f"_{name.split('.')[1]}")(expression)
+            self.values[variable] = _Value(nhwc=self.builder.emit(window, name_hint=variable.name))
         elif name == "dequantize" and self._is_stored(expression):
             self.values[variable] = _Value(source=expression.args[0], call=expression)
         elif name in ("reshape", "flatten", "permute_dims") and self._dequantisation(expression.args[0]) is not None:
             self._move_stored(variable, expression)
         elif self._is_map(variable) and (converter := self._converter(name, expression)) is not None:
-            self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression)))
+            self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression), name_hint=variable.name))
         else:
             arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
             call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
-            self.values[variable] = _Value(nchw=self.builder.emit(self._rebuilt(call)))
+            self.values[variable] = _Value(nchw=self.builder.emit(self._rebuilt(call), name_hint=variable.name))
 
     def _plain(self, argument: Any) -> Any:
         if isinstance(argument, relax.Tuple):
@@ -162,7 +164,7 @@ class _Converter:
         value = self.values[call.args[0]]
         moved = ir.Call(call.op, [self.nchw(value.source), *call.args[1:]], call.attrs)
         stored = relax.Var(f"{variable.name}_stored", relax.TensorType(variable.ty.shape, value.source.ty.dtype))
-        self.values[stored] = _Value(nchw=self.builder.emit(moved))
+        self.values[stored] = _Value(nchw=self.builder.emit(moved, name_hint=stored.name))
         self.values[variable] = _Value(source=stored, call=value.call)
 
     def _is_map(self, variable: Any) -> bool:
@@ -229,7 +231,8 @@ class _Converter:
             return self.builder.emit(relax.op.permute_dims(plain, order))
         data = np.ascontiguousarray(bound.args[0].value.numpy().transpose(order))
         axis = order.index(int(bound.attrs.axis) % 4)
-        return self.builder.emit(relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis))
+        weights = relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis)
+        return self.builder.emit(weights, name_hint=f"{plain.name}_use")
 
     def _max_pool2d(self, call: Any) -> Any:
         return self._window(relax.op.nn.max_pool2d, call)

@@ -6,7 +6,7 @@ listed with a reason in main's attribute `npu.host_operators`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -47,9 +47,14 @@ class HostOperator:
 _rejections: ContextVar[dict[str, tuple[str, str]] | None] = ContextVar("_rejections", default=None)
 
 
+_kept: ContextVar[Collection[str]] = ContextVar("_kept", default=())
+
+
 def _check(kind: str) -> Callable[[Any], bool]:
     def check(context: Any) -> bool:
         bindings = dict(context.matched_bindings.items())
+        if any(str(variable.name) in _kept.get() for variable in bindings):
+            return False
         try:
             parse(kind, Reader(bindings), context.matched_expr)
         except RejectedError as reason:
@@ -80,30 +85,37 @@ def kind_of(composite: str) -> str:
     return composite.split(".")[1]
 
 
-def partition_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", exclude: Collection[str] = ()) -> Any:
+def partition_for_ethosu(
+    mod: Any,
+    accelerator: str = "ethos-u55-256",
+    exclude: Collection[str] = (),
+    keep: Mapping[str, str] | None = None,
+) -> Any:
     """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
 
     `mod` is a quantised Relax module as TVM's TFLite, ONNX or PyTorch frontend makes it (QDQ form, before any
     legalisation); mark those of ONNX and PyTorch by `with_arithmetic`. `exclude` are kinds of `patterns.PATTERNS`
-    that stay on the host. Every rejection is kept: `host_operators(mod)` reads main's attribute. Raises
-    `AcceleratorError` for an unknown accelerator.
+    that stay on the host, `keep` are variables of main whose operators do, and why. Every rejection is kept:
+    `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
     """
     find_accelerator(accelerator)
     arithmetic = arithmetic_of(mod["main"])
     mod = normalise(mod)
     rejections: dict[str, tuple[str, str]] = {}
-    token = _rejections.set(rejections)
+    keep = keep or {}
+    token, kept = _rejections.set(rejections), _kept.set(keep)
     try:
         mod = group_host_calls(mod, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:
         _rejections.reset(token)
+        _kept.reset(kept)
     merged = relax.transform.MergeCompositeFunctions()(fused)
     for variable, function in offloaded(merged).items():
         merged.update_func(variable, stated(function, arithmetic))
     main = merged["main"]
-    remaining = [[o.name, o.kind, o.reason] for o in _remaining(main, rejections)]
+    remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _remaining(main, rejections)]
     merged.update_func(
         merged.get_global_var("main"),
         main.with_attr(HOST_OPERATORS, remaining).with_attr("npu.accelerator", accelerator),

@@ -22,7 +22,12 @@ _INT32 = np.iinfo(np.int32)
 
 @relax.expr_functor.mutator
 class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
-    """One function at a time; `normalise` runs it first."""
+    """One function at a time; `normalise` runs it first. What is added has names that no variable has yet."""
+
+    def visit_var_binding_(self, binding: Any) -> None:
+        """A binding, whose variable names what its operator is made of now."""
+        self.variable = str(binding.var.name)
+        super().visit_var_binding_(binding)
 
     def visit_call_(self, call: Any) -> Any:
         """A call whose operands are rewritten already."""
@@ -46,7 +51,8 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
             return call
         stored = self._stored(move.args[0], call)
         if stored is None:
-            stored = self.builder_.emit(ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs))
+            first = ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs)
+            stored = self.builder_.emit(first, name_hint=f"{self.variable}_use")
         if _name(move) == "relax.nn.pad":
             return self._padded(move, stored, call)
         return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
@@ -87,9 +93,10 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         units = units.reshape(()) if units.size == 1 else units
         zeros = relax.const(np.zeros(units.shape, np.int32))
         stored = relax.op.dequantize(relax.const(values.astype(np.int32)), relax.const(units), zeros, axis=0)
-        stored = self.builder_.emit(stored)
+        stored = self.builder_.emit(stored, name_hint=f"{self.variable}_bias")
         if reshape is not None:
-            stored = self.builder_.emit(ir.Call(reshape.op, [stored, *reshape.args[1:]], reshape.attrs))
+            reshaped = ir.Call(reshape.op, [stored, *reshape.args[1:]], reshape.attrs)
+            stored = self.builder_.emit(reshaped, name_hint=f"{self.variable}_bias")
         return relax.op.add(product, stored)
 
     def _accumulator_scales(self, product: Any) -> Any:

@@ -52,9 +52,12 @@ class Graph:
         pads = [shape[2] // 2] * 4
         return self.node("Conv", [x, w, b], name, pads=pads, kernel_shape=list(shape[2:]), **attributes)
 
-    def save(self, path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8), classes: int = 5) -> Path:
+    def save(
+        self, path: Path, shape: tuple[Any, ...] = (1, 3, 8, 8), classes: int = 5, result: tuple[int, ...] = ()
+    ) -> Path:
+        """Write the model; its result is [N, classes], or `result`."""
         inputs = [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)]
-        outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, (shape[0], classes))]
+        outputs = [helper.make_tensor_value_info("out", TensorProto.FLOAT, result or (shape[0], classes))]
         graph = helper.make_graph(self.nodes, "m", inputs, outputs, self.constants)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
         onnx.save(model, path)
