@@ -77,8 +77,9 @@ def _reordered(loaded: Loaded) -> Loaded:
 def _in_stripes(loaded: Loaded, options: CompileOptions) -> Loaded:
     from .transform.stripes import stripe
 
-    favourite = options.planned_pools()[-1]  # of feature maps: the NPU's own memory, where there are two
-    return replace(loaded, module=stripe(loaded.module, favourite.size_bytes, reuse_inputs=options.reuse_inputs))
+    pools = options.planned_pools()  # feature maps rather lie in the last; with two, inputs and outputs do not
+    module = stripe(loaded.module, pools[-1].size_bytes, io_in_pools=len(pools) == 1, reuse_inputs=options.reuse_inputs)
+    return replace(loaded, module=module)
 
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:

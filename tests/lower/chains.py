@@ -1,0 +1,166 @@
+"""Random small networks of layers that can be cut by rows, and planned programs on the NPU model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+
+from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.ethosu.encode import encode
+from npu_memplan.ethosu.lower.graph import (
+    Binary,
+    BinaryKind,
+    Conv,
+    Graph,
+    Layer,
+    Lookup,
+    Padding,
+    Pool,
+    PoolKind,
+    Tensor,
+)
+from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.waits import schedule
+from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Problem
+from npu_memplan.problem import Pool as MemoryPool
+
+_FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
+
+
+class Chain:
+    """Builds one graph, layer after layer."""
+
+    def __init__(self, seed: int, shape: tuple[int, int, int]) -> None:
+        self.rng = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+        self.tensors = {"x": Tensor("x", (1, *shape), "int8", 0.05, 3)}
+        self.layers: list[Layer] = []
+        self.last = "x"
+
+    def _new(self, height: int, width: int, depth: int) -> str:
+        name = f"t{len(self.layers)}"
+        self.tensors[name] = Tensor(name, (1, height, width, depth), "int8", self.rng.choice((0.04, 0.06)), -5)
+        return name
+
+    def _window(self, kernel: int, stride: int) -> tuple[Padding, int, int]:
+        """SAME padding and the output's extents."""
+        _, height, width, _ = self.tensors[self.last].shape
+        sides = []
+        for extent in (height, width):
+            whole = max((-(-extent // stride) - 1) * stride + kernel - extent, 0)
+            sides.append((whole // 2, whole - whole // 2))
+        (top, bottom), (left, right) = sides
+        return Padding(top, left, bottom, right), -(-height // stride), -(-width // stride)
+
+    def conv(self, depth: int, kernel: int, stride: int, *, depthwise: bool = False) -> str:
+        """A convolution; depthwise keeps the depth."""
+        source = self.tensors[self.last].shape[3]
+        depth = source if depthwise else depth
+        padding, height, width = self._window(kernel, stride)
+        output = self._new(height, width, depth)
+        weights = self.numbers.integers(-127, 128, (depth, kernel, kernel, 1 if depthwise else source)).astype(np.int16)
+        bias = self.numbers.integers(-500, 500, depth).astype(np.int64)
+        self._add(Conv(output, (self.last,), output, weights, bias, (0.004,), (-128, 127), (stride, stride),
+                       padding=padding, depthwise=depthwise))  # fmt: skip
+        return output
+
+    def pool(self, kind: PoolKind, kernel: int, stride: int) -> str:
+        """A maximum with SAME padding, or an average without any."""
+        padding, height, width = self._window(kernel, stride)
+        _, rows, columns, depth = self.tensors[self.last].shape
+        if kind is PoolKind.AVERAGE:
+            padding, height, width = Padding(), (rows - kernel) // stride + 1, (columns - kernel) // stride + 1
+        output = self._new(height, width, depth)
+        source = self.tensors[self.last]
+        self.tensors[output] = Tensor(output, (1, height, width, depth), "int8", source.scale, source.zero_point)
+        self._add(Pool(output, (self.last,), output, kind, (kernel, kernel), (-128, 127), (stride, stride), padding))
+        return output
+
+    def add(self, other: str) -> str:
+        """The sum of the last tensor and `other`."""
+        output = self._new(*self.tensors[self.last].shape[1:])
+        self._add(Binary(output, (other, self.last), output, BinaryKind.ADD, (-128, 127)))
+        return output
+
+    def lookup(self) -> str:
+        """A table."""
+        output = self._new(*self.tensors[self.last].shape[1:])
+        self._add(Lookup(output, (self.last,), output, tuple(int(v) for v in self.numbers.integers(-128, 128, 256))))
+        return output
+
+    def _add(self, layer: Layer) -> None:
+        self.layers.append(layer)
+        self.last = layer.output
+
+    def graph(self) -> Graph:
+        """What was built; the last tensor is the output."""
+        return Graph("chain", self.tensors, ("x",), (self.last,), tuple(self.layers))
+
+
+def random_chain(seed: int) -> Graph:
+    """Three to eight layers of every kind that can be cut."""
+    rng = random.Random(seed)
+    chain = Chain(seed, (rng.randint(5, 17), rng.randint(3, 9), rng.choice((3, 8, 16, 32))))
+    for _ in range(rng.randint(3, 8)):
+        _, height, width, _ = chain.tensors[chain.last].shape
+        kind = rng.choice(("conv", "conv", "depthwise", "max", "average", "block", "lookup"))
+        stride = rng.choice((1, 1, 2)) if min(height, width) > 4 else 1
+        if kind == "conv":
+            chain.conv(rng.choice((8, 16, 24, 32)), rng.choice((1, 3, 5)), stride)
+        elif kind == "depthwise":
+            chain.conv(0, rng.choice((3, 5)), stride, depthwise=True)
+        elif kind == "max":
+            chain.pool(PoolKind.MAX, rng.choice((2, 3)), stride)
+        elif kind == "average" and min(height, width) > 3:
+            chain.pool(PoolKind.AVERAGE, 2, 1)
+        elif kind == "block":
+            start, depth = chain.last, chain.tensors[chain.last].shape[3]
+            chain.conv(32, 1, 1)
+            chain.conv(0, 3, 1, depthwise=True)
+            chain.conv(depth, 1, 1)
+            chain.add(start)
+        else:
+            chain.lookup()
+    return chain.graph()
+
+
+def problem_of(program: NpuProgram) -> Problem:
+    """The buffers of a program, a point for each operation, with every overlap that it proves."""
+    live, end = program.live_ranges(), len(program.operations)
+    buffers = []
+    for buffer in program.buffers:
+        if buffer.role not in _FIXED:
+            first, last = live[buffer.name]
+            first = 0 if buffer.role is BufferRole.INPUT else first
+            last = end if buffer.role is BufferRole.OUTPUT else last + 1
+            buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last),)))
+    overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
+    return Problem(tuple(buffers), (MemoryPool("arena"),), overlaps=overlaps)
+
+
+def run_at(
+    program: NpuProgram, constants: bytes, offsets: Mapping[str, int], inputs: Mapping[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Outputs with buffers at `offsets` of one arena, in the order and with the waits of a real stream."""
+    places = {
+        b.name: (b.original_region, b.original_offset)
+        if b.role is BufferRole.LUT
+        else ((0, 0) if b.role is BufferRole.CONSTANTS else (1, offsets[b.name]))
+        for b in program.buffers
+    }
+    size = max(offsets[b.name] + b.size_bytes for b in program.buffers if b.role not in _FIXED)
+    operations = [program.place(index, places.__getitem__) for index in range(len(program.operations))]
+    words = encode(schedule(operations, program.accelerator))
+    arena, defined = np.full(size, 0xAA, np.uint8), np.zeros(size, bool)
+    for name, values in inputs.items():
+        start = offsets[name]
+        arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
+        defined[start : start + values.nbytes] = True
+    read_only = np.frombuffer(constants, np.uint8).copy()
+    NpuModel(program.accelerator).run(words, [read_only, arena], [np.ones(len(read_only), bool), defined])
+    outputs = [b for b in program.buffers if b.role is BufferRole.OUTPUT]
+    return [
+        arena[offsets[b.name] : offsets[b.name] + b.size_bytes].copy().view(b.dtype).reshape(b.shape) for b in outputs
+    ]

@@ -1,0 +1,72 @@
+"""`compile --stripes`: fewer bytes, the same results, and refusals that say what to use instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+OURS = ("--npu-compiler", "tvm")
+
+
+def _sram(cli, model: Path, out: Path, *options: str) -> tuple[int, int]:
+    """(bytes of pool sram, estimated cycles)."""
+    made = cli("compile", model, *OURS, *options, "--json", "-o", out)
+    assert made.code == 0, made.err
+    document = json.loads(made.out)
+    return document["pools"][-1]["used_bytes"], document["estimated_cycles"]
+
+
+def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> None:
+    whole = _sram(cli, DIGITS, tmp_path / "whole")
+    cut = _sram(cli, DIGITS, tmp_path / "cut", "--stripes")
+    assert cut[0] < 0.75 * whole[0]
+    assert whole[1] < cut[1] < 1.5 * whole[1]
+    ran = cli("run", tmp_path / "cut", "--on", "host", "--input", "random:3", "--reference", DIGITS)
+    assert ran.code == 0
+    assert ran.out.rstrip().endswith("bit-exact")
+
+
+def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
+    best = _sram(cli, DIGITS, tmp_path / "best", "--stripes")
+    roomy = _sram(cli, DIGITS, tmp_path / "roomy", "--stripes", "--pool", f"sram={best[0]}")
+    assert roomy == best
+    fitted = cli("compile", DIGITS, *OURS, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
+    assert fitted.code == 0
+    assert f"in place of --fit sram={best[0]}: --pool sram={best[0]} --stripes" in fitted.out
+
+
+# arena bytes on the host alone with overlaps and reused inputs, which work row by row anyway
+HOST_ALONE = {"vww_96_int8": 36880, "person_detect": 36880, "pretrainedResnet_quant": 33312}
+
+
+@pytest.mark.parametrize(
+    ("name", "npu"),
+    [*((name, "ethos-u55-256") for name in (*HOST_ALONE, "kws_ref_model")), ("vww_96_int8", "ethos-u65-256")],
+)
+def test_real_models_need_less_than_on_the_host_alone(
+    name: str, npu: str, cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = shared_model(name)
+    used, _ = _sram(cli, model, tmp_path / "out", "--stripes", "--accelerator", npu)
+    assert used <= HOST_ALONE.get(name, 11000)
+    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:5", "--reference", model)
+    assert ran.out.rstrip().endswith("bit-exact")
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--stripes",), "add --npu-compiler tvm and an --accelerator (Vela cuts its own with --optimise Size)"),
+        (("--stripes", *OURS, "--accelerator", "none"), "add --npu-compiler tvm and an --accelerator"),
+        (("--stripes", *OURS, "--no-overlap"), "which --no-overlap forbids; leave one of them out"),
+    ],
+)
+def test_what_stripes_cannot_do_is_said(options: tuple[str, ...], part: str, cli, tmp_path: Path) -> None:
+    made = cli("compile", DIGITS, *options, "-o", tmp_path / "out")
+    assert made.code == 2
+    assert part in made.err
+    assert not (tmp_path / "out").exists()
