@@ -2,7 +2,7 @@
 
 Invariant: `from_primfunc(to_primfunc(p)) == p`, also after a trip through TVMScript text; nothing of a
 program is kept anywhere but in its PrimFunc. A planned PrimFunc has pools for parameters and
-views into them for buffers; its operations are untouched.
+pointers into them (or views of them) for buffers; its operations are untouched.
 
 An operation reads `call_extern("int32", "ethosu_conv", parameter, "IFM_BASE0", buffer.data, byte offset,
 "IFM_DEPTH_M1", 15, ...)`: names of address registers are followed by a pointer and an offset, the others by
@@ -130,7 +130,8 @@ def _integer(value: int) -> Any:
 def from_primfunc(function: Any) -> NpuProgram:
     """Read a program back; buffers are parameters first, then internals in the order of their allocation.
 
-    Of a planned function, buffers carry their region and byte offset in `original_region`/`original_offset`.
+    Of a planned function, buffers carry their region and byte offset in `original_region`/`original_offset`; where
+    it has pointers in place of buffers, sizes are 0.
     `PrimFuncError` says which statement is not understood.
     """
     return _Reader(function).program()
@@ -221,8 +222,14 @@ class _Reader:
             self._add(statement.buffer, role, int(notes[ALIGN]), region, offset)
             return None
         if isinstance(statement, tirx.DeclBuffer):
-            region, offset = self._view(statement)
+            region, offset = self._view(statement.buffer.name, statement.data)
             self._add(statement.buffer, BufferRole.FEATURE_MAP, 16, region, offset)
+            return None
+        if isinstance(statement, tirx.Bind):
+            name = str(statement.var.name)
+            region, offset = self._view(name, statement.value)
+            self._buffers.append(NpuBuffer(name, 0, BufferRole.FEATURE_MAP, 16, region, offset))
+            self._by_var[statement.var] = name
             return None
         if isinstance(statement, tirx.Evaluate):
             if isinstance(statement.value, _tvm().tvm.ir.Call):
@@ -230,9 +237,8 @@ class _Reader:
             return None  # Evaluate(0): what is left of a removed statement
         raise PrimFuncError(f"NPU function {self._name}: {type(statement).__name__} is no statement of an NPU program")
 
-    def _view(self, statement: Any) -> tuple[int, int]:
-        """Region and byte offset behind `data = address_of(pool[offset])`."""
-        data = statement.data
+    def _view(self, name: str, data: Any) -> tuple[int, int]:
+        """Region and byte offset behind `address_of(pool[offset])`, which the buffer called `name` starts at."""
         arguments: Any = getattr(data, "args", ())
         if len(arguments) == 1 and hasattr(arguments[0], "indices"):
             load = arguments[0]
@@ -240,9 +246,7 @@ class _Reader:
             pool = load.source if pool is None else pool
             if pool in self._pools:
                 return self._pools[pool], int(load.indices[0])
-        raise PrimFuncError(
-            f"NPU function {self._name}: buffer {statement.buffer.name} is no view address_of(pool[offset]) of a pool"
-        )
+        raise PrimFuncError(f"NPU function {self._name}: buffer {name} is no view address_of(pool[offset]) of a pool")
 
     def _operation(self, call: Any) -> NpuOperation:
         arguments = call.args[:]  # a slice: three times as fast as iterating

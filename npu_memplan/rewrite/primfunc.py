@@ -2,8 +2,11 @@
 
 Invariant: the operations are unchanged. Only where buffers lie changes: a planned parameter or
 allocation becomes `decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned
-byte itself. Parameters are the pools in order, then constants, then tensors and scalars that the
-plan does not place, then the shape symbols that lost the tensor they were read from.
+byte itself. NPU operations take pointers only, so there it becomes a variable for
+`address_of(pool[offset])`: TVMScript's parser nests a frame for each declared buffer, and overflows
+Python's stack at about 400 of them, which streams exceed. Parameters are the writable pools and
+those of its constants in order, then constants that lie in no pool, then tensors and scalars that
+the plan does not place, then the shape symbols that lost the tensor they were read from.
 """
 
 from __future__ import annotations
@@ -78,6 +81,7 @@ class _Placer:
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)
+        self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
 
     def run(self) -> Rewritten:
         function, call = self.function, self.call
@@ -102,6 +106,8 @@ class _Placer:
 
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
+        if self.pointers:
+            body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
         positions = (*constants, *others)
         parameters = [
             *self.pools.values(),
@@ -130,7 +136,17 @@ class _Placer:
                 name = f"offset_{len(self.offsets)}"
                 self.offsets[key] = (tirx.Var(name, "int64"), offset)
             offset = self.offsets[key][0]
-        return tirx.DeclBuffer(buffer, data=tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset])))
+        address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset]))
+        if self.pointers is None:
+            return tirx.DeclBuffer(buffer, data=address)
+        self.pointers[buffer] = tirx.Var(buffer.name, address.ty)
+        return tirx.Bind(self.pointers[buffer], address)
+
+    def pointer(self, call: Any) -> Any:
+        """The pointer variable of a buffer in place of `buffer.data`."""
+        assert self.pointers is not None
+        is_data = isinstance(call.op, ir.Op) and call.op.name == "tirx.buffer_data"
+        return self.pointers.get(call.args[0], call) if is_data else call
 
     def symbols(self, body: Any, parameters: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
         """Original shape symbols that no remaining parameter defines and no number replaces."""

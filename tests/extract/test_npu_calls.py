@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("tvm")
@@ -15,6 +20,7 @@ from npu_memplan.ethosu.isa import Op, Register
 from npu_memplan.ethosu.primfunc import encode_primfunc, from_primfunc, to_primfunc
 from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.extract import extract
+from npu_memplan.pipeline import CompileOptions, plan_model
 from npu_memplan.problem import Agent, BufferKind, Lifetime, Pool
 from npu_memplan.rewrite import REGIONS, rewrite
 
@@ -161,3 +167,43 @@ def test_regions_of_the_stream_are_preferred_pools():
     assert problem.buffer("npu.a").pools == ("dram", "sram")
     assert problem.buffer("npu.b").pools == ("sram", "dram")
     assert problem.buffer("x").pools == ("dram", "sram")
+
+
+def _chain(count: int) -> tvm.IRModule:
+    """One NPU PrimFunc with `count` feature maps, one after the other."""
+    shape = {"shape": (1, 4, 4, 16), "dtype": "int8"}
+    names = [f"map{i}" for i in range(count)]
+    buffers = (
+        NpuBuffer("input0", SIZE, BufferRole.INPUT, original_region=1, original_offset=0, **shape),
+        NpuBuffer("output0", SIZE, BufferRole.OUTPUT, original_region=1, original_offset=0, **shape),
+        *(NpuBuffer(n, SIZE, BufferRole.FEATURE_MAP, original_region=1, original_offset=0) for n in names),
+    )
+    order = ["input0", *names, "output0"]
+    operations = tuple(pool_1x1(a, b) for a, b in itertools.pairwise(order))
+    function = to_primfunc(NpuProgram(accelerator("ethos-u55-256"), buffers, operations, "npu"))
+    builder = relax.BlockBuilder()
+    ty = relax.TensorType((1, 4, 4, 16), "int8")
+    x = relax.Var("x", ty)
+    with builder.function("main", [x]):
+        gv = builder.add_func(function, "npu")
+        builder.emit_func_output(builder.emit(relax.call_tir(gv, relax.Tuple([x]), ty), "y"))
+    return builder.finalize()
+
+
+def test_planned_functions_with_more_buffers_than_python_s_stack_has_frames_for_read_back():
+    assert sys.getrecursionlimit() <= 1000
+    original = _chain(450)
+    problem = extract(original, (Pool("sram"),))
+    planned = rewrite(original, problem, planners.plan(problem, "first-fit"))
+    text = planned.script(show_meta=True)
+    assert text.count("T.address_of(") == 452
+    back = tvm.script.from_source(text)
+    tvm.ir.assert_structural_equal(back, planned)
+    assert encode_primfunc(back["npu"]) == encode_primfunc(planned["npu"])
+
+
+def test_the_planned_lstm_reads_back_from_its_text(shared_model: Callable[[str], Path]):
+    model = shared_model("trained_lstm_int8")
+    compiled = plan_model(model, CompileOptions())
+    assert compiled.script.count("T.address_of(") > 500
+    tvm.ir.assert_structural_equal(tvm.script.from_source(compiled.script), compiled.module)
