@@ -97,6 +97,22 @@ def test_unsigned_squared_differences_stay_on_the_host() -> None:
     assert reasons == {"its tensors are uint8; squares of differences need int8"}
 
 
+# ---------------------------------------------------------------------- means
+
+
+@pytest.mark.parametrize("shape", [(1, 9, 10, 7), (9, 10, 7), (1, 40, 3, 16), (1, 300, 2, 3)])
+@pytest.mark.parametrize("kept", [False, True])
+def test_means_over_one_axis(shape: tuple[int, ...], kept: bool) -> None:
+    for axis in (len(shape) - 3, len(shape) - 2):
+        b = ModelBuilder()
+        x = b.tensor(shape, "int8", 0.05, 4)
+        axes = b.constant(np.array([axis], np.int32))
+        middle = (1,) if kept else ()
+        y = b.tensor((*shape[:axis], *middle, *shape[axis + 1 :]), "int8", 0.02, -5)
+        b.operator("MEAN", [x, axes], [y], "ReducerOptions", 2, KeepDims=kept)
+        check(b.made([x], [y]).finish())
+
+
 # ---------------------------------------------------------------------- 1 / sqrt(x)
 
 
@@ -180,3 +196,21 @@ def test_bilinear_on_other_npus() -> None:
 )
 def test_resizes_that_stay_on_the_host_say_why(model: bytes, reason: str) -> None:
     assert reason in rejection(model)
+
+
+# ---------------------------------------------------------------------- softmax beside concatenations
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("inside", [False, True])
+def test_softmax_of_and_into_a_part_of_a_concatenation(axis: int, inside: bool) -> None:
+    b = ModelBuilder()
+    whole = [1, 6, 8, 10]
+    whole[axis] *= 2
+    x, p, q = (b.tensor((1, 6, 8, 10), "int8", 1 / 256, -128) for _ in range(3))
+    y, z = (b.tensor(whole, "int8", 1 / 256, -128) for _ in range(2))
+    b.operator("LEAKY_RELU", [x], [p], "LeakyReluOptions", 2, Alpha=0.1)
+    b.operator("SOFTMAX", [p], [q], "SoftmaxOptions", 2, Beta=1.0)
+    b.operator("CONCATENATION", [q, q] if inside else [p, x], [y], "ConcatenationOptions", 2, Axis=axis)
+    b.operator("LEAKY_RELU", [y], [z], "LeakyReluOptions", 2, Alpha=0.2)
+    check(b.made([x], [z] if inside else [q, z]).finish())

@@ -140,8 +140,9 @@ class Emitter:
     def _pool(self, layer: Pool) -> None:
         raw = layer.kind is not PoolKind.MEAN  # averages round the stored values, as TFLite does
         ifm, ofm = self._operand(layer.inputs[0], raw=raw), self._operand(layer.output, raw=raw)
-        if layer.kind is PoolKind.MEAN and ofm.view.shape != (1, 1, ifm.shape.depth):
-            ofm = _rows(ofm, 1, ifm.shape.depth)  # without the axes that were averaged
+        rows = (ifm.shape.height - layer.kernel[0]) // layer.stride[0] + 1
+        if layer.kind is PoolKind.MEAN and ofm.shape.height != rows:
+            ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was averaged
         window = _window(Window(layer.kernel, layer.stride, padding=layer.padding), ifm, ofm)
         count = layer.kernel[0] * layer.kernel[1]
         if layer.kind is PoolKind.MAX:

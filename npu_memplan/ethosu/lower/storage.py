@@ -25,6 +25,7 @@ from .graph import (
     Requantize,
     Reshape,
     Slice,
+    Softmax,
     Squash,
     Tensor,
     Transpose,
@@ -105,7 +106,7 @@ def _inside(builder: Builder, graph: Graph, storage: Storage, name: str) -> View
     assert layer is not None
     whole = _place(builder, graph, storage, target)
     view = whole.box(offset_in(graph, layer, layer.inputs.index(name)), graph.tensors[name].shape)
-    if view is None or view.hwc() is None:
+    if not _usable(graph, name, view):
         del storage.embedded[name]
         return None
     return view
@@ -120,10 +121,19 @@ def _alias(graph: Graph, storage: Storage, name: str) -> View | None:
     if source is not None and name not in graph.outputs:
         shape = graph.tensors[name].shape
         view = source.reshaped(shape) if isinstance(layer, Reshape) else source.box(layer.begin, shape, layer.step)
-    if view is None or view.hwc() is None:
+    if not _usable(graph, name, view):
         storage.copies.add(name)
         return None
     return view
+
+
+def _usable(graph: Graph, name: str, view: View | None) -> bool:
+    """Whether the layers around tensor `name` can work on `view`: some see it as rows, which takes dense bytes."""
+    if view is None or view.hwc() is None:
+        return False
+    touching = (graph.maker(name), *graph.readers(name))
+    by_rows = any(isinstance(x, Softmax) or (isinstance(x, Conv) and x.fully_connected) for x in touching)
+    return view.is_dense or not by_rows
 
 
 def _own(builder: Builder, graph: Graph, storage: Storage, name: str) -> View:
