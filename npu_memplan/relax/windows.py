@@ -216,14 +216,19 @@ def parse_real_average_pool(reader: Reader, root: Any) -> Match:
 
 
 def parse_mean(reader: Reader, root: Any) -> Match:
-    """Mean over height, width or both."""
+    """Mean over height, width or both, or over the channels."""
     out, real, clamp = reader.quantised(root)
     call = reader.need(real, "mean")
     tensor, variable = reader.activation(call.args[0], "0")
     rank = len(tensor.shape)
     axes = sorted(int(a) % rank for a in call.attrs.axis)
+    if axes == [rank - 1]:
+        layer = Pool("mean", ("0",), "out", PoolKind.MEAN, (1, tensor.shape[-1]), clamp, across=True)
+        return Match(layer, {"0": tensor, "out": out}, (variable,))
     if rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2} or (rank == 4 and tensor.shape[0] != 1):
-        raise RejectedError(f"it averages over axes {axes} of {rank}; only height and width fit the NPU")
+        raise RejectedError(
+            f"it averages over axes {axes} of {rank}; only height and width, or the channels, fit the NPU"
+        )
     height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
     layer = Pool("mean", ("0",), "out", PoolKind.MEAN, (height, width), clamp)
     return Match(layer, {"0": tensor, "out": out}, (variable,))

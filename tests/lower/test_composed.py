@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from arithmetic_models import binary
 from on_model import only_graph, random_inputs, run_program
-from single_operators import Case, binary
+from single_operators import Case
 from tflite_builder import ModelBuilder
 
 from npu_memplan.ethosu.accelerator import accelerator
@@ -100,10 +101,10 @@ def test_unsigned_squared_differences_stay_on_the_host() -> None:
 # ---------------------------------------------------------------------- means
 
 
-@pytest.mark.parametrize("shape", [(1, 9, 10, 7), (9, 10, 7), (1, 40, 3, 16), (1, 300, 2, 3)])
+@pytest.mark.parametrize("shape", [(1, 9, 10, 7), (9, 10, 7), (1, 40, 3, 16), (1, 256, 2, 3)])
 @pytest.mark.parametrize("kept", [False, True])
 def test_means_over_one_axis(shape: tuple[int, ...], kept: bool) -> None:
-    for axis in (len(shape) - 3, len(shape) - 2):
+    for axis in (len(shape) - 3, len(shape) - 2, len(shape) - 1):
         b = ModelBuilder()
         x = b.tensor(shape, "int8", 0.05, 4)
         axes = b.constant(np.array([axis], np.int32))
@@ -111,6 +112,13 @@ def test_means_over_one_axis(shape: tuple[int, ...], kept: bool) -> None:
         y = b.tensor((*shape[:axis], *middle, *shape[axis + 1 :]), "int8", 0.02, -5)
         b.operator("MEAN", [x, axes], [y], "ReducerOptions", 2, KeepDims=kept)
         check(b.made([x], [y]).finish())
+
+
+def test_means_of_more_rows_than_a_window_has_stay_on_the_host() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 257, 2, 3), "int8", 0.05, 4), b.tensor((1, 1, 2, 3), "int8", 0.02, -5)
+    b.operator("MEAN", [x, b.constant(np.array([1], np.int32))], [y], "ReducerOptions", 2, KeepDims=True)
+    assert rejection(b.made([x], [y]).finish()).startswith("it averages 257x1 elements; the NPU sums at most 256 rows")
 
 
 # ---------------------------------------------------------------------- 1 / sqrt(x)

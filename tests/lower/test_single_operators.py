@@ -20,7 +20,6 @@ _NOT_IMPORTED = ("matmul", "argmax")
 _ON_HOST = {
     "conv_d4x4": "dilation 4x4",
     "transpose_conv_k3_s1": "stride 2x2",
-    "mean_3_int8": "axes [3]",
     "add_both_broadcast": "both operands",
     "pad_depth": "only height and width",
 }

@@ -121,6 +121,7 @@ class Pool(Layer):
     clamp: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
+    across: bool = False  # a mean whose window is the channels
 
 
 class BinaryKind(Enum):

@@ -113,7 +113,7 @@ class Emitter:
         source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
         if layer.fully_connected:
             rows, depth = int(np.prod(source.shape)) // layer.weights.shape[3], layer.weights.shape[3]
-            ifm, ofm = _rows(ifm, rows, depth), _rows(ofm, rows, len(layer.bias))
+            ifm, ofm = _as(ifm, (rows, 1, depth)), _as(ofm, (rows, 1, len(layer.bias)))
         scales = [
             conv_scale(source.scale, s, result.scale, fully_connected=layer.fully_connected)
             for s in layer.weight_scales
@@ -140,6 +140,9 @@ class Emitter:
     def _pool(self, layer: Pool) -> None:
         raw = layer.kind is not PoolKind.MEAN  # averages round the stored values, as TFLite does
         ifm, ofm = self._operand(layer.inputs[0], raw=raw), self._operand(layer.output, raw=raw)
+        if layer.across:
+            pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
+            ifm, ofm = _as(ifm, (pixels, depth, 1)), _as(ofm, (pixels, 1, 1))
         rows = (ifm.shape.height - layer.kernel[0]) // layer.stride[0] + 1
         if layer.kind is PoolKind.MEAN and ofm.shape.height != rows:
             ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was averaged
@@ -236,7 +239,7 @@ class Emitter:
         source = self._tensor(layer.inputs[0])
         depth = source.shape[-1]
         rows = int(np.prod(source.shape)) // depth
-        ifm, ofm = _rows(self._operand(layer.inputs[0]), rows, depth), _rows(self._operand(layer.output), rows, depth)
+        ifm, ofm = (_as(self._operand(name), (rows, 1, depth)) for name in (layer.inputs[0], layer.output))
         lower_softmax(self.builder, layer.output, ifm, ofm, source.scale, layer.beta)
 
     def _sequencelstm(self, layer: SequenceLstm) -> None:
@@ -335,11 +338,11 @@ def _window(window: Window, ifm: Operand, ofm: Operand) -> Window:
     return replace(window, padding=exact)
 
 
-def _rows(operand: Operand, rows: int, depth: int) -> Operand:
-    """A dense operand as [rows, 1, depth]."""
-    view = operand.view.reshaped((rows, 1, depth))
+def _as(operand: Operand, shape: tuple[int, int, int]) -> Operand:
+    """A dense operand under another shape."""
+    view = operand.view.reshaped(shape)
     if view is None:
-        raise LoweringError(f"the bytes of {operand.view} are not dense: they cannot be read as {rows} x {depth}")
+        raise LoweringError(f"the bytes of {operand.view} are not dense: they cannot be read as {shape}")
     return replace(operand, view=view)
 
 

@@ -128,12 +128,17 @@ def _alias(graph: Graph, storage: Storage, name: str) -> View | None:
 
 
 def _usable(graph: Graph, name: str, view: View | None) -> bool:
-    """Whether the layers around tensor `name` can work on `view`: some see it as rows, which takes dense bytes."""
+    """Whether the layers around tensor `name` can work on `view`: some see it in another shape: dense bytes."""
     if view is None or view.hwc() is None:
         return False
-    touching = (graph.maker(name), *graph.readers(name))
-    by_rows = any(isinstance(x, Softmax) or (isinstance(x, Conv) and x.fully_connected) for x in touching)
-    return view.is_dense or not by_rows
+    return view.is_dense or not any(map(_reshapes, (graph.maker(name), *graph.readers(name))))
+
+
+def _reshapes(layer: Layer | None) -> bool:
+    """Layers that see their tensors in another shape."""
+    if isinstance(layer, Conv):
+        return layer.fully_connected
+    return isinstance(layer, Softmax) or (isinstance(layer, Pool) and layer.across)
 
 
 def _own(builder: Builder, graph: Graph, storage: Storage, name: str) -> View:
@@ -159,7 +164,7 @@ def _may_be_bricks(graph: Graph, tensor: Tensor) -> bool:
 
 def _keeps_shape(graph: Graph, layer: Layer, tensor: Tensor) -> bool:
     """Fully connected layers and broadcasts see a tensor under another shape."""
-    if isinstance(layer, Conv) and layer.fully_connected:
+    if _reshapes(layer):
         return False
     if isinstance(layer, Pool) and layer.kind is PoolKind.MEAN:
         return tensor.name != layer.output
