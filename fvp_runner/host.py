@@ -18,7 +18,7 @@ import numpy.typing as npt
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.ethosu.accelerator import accelerator
 
-from .host_build import SharedObject, build, compiler, compiler_version
+from .host_build import SharedObject, build, compiler_version, missing_compiler
 from .npu_model import NpuModel
 from .result import Array
 from .runner import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError
@@ -38,9 +38,7 @@ _ALIGNMENT_BYTES = 64
 
 def missing(options: RunOptions) -> str | None:
     """Why the host runner cannot run here: it needs a C compiler."""
-    if compiler() is None:
-        return "no C compiler found; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"
-    return None
+    return missing_compiler()
 
 
 def create(artifact: Any, options: RunOptions) -> HostRunner:

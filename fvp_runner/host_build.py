@@ -67,13 +67,22 @@ class SharedObject:
 def compiler() -> list[str] | None:
     """Command of the C compiler: $CC, cc, gcc, clang, or the ziglang package; None without one."""
     if os.environ.get("CC"):
-        return shlex.split(os.environ["CC"])
+        command = shlex.split(os.environ["CC"])
+        return command if shutil.which(command[0]) else None
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
     return None
+
+
+def missing_compiler() -> str | None:
+    """Why there is no C compiler, with what to do; None when there is one."""
+    if compiler() is not None:
+        return None
+    named = f" (CC names {os.environ['CC']!r}, which is not on PATH)" if os.environ.get("CC") else ""
+    return f"no C compiler found{named}; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"
 
 
 @functools.cache
@@ -90,7 +99,7 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
     """Compile and load `directory`'s sources; `RunnerError` carries the compiler's words."""
     command = compiler()
     if command is None:
-        raise RunnerMissingError("no C compiler found; set CC, or install one (e.g. apt install gcc)")
+        raise RunnerMissingError(str(missing_compiler()))
     folder = directory / "src"
     sources = [folder / name for name in c_files(artifact)]
     for source in sources:

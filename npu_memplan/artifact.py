@@ -239,6 +239,11 @@ class Artifact:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
+            if Path(directory).is_file():
+                raise ArtifactError(
+                    f"{directory} is a file, not the directory of a compiled model; "
+                    "make one with: npu-memplan compile MODEL.tflite -o DIRECTORY"
+                ) from None
             reason = error.strerror if isinstance(error, OSError) else "not text"
             raise ArtifactError(
                 f"{directory} is no compiled model: cannot read {path} ({reason}); "

@@ -1,12 +1,13 @@
 """The command line: names and order of the sub-commands, and what an error looks like.
 
 Invariant: no logic here. Each sub-command is one module of `npu_memplan.commands` that
-is imported only when it is called, and every `NpuMemplanError` becomes one message on
-stderr and exit code 2.
+is imported only when it is called; every `NpuMemplanError` and every refusal of the operating
+system becomes one message on stderr and exit code 2.
 """
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
 import os
@@ -47,6 +48,16 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            error.message += f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(COMMANDS)}."
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -67,6 +78,7 @@ def main() -> None:
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(prog_name="npu-memplan", standalone_mode=False)
+        sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
     except click.exceptions.Abort:
         click.echo("interrupted", err=True)
@@ -77,6 +89,19 @@ def main() -> None:
     except NpuMemplanError as error:
         click.echo(f"npu-memplan: {error}", err=True)
         sys.exit(2)
+    except BrokenPipeError:  # the reader has enough, as in `| head`; click and rich leave with 1 then too
+        _print_nowhere()
+        sys.exit(1)
+    except OSError as error:  # a full disk, a file system that is read only
+        where = f": {error.filename}" if error.filename else ""
+        click.echo(f"npu-memplan: {error.strerror or error}{where}", err=True)
+        _print_nowhere()
+        sys.exit(2)
+
+
+def _print_nowhere() -> None:
+    """What is left in the buffer cannot be written; Python would complain about it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .artifact import FILE_NAME
 from .errors import NpuMemplanError
 
 
@@ -23,13 +24,20 @@ class OutputError(NpuMemplanError):
 def staged_directory(target: Path, force: bool = False) -> Iterator[Path]:
     """Yield an empty temporary sibling of `target`; on success it becomes `target`.
 
-    An existing non-empty `target` is an `OutputError` unless `force`, and is then replaced.
+    An existing non-empty `target` is an `OutputError` unless `force`, and is then replaced; but only when it is a
+    compiled model, so that nobody's home directory is.
     """
     target = target.absolute()
     if target.exists() and not target.is_dir():
         raise OutputError(f"{target} exists and is a file; choose another output directory with -o")
-    if target.is_dir() and any(target.iterdir()) and not force:
-        raise OutputError(f"{target} exists and is not empty; give --force to replace it, or another directory with -o")
+    if target.is_dir() and any(target.iterdir()):
+        if not (target / FILE_NAME).is_file():
+            raise OutputError(
+                f"{target} is not empty and is no compiled model (it has no {FILE_NAME}), so it is never replaced; "
+                "choose another directory with -o"
+            )
+        if not force:
+            raise OutputError(f"{target} has a compiled model; give --force to replace it, or another one with -o")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

@@ -329,7 +329,7 @@ def accelerator_system(accelerator: str) -> AcceleratorSystem:
     path = targets_folder() / "accelerators.toml"
     systems = _read(path)
     if accelerator not in systems:
-        raise TargetDataError(f"no default system for accelerator {accelerator!r}; known: {', '.join(systems)}")
+        raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
     table = _Table(path, accelerator, systems[accelerator])
     return AcceleratorSystem(
         accelerator, table.get("system_config", str), table.get("memory_mode", str), table.get("board", str)

@@ -65,6 +65,8 @@ def command(
         click.echo(json.dumps(plan_to_json(answer)))
     else:
         _show(given, answer, elapsed)
+        if output is not None:
+            click.echo(f"written to {output}")
 
 
 def _failure(error: PlanningError) -> dict[str, object]:

@@ -45,6 +45,9 @@ def command(
 
     from ..report.files import ReportError, write_reports, write_text
 
+    if tflm is not None and model is None:
+        raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
+
     if plan_file is not None:
         from ..report.bare import bare_artifact
 
@@ -80,8 +83,7 @@ def command(
     if tflm is not None:
         from ..report.tflm import read_model, write_tflm
 
-        if model is None:
-            raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
+        assert model is not None
         bridge = write_tflm(read_model(model, artifact), tflm)
         document["tflm"] = bridge.to_dict()
         lines.append(bridge.to_text())

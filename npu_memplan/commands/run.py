@@ -18,7 +18,7 @@ from ..errors import NpuMemplanError
 from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
-    from fvp_runner.onnx_reference import OnnxReference
+    from fvp_runner.framework_reference import FrameworkReference
     from fvp_runner.reference import Reference
     from fvp_runner.result import RunResult
     from fvp_runner.runner import RunOutputs
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
               metavar="FILE.npy", help="Keep an output; repeat for every model output.")  # fmt: skip
 @click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
               help="Compare with this model's reference result: tflite-micro for .tflite, "
-              "TVM's Relax VM for .onnx.")  # fmt: skip
+              "TVM's Relax VM for .onnx, PyTorch for .pt2.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
@@ -124,10 +124,11 @@ def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
     return read_inputs(artifact.name, artifact.inputs, given)
 
 
-def _open_reference(path: Path, artifact: Artifact) -> Reference | OnnxReference:
+def _open_reference(path: Path, artifact: Artifact) -> Reference | FrameworkReference:
     import hashlib
 
     from npu_memplan.frontend.onnx_model import is_onnx
+    from npu_memplan.frontend.torch_model import is_torch
 
     try:
         data = path.read_bytes()
@@ -139,13 +140,17 @@ def _open_reference(path: Path, artifact: Artifact) -> Reference | OnnxReference
         from fvp_runner.onnx_reference import OnnxReference
 
         return OnnxReference(path, path.name)
+    if is_torch(path):
+        from fvp_runner.torch_reference import TorchReference
+
+        return TorchReference(path)
     from fvp_runner.reference import Reference
 
-    return Reference(data)
+    return Reference(data, path.name)
 
 
 def _compare(
-    artifact: Artifact, name: str, ran: RunOutputs, model: Reference | OnnxReference, values: Sequence[Any]
+    artifact: Artifact, name: str, ran: RunOutputs, model: Reference | FrameworkReference, values: Sequence[Any]
 ) -> RunResult:
     from fvp_runner.result import compare
 

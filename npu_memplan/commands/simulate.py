@@ -173,7 +173,7 @@ def _print(
     cycles = sum(stats.cycles for stats in ran.stats)
     click.echo(
         f"{network.name} on the NPU model of {network.npu_calls[0].accelerator.name}: {len(network.npu_calls)} NPU "
-        f"call(s), {operations} operations, about {cycles} cycles (a rough estimate)"
+        f"call(s), {operations} operations, about {cycles:,} cycles (a rough estimate)"
     )
     for message in sorted({message for stats in ran.stats for message in stats.messages}):
         click.echo(f"note: {message}")

@@ -168,6 +168,7 @@ def _interface(
 
 def write_library(library: Library, output: Path) -> None:
     """Write the tar of `tvmc compile`."""
-    if not output.parent.is_dir():
-        raise TvmcError(f"cannot write {output}: the directory {output.parent} does not exist")
-    library.write_tar(output)
+    try:
+        library.write_tar(output)
+    except OSError as error:
+        raise TvmcError(f"cannot write {output}: {error.strerror}; choose another file with -o") from None

@@ -101,7 +101,7 @@ def test_unknown_names_list_the_known_ones(tmp_path: Path) -> None:
         load_board(tmp_path / "nothing.toml")
     with pytest.raises(TargetDataError, match=r"unknown memory mode 'x'; known: Sram_Only, Shared_Sram"):
         load_memory_mode("x")
-    with pytest.raises(TargetDataError, match=r"no default system for accelerator 'x'; known: ethos-u55-32"):
+    with pytest.raises(TargetDataError, match=r"unknown accelerator 'x'; known: ethos-u55-32"):
         accelerator_system("x")
     with pytest.raises(TargetDataError, match=r"does not say where pools go in memory mode 'Odd'.*placement\.Odd"):
         load_board("corstone-300-u55").placement("Odd")

@@ -101,7 +101,7 @@ def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
     [
         (
             ("--accelerator", "ethos-u99"),
-            "no default system for accelerator 'ethos-u99'; known: ethos-u55-32, ethos-u55-64, ethos-u55-128, "
+            "unknown accelerator 'ethos-u99'; known: ethos-u55-32, ethos-u55-64, ethos-u55-128, "
             "ethos-u55-256, ethos-u65-256, ethos-u65-512",
         ),
         (
@@ -156,10 +156,11 @@ def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("precious")
+    (out / "plan.json").write_text("{}")
     outcome = cli("compile", MODEL, "-o", out)
     assert outcome.code == 2
     assert outcome.err == (
-        f"npu-memplan: {out} exists and is not empty; give --force to replace it, or another directory with -o\n"
+        f"npu-memplan: {out} has a compiled model; give --force to replace it, or another one with -o\n"
     )
     assert (out / "mine.txt").read_text() == "precious"
     assert cli("compile", MODEL, "-o", out, "--force").code == 0

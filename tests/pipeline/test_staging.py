@@ -31,17 +31,28 @@ def test_a_full_directory_needs_force_and_survives_failure(tmp_path: Path) -> No
     target = tmp_path / "out"
     target.mkdir()
     (target / "old.txt").write_text("old")
+    (target / "plan.json").write_text("{}")
     with pytest.raises(OutputError) as error, staged_directory(target):
         pass
-    assert str(error.value) == (
-        f"{target} exists and is not empty; give --force to replace it, or another directory with -o"
-    )
+    assert str(error.value) == (f"{target} has a compiled model; give --force to replace it, or another one with -o")
     with pytest.raises(ZeroDivisionError), staged_directory(target, force=True):
         raise ZeroDivisionError
     assert (target / "old.txt").read_text() == "old"
     with staged_directory(target, force=True) as staging:
         (staging / "new.txt").write_text("new")
     assert [p.name for p in target.iterdir()] == ["new.txt"]
+
+
+def test_no_force_replaces_what_is_no_compiled_model(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("five years")
+    for force in (False, True):
+        with pytest.raises(OutputError) as error, staged_directory(tmp_path, force):
+            pass
+        assert str(error.value) == (
+            f"{tmp_path} is not empty and is no compiled model (it has no plan.json), so it is never replaced; "
+            "choose another directory with -o"
+        )
+    assert (tmp_path / "thesis.txt").read_text() == "five years"
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:

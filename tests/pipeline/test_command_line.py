@@ -1,0 +1,84 @@
+"""What a shell sees of the command line: wrong names, wrong paths, readers that leave, disks that are full."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHAIN = "id,lower,upper,size\na,0,2,64\nb,1,3,32\n"
+
+
+@pytest.fixture
+def chain(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.csv"
+    path.write_text(CHAIN, encoding="utf-8")
+    return path
+
+
+def shell(*arguments: object, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    """The command as a process of its own."""
+    command = [sys.executable, "-m", "npu_memplan.cli", *map(str, arguments)]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(cli) -> None:
+    assert cli("comple").err.endswith("Error: No such command 'comple'. Did you mean 'compile'?\n")
+    assert "No such command 'xyz'. There are: compile, run, simulate," in cli("xyz").err
+    assert cli("comple").code == 2
+
+
+@pytest.mark.parametrize("command", ["run", "report", "explain", "diff"])
+def test_a_model_in_place_of_a_directory(cli, tmp_path: Path, command: str) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(b"")
+    outcome = cli(command, model, *([model] if command == "diff" else []))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith(f"npu-memplan: {model} is a file")
+    assert "compiled model" in outcome.err
+
+
+def test_plan_says_what_it_wrote(cli, chain: Path, tmp_path: Path) -> None:
+    assert cli("plan", chain, "-o", tmp_path / "plan.csv").out.endswith(f"written to {tmp_path / 'plan.csv'}\n")
+    assert "written" not in cli("plan", chain, "-o", tmp_path / "plan.csv", "--json").out
+
+
+def test_options_that_need_another_are_told_before_anything_is_written(cli, tmp_path: Path) -> None:
+    outcome = cli("report", tmp_path, "--tflm", tmp_path / "x.tflite", "-o", tmp_path / "out")
+    assert outcome.err == "npu-memplan: --tflm needs the model it is written from; give --model MODEL.tflite\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_library_that_cannot_be_written(cli, tmp_path: Path) -> None:
+    model = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+    outcome = cli("tvmc", "compile", model, "-o", tmp_path)
+    assert outcome.code == 2
+    assert outcome.err.endswith(f"npu-memplan: cannot write {tmp_path}: Is a directory; choose another file with -o\n")
+    assert list(tmp_path.parent.glob(".*.part")) == []
+
+
+def test_a_compiler_that_is_not_there(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+    assert cli("compile", model, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
+    monkeypatch.setenv("CC", "no-such-cc -O3")
+    outcome = cli("run", tmp_path / "out", "--on", "host")
+    assert outcome.code == 2
+    assert "no C compiler found (CC names 'no-such-cc -O3', which is not on PATH); set CC" in outcome.err
+
+
+def test_a_reader_that_leaves_hears_nothing(chain: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = shell("plan", chain, "--json", stdout=write)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_line(chain: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = shell("plan", chain, "--json", stdout=full.fileno())
+    assert (done.returncode, done.stderr) == (2, "npu-memplan: No space left on device\n")
