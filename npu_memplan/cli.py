@@ -55,8 +55,8 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            error.message += f" Did you mean {close[0]!r}?" if close else f" There are: {', '.join(COMMANDS)}."
-            raise
+            more = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"{error.message} {more}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
