@@ -1,7 +1,7 @@
 """The reference for ONNX models: TVM's own, unplanned compilation of the same file.
 
-Invariant: nothing of the plan, of the partitioning or of the generated C is used: the module goes from TVM's
-frontend through TVM's default pipeline for LLVM to the Relax VM, which allocates as it likes.
+Invariant: nothing of the plan, of the partitioning, of our repairs of the import or of the generated C is used: the
+module goes from TVM's frontend through TVM's default pipeline for LLVM to the Relax VM, which allocates as it likes.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.frontend.onnx_model import import_onnx, read_onnx
 
-from .reference import ReferenceError
+from .framework_reference import FrameworkReference
 
 
-class OnnxReference:
-    """An ONNX network on the Relax VM; the same interface as `Reference`.
+class OnnxReference(FrameworkReference):
+    """An ONNX network on the Relax VM.
 
     Integer results are comparable bit for bit. Float ones come from another compiler and another math library
     than the generated C, so they may differ in the last bits; QDQ models are computed in float between
@@ -32,24 +31,19 @@ class OnnxReference:
         import tvm
         from tvm import relax
 
-        self.name = name
-        proto = read_onnx(model, name)
-        module = import_onnx(proto, name).module
-        self._parameters = list(module["main"].params)
+        module = import_onnx(read_onnx(model, name), name, _import)
+        parameters = module["main"].params
+        super().__init__(name, [(p.name, tuple(map(int, p.ty.shape)), str(p.ty.dtype)) for p in parameters])
         self._tensor = tvm.runtime.tensor
         self._machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
 
-    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Outputs for `inputs`, in the graph's order; `ReferenceError` for inputs that do not fit."""
-        if len(inputs) != len(self._parameters):
-            raise ReferenceError(f"{self.name} takes {len(self._parameters)} inputs, but got {len(inputs)}")
-        for parameter, value in zip(self._parameters, inputs, strict=True):
-            shape, dtype = tuple(int(d) for d in parameter.ty.shape), str(parameter.ty.dtype)
-            if value.shape != shape or value.dtype.name != dtype:
-                raise ReferenceError(
-                    f"input {parameter.name} of {self.name} must be {dtype}{list(shape)}, "
-                    f"but is {value.dtype}{list(value.shape)}"
-                )
-        found = self._machine["main"](*(self._tensor(np.ascontiguousarray(v)) for v in inputs))
-        results = [found] if hasattr(found, "numpy") else list(found)
-        return tuple(np.array(r.numpy()) for r in results)
+    def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
+        return self._machine["main"](*(self._tensor(value) for value in inputs))
+
+
+def _import(proto: Any) -> Any:
+    """TVM's import as it is."""
+    from tvm import relax
+    from tvm.relax.frontend.onnx import from_onnx
+
+    return relax.transform.DecomposeOpsForInference()(from_onnx(proto))

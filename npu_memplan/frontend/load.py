@@ -17,8 +17,13 @@ from ..errors import NpuMemplanError
 from ..ethosu.vela import VelaOptions
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
-from .onnx_model import OnnxError, is_onnx
+from .onnx_model import is_onnx
 from .tflite import Imported, import_host_only, import_tflite, start_import
+from .torch_model import is_torch
+
+
+class FormatError(NpuMemplanError):
+    """The chosen compiler does not read this kind of file."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +40,8 @@ class Loaded:
 def load_model(path: Path, options: CompileOptions) -> Loaded:
     """Read `path` and make its module; `options` are resolved. Raises the frontends' errors."""
     data = read_file(path)
-    if is_onnx(path):
-        return _load_onnx(path, data, options)
+    if is_onnx(path) or is_torch(path):
+        return _load_graph(path, data, options)
     if options.accelerator == NO_NPU:
         return Loaded(path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
@@ -49,16 +54,24 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
     return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))
 
 
-def _load_onnx(path: Path, data: bytes, options: CompileOptions) -> Loaded:
+def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:
+    """An ONNX model or a PyTorch program."""
+    what = "an ONNX model" if is_onnx(path) else "a PyTorch program"
     if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
-        raise OnnxError(
-            f"{path.name} is an ONNX model, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "
+        raise FormatError(
+            f"{path.name} is {what}, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "
             "--accelerator none to run it on the host alone"
         )
     from .attributes import operators_of
-    from .onnx_model import build_onnx_module
 
-    module = build_onnx_module(path, options.accelerator, options.host_ops, "", _fast_region(options))
+    if is_onnx(path):
+        from .onnx_model import build_onnx_module
+
+        module = build_onnx_module(path, options.accelerator, options.host_ops, "", _fast_region(options))
+    else:
+        from .torch_model import build_torch_module
+
+        module = build_torch_module(path, options.accelerator, options.host_ops, _fast_region(options))
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:
         return Loaded(path, data, module, {})
@@ -85,7 +98,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
 
     For commands only: the process imports less of TVM than others may want.
     """
-    if options.accelerator == NO_NPU or options.npu_compiler != "vela" or is_onnx(path):
+    if options.accelerator == NO_NPU or options.npu_compiler != "vela" or is_onnx(path) or is_torch(path):
         return
     _import_less_of_tvm()
     with contextlib.suppress(NpuMemplanError):

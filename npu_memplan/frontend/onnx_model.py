@@ -1,8 +1,6 @@
-"""An ONNX file to one IRModule: TVM's frontend, then our partitioning and lowering, or the host alone.
+"""An ONNX file to one IRModule: checked, through TVM's frontend, and lowered or for the host alone.
 
-Invariant: the module has the same form and the same attributes as one made from a TFLite file, so nothing
-behind this module knows the difference. Quantised models are QDQ exports; their inputs and outputs keep the
-types they have in the file (float as a rule: the host quantises and dequantises at the border).
+Invariant: what is wrong with a file is said before TVM sees it. Quantised models are QDQ exports.
 """
 
 from __future__ import annotations
@@ -10,20 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from ..errors import NpuMemplanError
 from ..options import NO_NPU
-from .attributes import BY_USER, STATES, SourceOperator, operator_attributes
-from .checks import HostOpsError, UnsupportedModelError, read_file
-from .onnx_operators import CONVERSIONS, onnx_operators
-from .tvm_npu import TvmFrontendError, legalize_host
+from .checks import UnsupportedModelError, read_file
+from .tvm_npu import TvmFrontendError
 
-if TYPE_CHECKING:
-    from .onnx_import import OnnxImport
-
+T = TypeVar("T")
 SUFFIX = ".onnx"
 
 
@@ -88,14 +82,12 @@ def _check_static(proto: Any, name: str) -> None:
             )
 
 
-def import_onnx(proto: Any, name: str) -> OnnxImport:
-    """TVM's own import of a checked model, in Relax. Raises `TvmFrontendError`."""
+def import_onnx(proto: Any, name: str, importer: Callable[[Any], T]) -> T:
+    """What `importer` makes of a checked model, quietly. Raises `TvmFrontendError` for whatever it raises."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
-            from .onnx_import import import_nodes
-
-            return import_nodes(proto)
+            return importer(proto)
     except Exception as error:  # the frontend raises whatever comes first
         raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {_last_line(error)}") from error
 
@@ -107,64 +99,13 @@ def build_onnx_module(
     name: str = "",
     fast_region: int = -1,
 ) -> Any:
-    """Import `model` and lower it for `accelerator` ("none": everything on the host).
+    """Import `model` and lower it; see `build_qdq_module`. Raises `OnnxError` and `TvmFrontendError` too."""
+    from .onnx_import import import_nodes
+    from .qdq_module import build_qdq_module
 
-    `host_ops` are ONNX operators to keep on the CPU; `fast_region` as for the TFLite build. Raises `OnnxError`,
-    `TvmFrontendError`, `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
-    """
     name = name or ("model" if isinstance(model, bytes) else model.name)
-    proto = read_onnx(model, name)
-    forced = _forced(proto, host_ops, name)
-    imported = import_onnx(proto, name)
-    module = imported.module
-    left: dict[str, str] = {}
-    if accelerator == NO_NPU:
-        operators = onnx_operators(proto, imported.node_of, None)
-    else:
-        from ..relax import Arithmetic, lower_for_ethosu, partition_for_ethosu, with_arithmetic
-        from ..relax.partition import remaining_operators
-
-        keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
-        module = partition_for_ethosu(with_arithmetic(module, Arithmetic.REAL), accelerator, keep=keep)
-        remaining = remaining_operators(module)
-        left = {o.name: o.reason for o in remaining}
-        operators = onnx_operators(proto, imported.node_of, remaining)
-        module = lower_for_ethosu(module, accelerator, fast_region)
-    advice = "replace them in the model by operators of static shapes"
-    return _described(legalize_host(module, left, name, advice), proto, operators)
-
-
-def _forced(proto: Any, host_ops: Sequence[str], name: str) -> frozenset[int]:
-    """Nodes of the operators in `host_ops`; `HostOpsError` for operators that are not there."""
-    kinds = {node.op_type.upper(): node.op_type for node in proto.graph.node if node.op_type not in CONVERSIONS}
-    for wanted in host_ops:
-        if wanted not in kinds:
-            raise HostOpsError(
-                f"--host-ops names {wanted!r}, but {name} has no such operator that the NPU could run; "
-                f"it has: {', '.join(sorted(kinds.values()))}"
-            )
-    return frozenset(i for i, node in enumerate(proto.graph.node) if node.op_type.upper() in host_ops)
-
-
-def _described(module: Any, proto: Any, operators: Sequence[SourceOperator]) -> Any:
-    """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
-    main = module["main"]
-    stored = {tensor.name for tensor in proto.graph.initializer}
-    attributes: dict[str, Any] = {STATES: []}
-    groups = {
-        "input": [v.name for v in proto.graph.input if v.name not in stored],
-        "output": [v.name for v in proto.graph.output],
-        "state": [],
-    }
-    for kind, names in groups.items():
-        attributes[f"npu.{kind}_names"] = names
-        attributes[f"npu.{kind}_scales"] = [(0.0).hex()] * len(names)
-        attributes[f"npu.{kind}_zero_points"] = [0] * len(names)
-    attributes |= operator_attributes(operators)
-    for unwanted in ("params", "num_input"):
-        main = main.without_attr(unwanted)
-    module.update_func(module.get_global_var("main"), main.with_attr(attributes))
-    return module
+    imported = import_onnx(read_onnx(model, name), name, import_nodes)
+    return build_qdq_module(imported, name, accelerator, host_ops, fast_region)
 
 
 def _last_line(error: BaseException) -> str:

@@ -8,13 +8,16 @@ PyTorch is imported only to look at a program that was made with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
+
+if TYPE_CHECKING:
+    from .nodes import NodeImport, SourceNode
 
 
 class TorchImportError(NpuMemplanError):
@@ -27,20 +30,52 @@ def from_quantised_program(program: Any) -> Any:
     Inputs and outputs keep their (float) types; weights are bound as constants. Raises `TorchImportError` for
     scales that are computed at run time, and TVM's own errors for operators it does not know.
     """
+    return import_program(program).module
+
+
+def import_program(program: Any) -> NodeImport:
+    """As `from_quantised_program`, with the nodes of the decomposed program."""
     from tvm import relax
-    from tvm.relax.frontend.torch import from_exported_program
+    from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     from ..relax import Arithmetic, with_arithmetic
+    from .nodes import NodeImport, bound_only, named_after
 
     program = program.run_decompositions()
-    convert = _Converters(program)
-    module = from_exported_program(
+    importer = ExportedProgramImporter()
+    module = importer.from_exported_program(
         program,
+        keep_params_as_input=False,
         unwrap_unit_return_tuple=True,
-        run_ep_decomposition=False,
-        custom_convert_map=convert.table(),
+        no_bind_return_tuple=False,
+        custom_convert_map=_Converters(program).table(),
     )
-    return with_arithmetic(relax.transform.DeadCodeElimination()(module), Arithmetic.REAL)
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    results: dict[str, tuple[int, str]] = {}
+    for position, node in enumerate(calls):
+        made = importer.env.get(node)
+        if isinstance(made, relax.Var):
+            results.setdefault(str(made.name), (position, node.name))
+    module, node_of = named_after(module, results)
+    module = with_arithmetic(relax.transform.DeadCodeElimination()(module), Arithmetic.REAL)
+    signature = program.graph_signature
+    inputs, outputs = (tuple(map(str, names)) for names in (signature.user_inputs, signature.user_outputs))
+    return NodeImport(module, _nodes(calls), bound_only(module, node_of), inputs, outputs)
+
+
+def _nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
+    from .nodes import SourceNode
+
+    positions = {node: i for i, node in enumerate(calls)}
+    found = []
+    for node in calls:
+        kind = str(node.target).split(".")[1]  # namespace, operator, overload
+        first = node.args[0] if node.args else None
+        conversion = kind.startswith(("quantize_", "dequantize_"))
+        stored = getattr(first, "op", "") == "placeholder" and kind.startswith("dequantize_")
+        source = positions[first] if getattr(first, "op", "") == "call_function" else -1
+        found.append(SourceNode(node.name, kind, source, conversion, stored))
+    return tuple(found)
 
 
 class _Converters:

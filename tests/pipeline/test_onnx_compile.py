@@ -24,6 +24,7 @@ from npu_memplan.commands.compile import command as compile_command  # noqa: E40
 from npu_memplan.commands.run import command as run_command  # noqa: E402
 from npu_memplan.commands.run import load_inputs  # noqa: E402
 from npu_memplan.frontend.checks import HostOpsError, UnsupportedModelError  # noqa: E402
+from npu_memplan.frontend.load import FormatError  # noqa: E402
 from npu_memplan.frontend.onnx_model import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.frontend.tvm_npu import TvmFrontendError  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
@@ -231,7 +232,7 @@ def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
 
 
 def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
-    with pytest.raises(OnnxError, match=r"add --npu-compiler tvm .* or --accelerator none"):
+    with pytest.raises(FormatError, match=r"add --npu-compiler tvm .* or --accelerator none"):
         compile_model(floating(tmp_path / "m.onnx"), CompileOptions(), tmp_path / "out")
 
 

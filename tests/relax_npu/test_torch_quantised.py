@@ -6,25 +6,19 @@ costs seconds.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import types
 from typing import Any
 
 import numpy as np
 import pytest
-from digits_network import EXAMPLE, LAYERS, Digits, digits
+from digits_network import Digits, digits
 from on_model import only_graph, run_program
+from torch_digits import converted, exported, needs_torch
 
 from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.torch_quantised import TorchImportError, _Converters, from_quantised_program
 from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
-
-needs_torch = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchao") is None,
-    reason="needs PyTorch and torchao (pip install 'npu_memplan[torch]')",
-)
 
 
 @pytest.fixture(scope="module")
@@ -34,26 +28,7 @@ def network() -> Digits:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["per_channel", "per_tensor"])
 def quantised(request: pytest.FixtureRequest, network: Digits) -> Any:
-    """The trained example network after prepare_pt2e, calibration and convert_pt2e."""
-    import torch
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
-
-    specification = importlib.util.spec_from_file_location("digits_model", EXAMPLE / "model.py")
-    assert specification is not None
-    assert specification.loader is not None
-    source = importlib.util.module_from_spec(specification)
-    sys.modules["digits_model"] = source
-    specification.loader.exec_module(source)
-    net = source.DigitsNet().eval()
-    values = {f"{layer}.weight": network.weights(layer) for layer in LAYERS}
-    values |= {f"{layer}.bias": network.bias(layer) for layer in LAYERS}
-    net.load_state_dict({name: torch.from_numpy(v) for name, v in values.items()})
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=request.param))
-    prepared = prepare_pt2e(torch.export.export(net, (torch.from_numpy(network.images[:1]),)).module(), quantizer)
-    for image in network.images[:16]:
-        prepared(torch.from_numpy(image[None]))
-    return convert_pt2e(prepared)
+    return converted(network, request.param)
 
 
 def stored_values(module: Any, image: np.ndarray) -> list[np.ndarray]:
@@ -75,10 +50,7 @@ def stored_values(module: Any, image: np.ndarray) -> list[np.ndarray]:
 
 @needs_torch
 def test_the_example_equals_pytorch_within_one_step(quantised: Any, network: Digits) -> None:
-    import torch
-
-    program = torch.export.export(quantised, (torch.from_numpy(network.images[:1]),))
-    module = partition_for_ethosu(from_quantised_program(program))
+    module = partition_for_ethosu(from_quantised_program(exported(quantised, network)))
     assert [o.kind for o in host_operators(module)] == ["nn.softmax"]  # XNNPACK's quantizer leaves it in float
     graph = only_graph(module)
     program_on_npu = lower(graph, accelerator("ethos-u55-256"))

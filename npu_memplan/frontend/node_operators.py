@@ -1,0 +1,67 @@
+"""Who runs which node of a source graph, told from what partitioning left in main.
+
+Invariant: every call that is left in main belongs to a listed operator: to the node that it comes from, or to one
+of its own when no node is known. Quantisations and dequantisations are listed where they are code on the host only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .attributes import SourceOperator
+from .checks import HostOpsError
+
+if TYPE_CHECKING:
+    from ..relax import HostOperator
+    from .nodes import NodeImport, SourceNode
+
+_BORDER = "it converts what operators on the host read or write"
+_VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # other shapes of the same bytes
+_COPY = re.compile(r"(_use\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
+
+
+def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | None) -> tuple[SourceOperator, ...]:
+    """The nodes that do work, in the graph's order.
+
+    `remaining`: what partitioning left on the host; None: everything is there.
+    """
+    nodes, node_of = imported.nodes, imported.node_of
+    reasons: dict[int, str] = {}
+    strays = []
+    for part in sorted(remaining or (), key=lambda p: p.carries):  # whoever does the work knows the reason best
+        if part.kind in _VIEWS:
+            continue
+        conversion = part.kind in ("quantize", "dequantize")
+        reason = _BORDER if conversion else part.reason
+        node = node_of.get(part.name, node_of.get(_COPY.sub("", part.name), -1))
+        if node >= 0 and not conversion and nodes[node].conversion:
+            node = nodes[node].source  # a move of float values that became one of stored values
+        if node < 0:
+            strays.append(SourceOperator(part.name, part.kind.removeprefix("nn."), False, reason))
+        else:
+            reasons.setdefault(node, reason)
+    live = set(node_of.values())
+    found = []
+    for index, source in enumerate(nodes):
+        if index not in live:
+            continue
+        on_npu = remaining is not None and index not in reasons
+        if source.conversion and (on_npu or source.of_constant):
+            continue  # part of the operators around it
+        reason = reasons.get(index, "") if remaining is not None else "no NPU was asked for"
+        found.append(SourceOperator(source.name, source.kind, on_npu, reason))
+    return (*found, *strays)
+
+
+def forced_nodes(nodes: Sequence[SourceNode], host_ops: Sequence[str], name: str) -> frozenset[int]:
+    """Positions of the operators in `host_ops` (upper case); `HostOpsError` for operators that are not there."""
+    kinds = {node.kind.upper(): node.kind for node in nodes if not node.conversion}
+    for wanted in host_ops:
+        if wanted not in kinds:
+            raise HostOpsError(
+                f"--host-ops names {wanted!r}, but {name} has no such operator that the NPU could run; "
+                f"it has: {', '.join(sorted(kinds.values()))}"
+            )
+    return frozenset(i for i, node in enumerate(nodes) if node.kind.upper() in host_ops and not node.conversion)

@@ -1,0 +1,61 @@
+"""An imported QDQ graph to the module that every frontend makes: partitioned, lowered, legalised, described.
+
+Invariant: the module has the same form and the same attributes as one made from a TFLite file, so nothing behind
+this module knows the difference. Inputs and outputs keep the types they have in the file (float as a rule: the host
+quantises and dequantises at the border).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..options import NO_NPU
+from .attributes import BY_USER, STATES, SourceOperator, operator_attributes
+from .node_operators import forced_nodes, node_operators
+from .tvm_npu import legalize_host
+
+if TYPE_CHECKING:
+    from .nodes import NodeImport
+
+
+def build_qdq_module(
+    imported: NodeImport, name: str, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), fast_region: int = -1
+) -> Any:
+    """Lower `imported` for `accelerator` ("none": everything on the host).
+
+    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `fast_region` as for the TFLite
+    build. Raises `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
+    """
+    forced = forced_nodes(imported.nodes, host_ops, name)
+    module = imported.module
+    left: dict[str, str] = {}
+    if accelerator == NO_NPU:
+        operators = node_operators(imported, None)
+    else:
+        from ..relax import lower_for_ethosu, partition_for_ethosu
+        from ..relax.partition import remaining_operators
+
+        keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
+        module = partition_for_ethosu(module, accelerator, keep=keep)
+        remaining = remaining_operators(module)
+        left = {o.name: o.reason for o in remaining}
+        operators = node_operators(imported, remaining)
+        module = lower_for_ethosu(module, accelerator, fast_region)
+    advice = "replace them in the model by operators of static shapes"
+    return _described(legalize_host(module, left, name, advice), imported, operators)
+
+
+def _described(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
+    """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
+    main = module["main"]
+    attributes: dict[str, Any] = {STATES: []}
+    for kind, names in {"input": imported.inputs, "output": imported.outputs, "state": ()}.items():
+        attributes[f"npu.{kind}_names"] = list(names)
+        attributes[f"npu.{kind}_scales"] = [(0.0).hex()] * len(names)
+        attributes[f"npu.{kind}_zero_points"] = [0] * len(names)
+    attributes |= operator_attributes(operators)
+    for unwanted in ("params", "num_input"):
+        main = main.without_attr(unwanted)
+    module.update_func(module.get_global_var("main"), main.with_attr(attributes))
+    return module

@@ -1,0 +1,89 @@
+"""Files of torch.export on the command line; all but the refusals need PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from digits_network import digits
+from torch_digits import converted, exported, needs_torch
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.commands.run import load_inputs
+from npu_memplan.frontend.checks import HostOpsError
+from npu_memplan.frontend.load import FormatError
+from npu_memplan.frontend.torch_model import TorchFileError, read_program
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from npu_memplan.problem import Agent
+
+TVM = CompileOptions(npu_compiler="tvm")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The trained example network, quantised per channel, in a file."""
+    import torch
+
+    network = digits()
+    path = tmp_path_factory.mktemp("torch") / "digits.pt2"
+    torch.export.save(exported(converted(network, per_channel=True), network), path)
+    return path
+
+
+def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.pt2"
+    path.write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TorchFileError, match=r"^reading m.pt2 needs PyTorch: pip install 'npu_memplan\[torch\]'$"):
+        compile_model(path, TVM, tmp_path / "out")
+    with pytest.raises(FormatError, match=r"m.pt2 is a PyTorch program, and Vela reads TFLite only; add --npu-comp"):
+        compile_model(path, CompileOptions(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@needs_torch
+def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Callable[..., Any]) -> None:
+    made = cli("compile", program, "--npu-compiler", "tvm", "-o", tmp_path / "out", "--json")
+    assert made.code == 0, made.err
+    artifact = Artifact.load(tmp_path / "out")
+    host = [(o.name, o.kind) for o in artifact.operators if o.agent is Agent.HOST]
+    assert [kind for _, kind in host] == ["quantize_per_tensor", "dequantize_per_tensor", "_softmax"]
+    assert {"convolution", "relu", "add", "avg_pool2d", "addmm"} <= {o.kind for o in artifact.operators}
+    ran = cli("run", tmp_path / "out", "--on", "host", "--reference", program, "--json")
+    assert ran.json["reference"] == "PyTorch, running the exported program"
+    assert ran.json["outputs"][0]["max_abs_diff"] < 0.05  # a step of one logit, behind a softmax
+
+
+@needs_torch
+def test_the_host_alone_computes_what_pytorch_computes(program: Path, tmp_path: Path) -> None:
+    from fvp_runner import runner
+    from fvp_runner.reference import ReferenceError
+    from fvp_runner.torch_reference import TorchReference
+
+    compile_model(program, CompileOptions(accelerator="none"), tmp_path / "out")
+    created, reference = runner.create("host", tmp_path / "out"), TorchReference(program)
+    inputs = load_inputs(created.artifact, ["random:1"])
+    np.testing.assert_allclose(created.run(inputs).outputs[0], reference.run(inputs)[0], atol=1e-5)
+    with pytest.raises(ReferenceError, match=r"input x of digits.pt2 must be float32\[1, 1, 16, 16\], but is float64"):
+        reference.run([np.zeros((1, 1, 16, 16))])
+
+
+@needs_torch
+def test_host_ops_are_operators_of_the_program(program: Path, tmp_path: Path) -> None:
+    artifact = compile_model(program, CompileOptions(npu_compiler="tvm", host_ops=("ADD",)), tmp_path / "out")
+    (add,) = (o for o in artifact.operators if o.kind == "add")
+    assert (add.agent, add.reason) == (Agent.HOST, "kept on the CPU by --host-ops")
+    with pytest.raises(HostOpsError, match=r"'CONV'.*it has: _softmax, add, addmm, avg_pool2d, constant_pad_nd, conv"):
+        compile_model(program, CompileOptions(npu_compiler="tvm", host_ops=("CONV",)), tmp_path / "other")
+
+
+@needs_torch
+def test_damaged_files_get_one_line(tmp_path: Path) -> None:
+    (tmp_path / "m.pt2").write_bytes(b"nothing of the kind")
+    with pytest.raises(TorchFileError, match=r"^m.pt2 is no file of torch.export.save: [^\n]*$"):
+        read_program(tmp_path / "m.pt2")
