@@ -20,7 +20,7 @@ from .errors import NpuMemplanError
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
 # the click command in it is called `command`.
 COMMANDS: dict[str, str] = {
-    "compile": "Compile a TFLite or ONNX model: plan its memory, write streams, weights and C.",
+    "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "disassemble": "Print the command streams of a Vela-compiled network.",

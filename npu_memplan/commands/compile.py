@@ -18,7 +18,7 @@ from ..options import CompileOptions
 from ..sizes import parse_named_size, parse_size
 
 
-@click.command(help="Compile a TFLite, ONNX or PyTorch (.pt2) model: plan its memory, write streams, weights and C.")
+@click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Artifact directory to write.")  # fmt: skip
