@@ -1,5 +1,5 @@
 """Arena bytes and estimated cycles of one model by every compiler: legacy TVM, Vela, ours from Vela's stream, ours
-from TVM.
+from TVM, and ours from TVM in stripes.
 
     python benchmarks/npu_producers.py MODEL.tflite... [--accelerator ethos-u55-256]
 
@@ -27,6 +27,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan
 from npu_memplan.problem import BufferKind, Problem
+from npu_memplan.transform.stripes import stripe
 
 # TVM v0.14 with ethos-u-vela 3.8.0, ethos-u55-256, measured: pool by hill_climb, pool by the cascader with striping
 LEGACY = {
@@ -51,6 +52,7 @@ class Row:
     vela: int
     lifted: tuple[int, int, int]  # in the arena, outside, cycles
     lowered: tuple[int, int, int] | None
+    striped: tuple[int, int, int] | None
 
 
 def outside_bytes(problem: Problem) -> int:
@@ -65,11 +67,13 @@ def outside_bytes(problem: Problem) -> int:
     return sum(u.used_bytes for u in plan(rest).usage)
 
 
-def measure(model: Path, npu: str, compiler: str, module: Any, folder: Path) -> tuple[int, int, int]:
+def measure(
+    model: Path, npu: str, compiler: str, module: Any, folder: Path, stripes: bool = False
+) -> tuple[int, int, int]:
     """(bytes in the arena, bytes outside, estimated cycles) by one of our producers."""
-    options = CompileOptions(accelerator=npu, npu_compiler=compiler).resolved()
+    options = CompileOptions(accelerator=npu, npu_compiler=compiler, stripes=stripes).resolved()
     directory = folder / f"{model.stem}-{compiler}"
-    artifact = compile_model(model, options, directory)
+    artifact = compile_model(model, options, directory, force=True)
     result = runner.create("host", directory, runner.RunOptions(checks=False)).run(load_inputs(artifact, ["random:0"]))
     inside = sum(u.used_bytes for u in artifact.plan.usage)
     outside = outside_bytes(extract(module, options.planned_pools(), reuse_inputs=False))
@@ -87,9 +91,15 @@ def row(model: Path, npu: str, folder: Path) -> Row:
     lifted = measure(model, npu, "vela", imported.module, folder)
     try:
         lowered = measure(model, npu, "tvm", build_module(model, npu).module, folder)
+        module = stripe(build_module(model, npu).module, io_in_pools=False, reuse_inputs=False)
+        striped = measure(model, npu, "tvm", module, folder, stripes=True)
     except TvmFrontendError:
-        lowered = None
-    return Row(model.stem, io_bytes, sum(imported.vela.arena_bytes.values()), lifted, lowered)
+        lowered = striped = None
+    return Row(model.stem, io_bytes, sum(imported.vela.arena_bytes.values()), lifted, lowered, striped)
+
+
+def _cells(numbers: tuple[int, int, int] | None) -> list[str]:
+    return [f"{v:,}" for v in numbers] if numbers else ["-", "-", "-"]
 
 
 def main() -> None:
@@ -98,19 +108,21 @@ def main() -> None:
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--accelerator", default="ethos-u55-256")
     arguments = parser.parse_args()
-    print("| model | I/O | in the arena: legacy | cascader | Vela | ours, Vela's stream | ours, TVM ", end="")
-    print("| outside: legacy | cascader | ours, Vela's stream | ours, TVM | cycles: Vela's stream | TVM |")
-    print("|---|" + "--:|" * 12)
+    print("| model | I/O | in the arena: legacy | cascader | Vela | ours, Vela's stream | TVM | stripes ", end="")
+    print(
+        "| outside: legacy | cascader | ours, Vela's stream | TVM | stripes | cycles: Vela's stream | TVM | stripes |"
+    )
+    print("|---|" + "--:|" * 15)
     with tempfile.TemporaryDirectory() as folder:
         for model in arguments.models:
             found = row(model, arguments.accelerator, Path(folder))
             legacy = LEGACY.get(found.name) if arguments.accelerator == "ethos-u55-256" else None
             old = [f"{b:,}" for b in legacy] if legacy else ["-", "-"]
             added = [f"{b + found.io_bytes:,}" for b in legacy] if legacy else ["-", "-"]
-            new = [f"{v:,}" for v in found.lowered] if found.lowered else ["-", "-", "-"]
-            lifted = [f"{v:,}" for v in found.lifted]
-            cells = [found.name, f"{found.io_bytes:,}", *added, f"{found.vela:,}", lifted[0], new[0]]
-            cells += [*old, lifted[1], new[1], lifted[2], new[2]]
+            new, cut = (_cells(numbers) for numbers in (found.lowered, found.striped))
+            lifted = _cells(found.lifted)
+            cells = [found.name, f"{found.io_bytes:,}", *added, f"{found.vela:,}", lifted[0], new[0], cut[0]]
+            cells += [*old, lifted[1], new[1], cut[1], lifted[2], new[2], cut[2]]
             print("| " + " | ".join(cells) + " |", flush=True)
 
 
