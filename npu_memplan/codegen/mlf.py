@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from .entry import RUNTIME_HEADER
+from .errors import CodegenError
 from .interface import Interface, PoolSpec
 from .interface_c import ModuleInterface, print_entry, print_header, print_main
 from .mlf_npu import print_npu
 from .mlf_runtime import runtime_files
-from .program import read_program
-from .sources import print_sources
+from .program import Choice, read_program
+from .sources import call_symbols, print_sources
 
 VERSION = 7
 _CPU = 1  # kDLCPU
@@ -69,10 +70,12 @@ def build_library(
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
     name = interface.module
     program = read_program(module)
+    if any(isinstance(item, Choice) for item in program.body):
+        raise CodegenError(f"{name} has branches, which Model Library Format has no code for; use npu-memplan compile")
     constant_pools = tuple(PoolSpec(p.name, p.size_bytes, p.alignment, region=0) for p in interface.constant_pools)
     places = Interface(interface.prefix, tuple(pools), constant_pools=constant_pools, constants_passed=True)
     printed = print_sources(module, places)
-    symbols = _symbols(interface, program.calls)
+    symbols = call_symbols(program.calls, places)
     npu_text, constants_bytes, payload_bytes = print_npu(program, symbols, places)
     images = {p.name: bytes(1) for p in constant_pools}  # C has no empty arrays
     images |= {pool: program.constants[index].tobytes() for index, pool in program.constant_pools.items()}
@@ -99,21 +102,6 @@ def build_library(
     files = {path: text.encode() for path, text in texts.items()}
     files[f"parameters/{name}.params"] = _EMPTY_PARAMETERS
     return Library(files, constants_bytes, payload_bytes)
-
-
-def _symbols(interface: ModuleInterface, calls: Sequence[Any]) -> list[str]:
-    """C functions of the calls, by the rule of `sources`: equal calls share one."""
-    from .interface import identifier
-
-    taken: dict[str, Any] = {}
-    symbols = []
-    for call in calls:
-        base = f"{interface.prefix}_{identifier(call.function)}"
-        symbol, number = base, 1
-        while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
-            symbol, number = f"{base}_{number}", number + 1
-        symbols.append(symbol)
-    return symbols
 
 
 def _host_prelude() -> str:

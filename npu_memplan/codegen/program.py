@@ -1,13 +1,14 @@
 """The planned Relax `main` as a plain list of calls.
 
 Invariant: after planning `main` takes the pools and nothing else, and does nothing but call
-PrimFuncs on pools, packed constant pools and single constants; anything else is a `CodegenError`,
-never silently dropped.
+PrimFuncs on pools, packed constant pools and single constants, and choose between such calls by a
+byte of a pool; anything else is a `CodegenError`, never silently dropped.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,19 +49,50 @@ class FunctionCall:
         return attributes is not None and "npu.kind" in attributes and str(attributes["npu.kind"]) == "ethosu"
 
 
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A byte of pool number `pool`, 0 or not."""
+
+    pool: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Runs `then` or `other`."""
+
+    condition: Flag
+    then: tuple[FunctionCall | Choice, ...]
+    other: tuple[FunctionCall | Choice, ...]
+
+
+def calls_in(body: Iterable[FunctionCall | Choice]) -> Iterator[FunctionCall]:
+    """All calls, in textual order."""
+    for item in body:
+        if isinstance(item, Choice):
+            yield from calls_in((*item.then, *item.other))
+        else:
+            yield item
+
+
 @dataclass(slots=True)
 class Program:
-    """Calls in program order; equal constants are stored once.
+    """What runs, in program order; equal constants are stored once.
 
     `constant_pools` says which constants are whole pools, by their names; `initialise` are the calls
     that put constants into writable pools.
     """
 
-    calls: list[FunctionCall] = field(default_factory=list)
+    body: list[FunctionCall | Choice] = field(default_factory=list)
     constants: list[npt.NDArray[np.generic]] = field(default_factory=list)
     constant_pools: dict[int, str] = field(default_factory=dict)
     initialise: list[FunctionCall] = field(default_factory=list)
     pool_bytes: tuple[int, ...] = ()
+
+    @property
+    def calls(self) -> list[FunctionCall]:
+        """All calls, in textual order."""
+        return list(calls_in(self.body))
 
 
 def read_program(module: Any) -> Program:
@@ -68,10 +100,13 @@ def read_program(module: Any) -> Program:
     main = module["main"]
     program = Program(pool_bytes=tuple(_pool_bytes(p) for p in main.params))
     reader = _Reader(module, program)
-    program.calls = reader.calls(main)
+    program.body = reader.function(main)
     if INITIALISE in main.attrs:
-        program.initialise = reader.calls(module[str(main.attrs[INITIALISE])])
+        program.initialise = list(calls_in(reader.function(module[str(main.attrs[INITIALISE])])))
     return program
+
+
+_Known = dict[Any, PoolArgument | ConstantArgument | Flag]
 
 
 class _Reader:
@@ -80,21 +115,39 @@ class _Reader:
         self.program = program
         self.seen: dict[tuple[str, str], int] = {}  # dtype and digest -> constant
 
-    def calls(self, function: Any) -> list[FunctionCall]:
-        """The calls of one Relax function on pools."""
-        known: dict[Any, PoolArgument | ConstantArgument] = {p: PoolArgument(i) for i, p in enumerate(function.params)}
+    def function(self, function: Any) -> list[FunctionCall | Choice]:
+        """What one Relax function on pools does."""
+        known: _Known = {p: PoolArgument(i) for i, p in enumerate(function.params)}
         attributes = function.attrs or {}
         names = [str(name) for name, size in attributes.get(CONSTANT_POOLS, ()) if size]
-        found = []
-        blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
+        return self.body(function.body, known, names)
+
+    def body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | Choice]:
+        """`known` is what variables stand for, `names` are those of the constant pools still to come."""
+        found: list[FunctionCall | Choice] = []
+        blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
         for binding in (b for block in blocks for b in block.bindings):
             value = binding.value
             if isinstance(value, ir.Var) and value in known:
                 known[binding.var] = known[value]
             elif isinstance(value, ir.GenericConst) and names:
                 known[binding.var] = self.constant_pool(names.pop(0), value)
+            elif isinstance(value, relax.If):
+                sides = [tuple(self.body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)]
+                found.append(Choice(self.flag(value.cond, known), *sides))
+            elif (flag := _viewed(value, known)) is not None:
+                known[binding.var] = flag
             elif not (isinstance(value, relax.Tuple) and not len(value.fields)):
                 found.append(self.call(binding.var.name, value, known))
+        return found
+
+    def flag(self, condition: Any, known: _Known) -> Flag:
+        found = known.get(condition) if isinstance(condition, ir.Var) else None
+        if not isinstance(found, Flag):
+            raise CodegenError(
+                f"main: the condition {condition} of an `if` does not lie in a pool; compute it in the program, or make"
+                " it an input"
+            )
         return found
 
     def constant_pool(self, name: str, value: Any) -> ConstantArgument:
@@ -103,7 +156,14 @@ class _Reader:
         self.program.constants.append(value.value.numpy())
         return ConstantArgument(len(self.program.constants) - 1)
 
-    def call(self, name: str, value: Any, known: dict[Any, PoolArgument | ConstantArgument]) -> FunctionCall:
+    def call(self, name: str, value: Any, known: _Known) -> FunctionCall:
+        operator = value.op if isinstance(value, ir.Call) else None
+        if isinstance(operator, relax.ExternFunc | ir.Op):
+            what = operator.name if isinstance(operator, ir.Op) else f"the packed function {operator.global_symbol}"
+            raise CodegenError(
+                f"main calls {what}, which needs TVM's runtime and has no plain C form; plan the module first; what is"
+                " left then must be a PrimFunc, or the planned module run on the Relax VM"
+            )
         if not (isinstance(value, ir.Call) and isinstance(value.op, ir.GlobalVar)):
             raise CodegenError(
                 f"main: the binding {name} = {value} is not a call of a PrimFunc; "
@@ -112,17 +172,19 @@ class _Reader:
         function = value.op.name_hint
         primfunc = self.module[value.op]
         if not isinstance(primfunc, tirx.PrimFunc):
-            raise CodegenError(f"main calls {function}, which is not a PrimFunc; lower it before planning")
+            raise CodegenError(
+                f"main calls {function}, which is no PrimFunc; make a Relax function private, so that it becomes part"
+                " of main"
+            )
         arguments = tuple(self.argument(function, a, known) for a in value.args)
         if len(arguments) != len(primfunc.params):
             raise CodegenError(f"main passes {len(arguments)} arguments to {function} of {len(primfunc.params)}")
         return FunctionCall(function, primfunc, arguments)
 
-    def argument(
-        self, function: str, argument: Any, known: dict[Any, PoolArgument | ConstantArgument]
-    ) -> PoolArgument | ConstantArgument:
-        if isinstance(argument, ir.Var) and argument in known:
-            return known[argument]
+    def argument(self, function: str, argument: Any, known: _Known) -> PoolArgument | ConstantArgument:
+        found = known.get(argument) if isinstance(argument, ir.Var) else None
+        if found is not None and not isinstance(found, Flag):
+            return found
         if not isinstance(argument, ir.GenericConst):
             raise CodegenError(
                 f"main: argument {argument} of {function} is neither a pool nor a constant; plan the module first"
@@ -134,6 +196,18 @@ class _Reader:
             self.seen[key] = len(self.program.constants)
             self.program.constants.append(values)
         return ConstantArgument(self.seen[key])
+
+
+def _viewed(value: Any, known: _Known) -> Flag | None:
+    """The byte that a tensor object on a pool starts at, when `value` makes one."""
+    if not isinstance(value, ir.Call) or not isinstance(value.op, ir.Op):
+        return None
+    source = known.get(value.args[0]) if len(value.args) and isinstance(value.args[0], ir.Var) else None
+    if value.op.name == "relax.memory.view" and isinstance(source, PoolArgument):
+        return Flag(source.index, int(value.args[3].value))
+    if value.op.name == "relax.memory.ensure_zero_offset" and isinstance(source, Flag):
+        return source
+    return None
 
 
 def _pool_bytes(parameter: Any) -> int:

@@ -13,7 +13,7 @@ carry the model's name, so that two models link together. The files are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from .c_array import c_array, c_type
 from .entry import (
     RUNTIME_HEADER,
     RUNTIME_TEXT,
+    Either,
     Step,
     pool_macro,
     print_constant_pools,
@@ -35,7 +36,7 @@ from .errors import CodegenError
 from .host_c import print_functions, used_parameters
 from .interface import Interface, identifier
 from .npu_c import NpuLaunch, print_launch
-from .program import ConstantArgument, FunctionCall, PoolArgument, Program, read_program
+from .program import Choice, ConstantArgument, FunctionCall, PoolArgument, Program, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 
@@ -81,8 +82,10 @@ def print_sources(module: Any, interface: Interface) -> Sources:
             f"model {interface.name}: main takes pools of {list(program.pool_bytes)} bytes, "
             f"the plan has {list(expected)}; rewrite the module with the same plan"
         )
-    steps, symbols = _steps(program.calls, interface)
-    initialise, initialise_symbols = _steps(program.initialise, interface)
+    symbols = call_symbols(program.calls, interface)
+    initialise_symbols = call_symbols(program.initialise, interface)
+    steps = _steps(program.body, iter(symbols))
+    initialise = _steps(program.initialise, iter(initialise_symbols))
     npu_text, npu_constants, launches = _npu_file(program, interface, symbols)
     host_calls = [*zip(symbols, program.calls, strict=True), *zip(initialise_symbols, program.initialise, strict=True)]
     host_text, host_constants = _host_file(program, interface, host_calls)
@@ -105,10 +108,9 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     )
 
 
-def _steps(calls: Sequence[FunctionCall], interface: Interface) -> tuple[list[Step], list[str]]:
-    """One C function for each distinct call; equal calls share one."""
+def call_symbols(calls: Sequence[FunctionCall], interface: Interface) -> list[str]:
+    """The C function of each call; equal calls share one."""
     taken: dict[str, tuple[Any, ...]] = {}
-    steps: list[Step] = []
     symbols: list[str] = []
     for call in calls:
         base = f"{interface.name}_{identifier(call.function)}"
@@ -116,8 +118,20 @@ def _steps(calls: Sequence[FunctionCall], interface: Interface) -> tuple[list[St
         while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
             symbol, number = f"{base}_{number}", number + 1
         symbols.append(symbol)
-        steps.append(Step(symbol, "NPU" if call.is_npu else "host"))
-    return steps, symbols
+    return symbols
+
+
+def _steps(body: Iterable[FunctionCall | Choice], symbols: Iterator[str]) -> list[Step | Either]:
+    """`body` as C; `symbols` are its calls' functions in textual order."""
+    steps: list[Step | Either] = []
+    for item in body:
+        if isinstance(item, Choice):
+            condition = f"pools[{item.condition.pool}][{item.condition.offset_bytes}]"
+            then, other = (tuple(_steps(side, symbols)) for side in (item.then, item.other))
+            steps.append(Either(condition, then, other))
+        else:
+            steps.append(Step(next(symbols), "NPU" if item.is_npu else "host"))
+    return steps
 
 
 def _constant_arrays(

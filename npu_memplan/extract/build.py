@@ -62,8 +62,15 @@ def build(
     end = max(1, len(ordered))
     groups = _merge_groups(program.nodes)
     _settle_external(program, groups, options)
+    if options.io_in_pools:
+        _check_places(program)
     traffic = _Traffic(ordered)
-    placed = [s for s, life in lives.items() if s.size_bytes is not None and life and not getattr(s, "external", "")]
+    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
+    placed = [
+        s
+        for s, life in lives.items()
+        if s.size_bytes is not None and (life or s in results) and not getattr(s, "external", "")
+    ]
     homes = Homes(pools, options.constant_pools, program, placed)
     planned = {s: _buffer(s, lives[s], options, traffic, end, homes.of(s)) for s in placed}
     order = {s: i for i, s in enumerate(_declared(program))}
@@ -100,6 +107,17 @@ def _check_results(program: Program) -> None:
             raise ExtractionError(
                 f"a result of {program.name!r} is a constant or has no bytes, so it cannot lie in a pool; return a"
                 " tensor that a call computes, or leave outputs to the caller (use_workspace_io=False)"
+            )
+
+
+def _check_places(program: Program) -> None:
+    """All results can be planned."""
+    for leaf in result_views(program.result):
+        if isinstance(leaf, View) and (leaf.tensor.external or leaf.tensor.size_bytes is None):
+            why = leaf.tensor.external or "its size has no upper bound"
+            raise ExtractionError(
+                f"result {leaf.tensor.name!r} of {program.name!r} cannot lie in a pool: {why}; leave inputs and outputs"
+                " to the caller (use_workspace_io=False)"
             )
 
 

@@ -25,7 +25,8 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     """Lifetimes of all storages that are touched, are parameters or are results of `program`.
 
     Points must have been numbered. Parameters are live from point 0, results to the end, states
-    and constants always; a parameter that nobody reads is live at point 0 alone.
+    and constants always; a parameter that nobody reads is live at point 0 alone. The value of an `if`
+    that ends the program is live at no point: its sources are.
     """
     ordered = list(steps(program.nodes))
     end = max(1, len(ordered))
@@ -57,6 +58,9 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
         start = 0 if storage in given else analysis.first.get(storage, 0)
         clipped = gather([(max(a, start), b) for a, b in pieces])
         result[storage] = tuple(Lifetime(a, b) for a, b in clipped)
+    for leaf in result_views(program.result):
+        if isinstance(leaf, View):
+            result.setdefault(leaf.tensor, ())
     return result
 
 

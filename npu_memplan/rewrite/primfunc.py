@@ -4,7 +4,7 @@ Invariant: the operations are unchanged. Only where buffers lie changes: a plann
 allocation becomes `decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned
 byte itself. NPU operations take pointers only, so there it becomes a variable for
 `address_of(pool[offset])`: TVMScript's parser nests a frame for each declared buffer, and overflows
-Python's stack at about 400 of them, which streams exceed. Parameters are the writable pools and
+Python's stack below 500 of them, which streams exceed. Parameters are the writable pools and
 those of its constants in order, then constants that lie in no pool, then tensors and scalars that
 the plan does not place, then the shape symbols that lost the tensor they were read from.
 """

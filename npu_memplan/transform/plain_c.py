@@ -18,7 +18,8 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     """Plans `module` (`plan`: as for `PlanMemory`) and writes its C sources into an existing directory.
 
     Returns the planned module; `Workspace` and `map_inputs` say where its tensors lie. Raises
-    `CodegenError` for what has no plain C form: branches, packed calls, symbolic shapes.
+    `CodegenError` for packed calls, which have no plain C form, and `ExtractionError` for inputs and
+    outputs that cannot lie in a pool (symbolic shapes).
     """
     from ..codegen.interface import Interface, PoolSpec, identifier
     from ..codegen.sources import write_sources

@@ -253,7 +253,8 @@ def test_random_programs_equal_the_oracle(seed, oracle):
     problem = extract(module, POOLS)
     assert len(problem.points) == expected.points
     used = {name: points for name, points in expected.live.items() if points}
-    assert expand(problem) == used
+    # The value of an `if` at the very end is a buffer without points, placed with its sources.
+    assert {name: points for name, points in expand(problem).items() if points} == used
     assert conflicts(problem) == expected.conflicts()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import shutil
 import subprocess
 
@@ -18,8 +19,9 @@ from npu_memplan.codegen.errors import CodegenError
 from npu_memplan.extract import ExtractionError
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import CONSTANT_POOLS
-from npu_memplan.transform import Workspace, write_c
+from npu_memplan.transform import Workspace, map_inputs, write_c
 
+EXACT = ("casts_and_views", "issue_20191")
 CC = shutil.which("cc") or shutil.which("gcc")
 
 
@@ -42,17 +44,48 @@ def call_c(folder, planned, inputs, *, initialise=False) -> list[np.ndarray]:
 
 
 @pytest.mark.skipif(CC is None, reason="needs a C compiler")
-@pytest.mark.parametrize("name", ["cnn_nhwc", "casts_and_views", "in_place_call"])
+@pytest.mark.parametrize("name", ["cnn_nhwc", "in_place_call", *EXACT, "nested_if", "condition_computed"])
 def test_c_equals_vm(name, unplanned, tmp_path):
     entry, expected = unplanned(name)
     planned = write_c(entry.module, tmp_path)
-    outputs = call_c(tmp_path, planned, entry.inputs[0])
-    # Transcendental functions come from different libraries; everything else is the same to the bit.
-    for want, got in zip(expected[0], outputs, strict=True):
-        if name == "casts_and_views":
-            assert want.tobytes() == got.tobytes()
+    for inputs, wanted in zip(entry.inputs, expected, strict=True):
+        outputs = call_c(tmp_path, planned, inputs)
+        # Transcendental functions come from different libraries; everything else is the same to the bit.
+        for want, got in zip(wanted, outputs, strict=True):
+            if name in EXACT:
+                assert want.tobytes() == got.tobytes()
+            else:
+                np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.skipif(CC is None, reason="needs a C compiler")
+def test_a_branch_is_an_if_on_a_byte_of_a_pool(zoo, tmp_path):
+    planned = write_c(zoo.ZOO["issue_20191"]().module, tmp_path)
+    place = map_inputs(planned)["cond"]
+    text = (tmp_path / "model.c").read_text()
+    assert f"  if (pools[0][{place.offset_bytes}]) {{\n    status = model_copy(pools)" in text
+    assert "  } else {\n" in text
+
+
+@I.ir_module
+class Told:
+    """A condition that is a constant: TVM does not fold it."""
+
+    @R.function
+    def main(x: R.Tensor((4,), "int32")):
+        c = R.const(True, "bool")
+        if c:  # noqa: SIM108
+            y = R.add(x, x)
         else:
-            np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-7)
+            y = R.subtract(x, x)
+        z = R.add(y, x)
+        return z
+
+
+def test_a_condition_that_lies_in_no_pool_is_refused(tmp_path):
+    with pytest.raises(CodegenError, match=r"the condition .* of an `if` does not lie in a pool"):
+        write_c(Told, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @I.ir_module
@@ -95,10 +128,41 @@ def test_writable_constant_pools_are_initialised_by_a_function(run, tmp_path):
     assert call_c(tmp_path, planned, [x], initialise=True)[0].tobytes() == run(Quantised, [[x]])[0][0].tobytes()
 
 
-def test_branches_have_no_plain_c_form(zoo, tmp_path):
-    with pytest.raises(CodegenError, match="is not a call of a PrimFunc"):
-        write_c(zoo.ZOO["nested_if"]().module, tmp_path)
+@I.ir_module
+class Packed:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.add(x, x)
+        z = R.call_dps_packed("npu_memplan.zoo.double", (y,), out_ty=R.Tensor((4,), "float32"))
+        w = R.add(z, y)
+        return w
+
+
+def test_packed_calls_have_no_plain_c_form(tmp_path):
+    message = "main calls relax.call_dps_packed, which needs TVM's runtime and has no plain C form; plan the module"
+    with pytest.raises(CodegenError, match=message):
+        write_c(Packed, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@I.ir_module
+class Returned:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = R.add(x, x)
+        z = R.call_dps_packed("npu_memplan.zoo.double", (y,), out_ty=R.Tensor((4,), "float32"))
+        return z
+
+
+def test_results_at_run_time_cannot_lie_in_a_pool(tmp_path):
+    message = "result 'z' of 'main' cannot lie in a pool: it is the result of relax.call_dps_packed; leave inputs"
+    with pytest.raises(ExtractionError, match=re.escape(message)):
+        write_c(Returned, tmp_path)
+
+
+def test_public_relax_functions_are_not_part_of_main(zoo, tmp_path):
+    with pytest.raises(CodegenError, match="main calls shared, which is no PrimFunc; make a Relax function private"):
+        write_c(zoo.ZOO["relax_calls"]().module, tmp_path)
 
 
 def test_constant_results_cannot_lie_in_a_pool(zoo, tmp_path):
