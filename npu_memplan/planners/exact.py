@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 from random import Random
 from typing import Any
 
@@ -123,11 +124,8 @@ class Search:
             score = np.array(self.offsets, np.float64) * (-NEAR_BEST_SPREAD / self.best)
         else:
             score = duration * a["duration"] + size * a["log_size"]
-        result = int(
-            fill(
-                *a["graph"], ceiling, nodes, score, noise, rule, a["weight"], state, a["memo"], a["offset"], a["spent"]
-            )
-        )
+        rest = (nodes, score, noise, rule, a["weight"], state, a["memo"], a["offset"], a["spent"])
+        result = int(fill(*a["graph"], ceiling, ceiling % lcm(*set(self.sections.aligns)), *rest))
         self.nodes += int(a["spent"][0])
         self.calls += 1
         if result == FOUND:

@@ -10,7 +10,7 @@ stands for all placements of these at or above the floors. The search is complet
 * the state splits at points that no remaining item crosses, and the parts are solved one
   by one: a part that fails returns to the choice made before the split;
 * states that failed are remembered by the headroom above each floor, so a nogood holds
-  for every ceiling and across restarts;
+  for every ceiling of the same phase and across restarts;
 * of equal items only the first unplaced one is tried;
 * the section with the fewest candidates comes first, those that failed often before others.
 
@@ -45,6 +45,7 @@ def fill(
     member: Any,
     twin: Any,  # int64[n]: an equal item that must be placed before this one, or -1
     ceiling: int,  # bytes
+    phase: int,  # ceiling modulo what all alignments divide: with equal headroom, equal phases align alike
     nodes: int,  # choices allowed
     score: Any,  # float64[n]: items of high score are tried first
     noise: float,  # amplitude of random numbers added to the scores
@@ -165,7 +166,7 @@ def fill(
                     failed = True
                     weight[s] += 1.0
                     break
-        h1, h2 = _U(0x2545F4914F6CDD1D), _U(0x9E6C63D0876A9A47)
+        h1, h2 = _U(0x2545F4914F6CDD1D), _U(0x9E6C63D0876A9A47) ^ _U(phase)
         if not failed:
             # split where no remaining item crosses
             while cells + sections > cell.shape[0]:

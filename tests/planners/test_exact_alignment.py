@@ -1,0 +1,49 @@
+"""The compiled search where alignments differ: what it learned under one ceiling holds under another."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from npu_memplan.planners import exact
+from npu_memplan.planners.model import Model
+from npu_memplan.planners.registry import Context
+from npu_memplan.planners.small import SmallSearch
+from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+
+
+def mixed_alignments(seed: int) -> Model:
+    """6 to 14 buffers of up to 20 bytes, aligned to 1, 4, 6 or 16."""
+    random = Random(seed)
+    count = random.randint(6, 14)
+    buffers = []
+    for k in range(count):
+        at = random.randint(0, count // 2)
+        lives = (Lifetime(at, at + random.randint(1, 5)),)
+        buffers.append(Buffer(f"b{k}", random.randint(1, 20), lives, random.choice([1, 1, 4, 6, 16])))
+    return Model(Problem(tuple(buffers), (Pool("m"),)))
+
+
+def test_a_dead_end_of_one_ceiling_is_none_where_alignment_falls_otherwise() -> None:
+    """66 bytes are too few; remembering that by headroom alone once made 67 look impossible too."""
+    model = mixed_alignments(43)
+    search = exact.search_for(model, model.items, 0)
+    assert search is not None
+    found = [search.fill(ceiling, 700, (0, 1.0, 1.0), 0.0, 1) for ceiling in (66, 67)]
+    assert (found, search.low, search.best) == ([0, 1], 67, 67)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_called_least_is_least(block: int) -> None:
+    """Against the pure Python search, which has no memory of dead ends."""
+    proven = 0
+    for seed in range(50 * block, 50 * block + 50):
+        model = mixed_alignments(seed)
+        search = exact.search_for(model, model.items, 0)
+        assert search is not None
+        exact.run(search, Context(model, seed, 20_000))
+        if search.best is not None and search.low >= search.best:
+            assert not SmallSearch.over(model, model.items, 20_000).below(search.best - 1), seed
+            proven += 1
+    assert proven > 40
