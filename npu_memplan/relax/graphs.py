@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from tvm import relax
+from tvm import ir, relax
 
 from ..ethosu.lower.emit import LoweringError
 from ..ethosu.lower.graph import (
@@ -83,7 +83,7 @@ class _Builder:
         reader = Reader(bindings, composite.attrs.get(LAYER), self.arithmetic)
         match = parse(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))
-        output = self._declare(variable, variable.name)
+        output = self._declare(variable, _label(bindings, composite.body.body, str(variable.name)))
         names = {"out": output}
         for local, inner in zip(match.layer.inputs, match.variables, strict=True):
             if inner is None:
@@ -108,6 +108,17 @@ class _Builder:
                 f"tensor {name} has scale {known.scale} and zero point {known.zero_point}, but {layer.name} reads it "
                 f"with {said.scale} and {said.zero_point}; such a reinterpretation has no NPU operation"
             )
+
+
+def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
+    """What to call a layer's output: as the real value that it stores, which fusion has left its name."""
+    value = bindings.get(result)
+    while isinstance(value, ir.Call) and value.op.name in ("relax.quantize", "relax.clip"):
+        source = value.args[0]
+        if source not in bindings:
+            break
+        otherwise, value = str(source.name), bindings[source]
+    return otherwise
 
 
 def _keeps_scale(layer: Layer) -> bool:
