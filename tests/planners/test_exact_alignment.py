@@ -27,14 +27,16 @@ def mixed_alignments(seed: int) -> Model:
 
 def test_a_dead_end_of_one_ceiling_is_none_where_alignment_falls_otherwise() -> None:
     """66 bytes are too few; remembering that by headroom alone once made 67 look impossible too."""
-    model = mixed_alignments(43)
+    rows = ((20, 6, 2, 7), (17, 16, 0, 4), (15, 6, 0, 5), (13, 1, 0, 2), (6, 1, 3, 4), (5, 4, 2, 6))
+    buffers = tuple(Buffer(f"b{k}", size, (Lifetime(a, b),), align) for k, (size, align, a, b) in enumerate(rows))
+    model = Model(Problem(buffers, (Pool("m"),)))
     search = exact.search_for(model, model.items, 0)
     assert search is not None
     found = [search.fill(ceiling, 700, (0, 1.0, 1.0), 0.0, 1) for ceiling in (66, 67)]
     assert (found, search.low, search.best) == ([0, 1], 67, 67)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(2))
 def test_what_is_called_least_is_least(block: int) -> None:
     """Against the pure Python search, which has no memory of dead ends."""
     proven = 0
@@ -42,8 +44,8 @@ def test_what_is_called_least_is_least(block: int) -> None:
         model = mixed_alignments(seed)
         search = exact.search_for(model, model.items, 0)
         assert search is not None
-        exact.run(search, Context(model, seed, 20_000))
+        exact.run(search, Context(model, seed, 4_000))
         if search.best is not None and search.low >= search.best:
             assert not SmallSearch.over(model, model.items, 20_000).below(search.best - 1), seed
             proven += 1
-    assert proven > 40
+    assert proven > 30
