@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("tvm")
 
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -158,6 +159,23 @@ def test_results_at_run_time_cannot_lie_in_a_pool(tmp_path):
     message = "result 'z' of 'main' cannot lie in a pool: it is the result of relax.call_dps_packed; leave inputs"
     with pytest.raises(ExtractionError, match=re.escape(message)):
         write_c(Returned, tmp_path)
+
+
+@pytest.mark.skipif(CC is None, reason="needs a C compiler")
+def test_symbolic_shapes_need_values(zoo, run, tmp_path):
+    entry = zoo.ZOO["dynamic_convs"]()
+    message = (
+        "input 'x' of 'main' has the shape (1, 4, h, w), which is not known at compile time: it cannot lie in a pool"
+    )
+    with pytest.raises(ExtractionError, match=re.escape(message)):
+        write_c(entry.module, tmp_path, bounds=entry.bounds)
+    assert not list(tmp_path.iterdir())
+    inputs = entry.inputs[0]
+    h, w = inputs[0].shape[2:]
+    planned = write_c(relax.transform.BindSymbolicVars({"h": h, "w": w})(entry.module), tmp_path)
+    np.testing.assert_allclose(
+        call_c(tmp_path, planned, inputs)[0], run(entry.module, [inputs])[0][0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_public_relax_functions_are_not_part_of_main(zoo, tmp_path):
