@@ -122,6 +122,8 @@ class _Importer:
         if made is None:
             return {}
         made = builder.normalize(made)
+        if getattr(getattr(made, "op", None), "name", "") == "relax.call_dps_packed":
+            raise _NotImportedError("TVM's TFLite frontend calls TVM's run time for it")
         parts = [made]
         if len(operator.outputs) > 1:
             whole = made if isinstance(made, relax.Tuple) else builder.emit(made)

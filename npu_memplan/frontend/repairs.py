@@ -14,6 +14,8 @@ import tflite
 from tvm import ir, relax
 from tvm.relax.frontend.tflite import tflite_frontend
 
+from ..errors import NpuMemplanError
+
 # TVM 0.27 keeps an allow-list of operators that may be quantised. These only move elements, so their float
 # converters are right for stored values as they are. Unnecessary when `PAD` is in
 # OperatorConverter._SUPPORTED_QUANTIZED_OPS (the test `test_tvm_still_refuses_quantised_pad` then fails).
@@ -78,6 +80,18 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
         if tensor.tensor.Type() != tflite.TensorType.INT64:
             return super().dequantize(expr, tensor)
         return relax.op.multiply(relax.op.astype(expr, "float32"), tensor.qnn_params["scale"])
+
+    def convert_softmax(self, op: Any) -> Any:
+        """Softmax of its input as it is; one whose input is scaled by a beta is refused.
+
+        TVM 0.27 forgets beta. Unnecessary when `test_softmax_keeps_its_beta` passes without it.
+        """
+        table = op.BuiltinOptions()
+        options = tflite.SoftmaxOptions()
+        options.Init(table.Bytes, table.Pos)
+        if options.Beta() != 1.0:
+            raise NpuMemplanError(f"it forgets the softmax's beta of {options.Beta():g}")
+        return super().convert_softmax(op)
 
     def convert_fully_connected(self, op: Any) -> Any:
         """Fully connected with its input as [rows, K].

@@ -225,7 +225,9 @@ def parse_mean(reader: Reader, root: Any) -> Match:
     if axes == [rank - 1]:
         layer = Pool("mean", ("0",), "out", PoolKind.MEAN, (1, tensor.shape[-1]), clamp, across=True)
         return Match(layer, {"0": tensor, "out": out}, (variable,))
-    if rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2} or (rank == 4 and tensor.shape[0] != 1):
+    if rank == 4 and tensor.shape[0] != 1:
+        raise RejectedError(f"its batch is {tensor.shape[0]}; windows need batch 1")
+    if rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}:
         raise RejectedError(
             f"it averages over axes {axes} of {rank}; only height and width, or the channels, fit the NPU"
         )

@@ -13,7 +13,8 @@ from single_operators import Case, all_cases
 from tflite_builder import ModelBuilder
 
 from fvp_runner import runner
-from fvp_runner.reference import Reference
+from fvp_runner.host import HostRunner
+from fvp_runner.reference import Reference, open_interpreter
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.network import read_network
@@ -41,7 +42,7 @@ def around_a_host_operator() -> bytes:
 
 
 def compiled_equals_reference(model: bytes, folder: Path, reference: bytes = b"", **options: Any) -> Artifact:
-    """The artifact, after two runs of it (so that states count) equalled the reference's element by element."""
+    """The artifact, after two runs of it equalled the reference's element by element."""
     path = folder / "model.tflite"
     path.write_bytes(model)
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm", **options), folder / "out")
@@ -98,6 +99,18 @@ def test_what_the_user_keeps_on_the_host_is_exact(
     assert {o.reason for o in artifact.operators if o.agent is Agent.HOST} == {"kept on the CPU by --host-ops"}
 
 
+def test_states_outlive_a_run(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    path = shared_model("keyword_scrambled_8bit")
+    artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    machine, wanted = HostRunner(tmp_path / "out"), open_interpreter(path.read_bytes(), path.name)
+    machine.reset()
+    for seed in range(4):
+        (values,) = load_inputs(artifact, [f"random:{seed}"])
+        wanted.set_input(values, 0)
+        wanted.invoke()
+        assert np.array_equal(machine.infer([values]).outputs[0], wanted.get_output(0))
+
+
 def test_states_are_parameters_as_in_every_import(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared_model("keyword_scrambled_8bit")
     artifact = compiled_equals_reference(path.read_bytes(), tmp_path)
@@ -137,6 +150,27 @@ def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_
     found = runner.create("host", tmp_path / "out").run(inputs).outputs[0].astype(int) - 128
     wanted = Reference(case.reference()).run([(i ^ np.uint8(128)).view(np.int8) for i in inputs])[0]
     assert np.abs(found - wanted.astype(int)).max() <= 1
+
+
+def softmax(beta: float) -> bytes:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 5, 17), "int8", 0.1, 3), b.tensor((1, 5, 17), "int8", 1 / 256, -128)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=beta)
+    return b.made([x], [y]).finish()
+
+
+def test_softmax_keeps_its_beta(tmp_path: Path) -> None:
+    (operator,) = compiled_equals_reference(softmax(0.5), tmp_path).operators
+    assert operator.reason == "TVM's TFLite frontend cannot import it: it forgets the softmax's beta of 0.5"
+
+
+def test_what_tvm_would_call_its_run_time_for_is_exact_code(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((4, 3, 3, 5), "int8", 0.1, 3), b.tensor((1, 6, 6, 5), "int8", 0.1, 3)
+    block, crops = (b.constant(np.array(v, np.int32)) for v in ([2, 2], [[0, 0], [0, 0]]))
+    b.operator("BATCH_TO_SPACE_ND", [x, block, crops], [y], "BatchToSpaceNDOptions", 2)
+    (operator,) = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path).operators
+    assert operator.reason == "TVM's TFLite frontend calls TVM's run time for it"
 
 
 def test_operators_that_nobody_can_run_are_named() -> None:
