@@ -99,8 +99,8 @@ def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def choose(accelerator: Accelerator, work: Work) -> Choice:
-    """The cheapest block for `work`; `BlockError` when none fits."""
+def choose(accelerator: Accelerator, work: Work, block_depth: int | None = None) -> Choice:
+    """The cheapest block for `work`, of a depth that weights were encoded for if given; `BlockError` when none fits."""
     micro = micro_block(accelerator)
     best: tuple[tuple[int, int, int], Layout] | None = None
     most = (
@@ -109,7 +109,7 @@ def choose(accelerator: Accelerator, work: Work) -> Choice:
         min(MAX_BLOCK[2], round_up(work.ofm.depth, micro.depth)),
     )
     least = 2 if work.upscale is not Upscale.NONE else 1
-    for depth in _sizes(micro.depth, most[2], work.ofm.depth):
+    for depth in _sizes(micro.depth, most[2], work.ofm.depth) if block_depth is None else (block_depth,):
         # a block that does not hold the whole depth is a multiple of the 16-channel brick
         if depth < work.ofm.depth and depth % 16:
             continue

@@ -118,10 +118,24 @@ class Groups:
 
     def least_bytes(self, first: int, last: int) -> int:
         """No way to make `first` to `last` together needs less."""
-        outer = [n for n in self._alive(first, last) if self.live[n][0] < first or self.live[n][1] > last]
-        before = sum(self.sizes[n] for n in outer if self.live[n][0] < first)
-        after = sum(self.sizes[n] for n in outer if self.live[n][1] > last)
-        return max(before, after)
+        before = after = inner = 0
+        for name in self._alive(first, last):
+            begin, end = self.live[name]
+            before += self.sizes[name] if begin < first else 0
+            after += self.sizes[name] if end > last else 0
+            inner += self._least_ring.get(name, 0) if begin >= first and end <= last else 0
+        return max(before, after) + inner
+
+    @cached_property
+    def _least_ring(self) -> dict[str, int]:
+        """Bytes of the rows that one output row reads of each buffer: no ring has fewer."""
+        found: dict[str, int] = {}
+        for layer in self.layers:
+            if layer is not None and layer.window is not None:
+                source = layer.inputs[0]
+                rows = min(layer.window.height, source.height)
+                found[source.buffer] = max(found.get(source.buffer, 0), (rows - 1) * source.stride + source.row_bytes)
+        return {name: min(size, self.sizes[name]) for name, size in found.items() if name in self.sizes}
 
     def chain(self, first: int, last: int) -> tuple[Sliced, ...] | None:
         """The layers `first` to `last` if they can be made in turn."""
