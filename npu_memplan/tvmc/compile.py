@@ -35,6 +35,7 @@ DEFAULT_POOL = "global_workspace"
 def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Library:
     """Compile the model that `options` name; nothing is written."""
     module = _load(options)
+    _check_stateless(module, options)
     if options.striping:
         module = _in_stripes(module, options)
     workspace = list(options.pools) or [Pool(DEFAULT_POOL)]
@@ -80,6 +81,16 @@ def _in_stripes(module: Any, options: TvmcOptions) -> Any:
 
     capacity = options.pools[0].size_bytes if len(options.pools) == 1 else None
     return stripe(module, capacity, reuse_inputs=options.workspace_io, io_in_pools=options.workspace_io)
+
+
+def _check_stateless(module: Any, options: TvmcOptions) -> None:
+    states = quantised(module["main"], "state")
+    if states:
+        raise TvmcError(
+            f"{options.model.name} keeps {len(states)} tensors from one run to the next, and a Model Library Format "
+            "module has no memory that outlives a run and nobody who initialises it; use npu-memplan compile, whose "
+            "header says where the states are and what they start with"
+        )
 
 
 def _own_io_pools(problem: Problem, count: int) -> Problem:
@@ -134,7 +145,7 @@ def _interface(
     def tensors(attribute: str, kind: str) -> tuple[IoTensor, ...]:
         return tuple(
             IoTensor(
-                tensor.name,
+                tensor.name or str(entry["name"]),
                 str(entry["dtype"]),
                 tuple(int(n) for n in entry["shape"]),
                 int(entry["size_bytes"]),

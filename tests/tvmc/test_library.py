@@ -218,6 +218,28 @@ def test_two_inputs_take_the_third_and_the_sixth_base_address(tmp_path: Path) ->
     assert application.launches[0][6] == inputs[1].size
 
 
+def test_tensors_without_a_name_have_one_in_the_header(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 2), b.tensor((1, 4, 4, 8), "int8", 0.2, -3)
+    b.operator("ABS", [x], [y], "AbsOptions", 2)
+    data = b.made([x], [y]).finish()
+    for name in (b"t0", b"t1"):
+        data = data.replace(b"\x02\0\0\0" + name + b"\0", bytes(7))
+    model = tmp_path / "unnamed.tflite"
+    model.write_bytes(data)
+    assert [t.name for t in read_network(data).tensors] == ["", ""]
+    application = Application([library(model)], tmp_path)
+    inputs, expected = tensors(model, 5)
+    outputs = empty_outputs(expected)
+    assert application.run("default", [address(inputs[0])], [address(outputs[0])], [address(aligned(16))]) == 0
+    assert np.array_equal(outputs[0], expected[0])
+
+
+def test_models_with_states_are_refused(shared_model: Callable[[str], Path]) -> None:
+    with pytest.raises(TvmcError, match=r"keeps 7 tensors from one run to the next.*use npu-memplan compile"):
+        library(shared_model("keyword_scrambled_8bit"))
+
+
 def test_more_inputs_than_base_addresses_are_refused(tmp_path: Path) -> None:
     model = tmp_path / "concat.tflite"
     b = ModelBuilder()
