@@ -78,7 +78,7 @@ class Buffer:
     fixed: tuple[str, int] | None = None  # (pool, offset in bytes) the plan must keep
     read_bytes: int = 0  # bytes read over one inference, for spilling by cost
     write_bytes: int = 0  # bytes written over one inference
-    producer: str = ""  # label of the operation that first writes it, for reports
+    producer: str = ""  # label of the operation that first writes it (constants: the model), for reports
     consumers: tuple[str, ...] = ()  # labels of the operations that read it
 
     def meets(self, other: Buffer) -> bool:

@@ -160,7 +160,7 @@ def _buffer(
         kind=storage.kind,
         read_bytes=traffic.read.get(storage, 0),
         write_bytes=traffic.written.get(storage, 0),
-        producer=traffic.producer.get(storage, ""),
+        producer="the model" if storage.kind is BufferKind.CONSTANT else traffic.producer.get(storage, ""),
         consumers=tuple(traffic.consumers.get(storage, {})),
     )
 

@@ -44,7 +44,7 @@ def advice(
     for top in live[:1]:
         found.append(Advice(f"a smaller {top.name}, the largest buffer there", gain(view, {top.name: top.size_bytes})))
     edge = {b.name: b.size_bytes for b in idle if b.kind in BOUNDARY}
-    inner = {b.name: b.size_bytes for b in idle if b.kind not in BOUNDARY}
+    inner = {b.name: b.size_bytes for b in idle if b.kind not in (*BOUNDARY, BufferKind.CONSTANT)}
     where = "that wait at the peak without being used"
     found.append(
         Advice(

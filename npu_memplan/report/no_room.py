@@ -7,7 +7,7 @@ operation, up to five of the largest buffers there with kind and maker, and comm
 from __future__ import annotations
 
 from ..planners.errors import PlanningError
-from ..problem import BufferKind, Problem
+from ..problem import Problem
 from .explain import align
 from .memory import both, kib
 
@@ -48,8 +48,7 @@ def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
     for buffer, size in error.largest[:SHOWN]:
         known = buffers.get(buffer)
         kind = known.kind.value if known else ""
-        giver = "the model" if known and known.kind is BufferKind.CONSTANT else "the caller"
-        maker = f"made by {known.producer or giver}" if known else ""
+        maker = f"made by {known.producer or 'the caller'}" if known else ""
         rows.append((buffer, kind, f"{size:,} bytes", f"({kib(size)})", maker))
     lines += align(rows, right={2, 3})
     lines.append("what to try:")
