@@ -19,6 +19,7 @@ from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from .attributes import main_attributes
 from .checks import check_on_host
 from .main_builder import MainBuilder
+from .nodes import named_after
 from .repairs import RepairedConverter, clear_stray_quantized_dimensions
 
 
@@ -79,7 +80,9 @@ class _Importer:
 
     def run(self) -> RelaxImport:
         module = self.main.build(self._emit, main_attributes(self.network, self.main.states, ()))
-        return RelaxImport(module, self.host, self._owners(module["main"]))
+        results = {str(variable.name): (index, str(variable.name)) for variable, index in self.last.items()}
+        module, operator_of = named_after(module, results)
+        return RelaxImport(module, self.host, operator_of)
 
     def _emit(self, operator: NpuCall | CpuOperator) -> None:
         assert isinstance(operator, CpuOperator)  # compiled networks are refused before
@@ -143,21 +146,3 @@ class _Importer:
         if tuple(int(d) for d in value.ty.shape) == shape:
             return value
         return self.main.block_builder.normalize(relax.op.reshape(value, shape))
-
-    # ------------------------------------------------------------------ what belongs to what
-
-    def _owners(self, main: Any) -> dict[str, int]:
-        """Variable -> operator: each operator's bindings end with the variable of its last output."""
-        owners: dict[str, int] = {}
-        pending: list[str] = []
-        for block in main.body.blocks:
-            for binding in block.bindings:
-                name = str(binding.var.name)
-                if isinstance(binding.value, relax.Var):  # a result of main under another name
-                    owners[name] = owners.get(str(binding.value.name), -1)
-                    continue
-                pending.append(name)
-                if binding.var in self.last:
-                    owners |= dict.fromkeys(pending, self.last[binding.var])
-                    pending.clear()
-        return owners

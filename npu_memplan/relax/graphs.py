@@ -7,6 +7,7 @@ Invariant: a tensor has one scale and one zero point, whoever mentions it; two o
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,8 @@ from .arithmetic import arithmetic_of
 from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
+
+_STEP = re.compile(r"_step(_\d+)?$")  # behind the name of the node that a variable is a step of (frontend/nodes.py)
 
 
 def build_graph(function: Any, name: str) -> Graph:
@@ -111,20 +114,20 @@ class _Builder:
 
 
 def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
-    """What to call a layer's output: as the real value that it stores, which fusion has left its name."""
+    """What to call a layer's output: as the real value that it stores, whose name fusion has left alone."""
     value = bindings.get(result)
     while isinstance(value, ir.Call) and value.op.name in ("relax.quantize", "relax.clip"):
         source = value.args[0]
         if source not in bindings:
             break
-        otherwise, value = str(source.name), bindings[source]
+        otherwise, value = _STEP.sub("", str(source.name)), bindings[source]
     return otherwise
 
 
 def _keeps_scale(layer: Layer) -> bool:
     """Layers that move stored values as they are."""
     if isinstance(layer, Pool):
-        return layer.kind is not PoolKind.MEAN
+        return layer.kind in (PoolKind.MAX, PoolKind.AVERAGE)
     return isinstance(layer, Reshape | Resize | Slice | Pad | Transpose | Concat)
 
 
