@@ -111,7 +111,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     if not (elf_path.is_file() and _stamp(folder) == key):
         if options.progress:
             options.progress(f"building {elf_path.name} for {board.name}, {cpu}")
-        with staged_directory(folder, force=True) as staging:
+        with staged_directory(folder, force=True, mark="stamp") as staging:
             _compile(sources, generated, cpu, defines, staging, elf_path.name)
             (staging / "stamp").write_text(key, encoding="ascii")
     return Firmware(artifact, layout, cpu, elf_path, Elf.load(elf_path))

@@ -21,19 +21,19 @@ class OutputError(NpuMemplanError):
 
 
 @contextmanager
-def staged_directory(target: Path, force: bool = False) -> Iterator[Path]:
+def staged_directory(target: Path, force: bool = False, mark: str = FILE_NAME) -> Iterator[Path]:
     """Yield an empty temporary sibling of `target`; on success it becomes `target`.
 
-    An existing non-empty `target` is an `OutputError` unless `force`, and is then replaced; but only when it is a
-    compiled model, so that nobody's home directory is.
+    An existing non-empty `target` is an `OutputError` unless `force`, and is then replaced; but only when it has a file
+    `mark`, as compiled models have plan.json: nobody's home directory is ever replaced.
     """
     target = target.absolute()
     if target.exists() and not target.is_dir():
         raise OutputError(f"{target} exists and is a file; choose another output directory with -o")
     if target.is_dir() and any(target.iterdir()):
-        if not (target / FILE_NAME).is_file():
+        if not (target / mark).is_file():
             raise OutputError(
-                f"{target} is not empty and is no compiled model (it has no {FILE_NAME}), so it is never replaced; "
+                f"{target} is not empty and has no {mark}: nothing was compiled into it, and it is never replaced; "
                 "choose another directory with -o"
             )
         if not force:

@@ -49,7 +49,7 @@ def test_no_force_replaces_what_is_no_compiled_model(tmp_path: Path) -> None:
         with pytest.raises(OutputError) as error, staged_directory(tmp_path, force):
             pass
         assert str(error.value) == (
-            f"{tmp_path} is not empty and is no compiled model (it has no plan.json), so it is never replaced; "
+            f"{tmp_path} is not empty and has no plan.json: nothing was compiled into it, and it is never replaced; "
             "choose another directory with -o"
         )
     assert (tmp_path / "thesis.txt").read_text() == "five years"
