@@ -166,6 +166,7 @@ def outputs_of(
         pools_after=pools,
         npu_cycles=cycles,
         cycles_are_estimates=cycles_are_estimates,
+        stack=transcript.stack,
         transcript=transcript.text,
         version=version,
         seconds=seconds,

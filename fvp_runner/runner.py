@@ -73,6 +73,7 @@ class RunOutputs:
     pools_after: tuple[Array, ...] | None = None
     npu_cycles: int | None = None
     cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
+    stack: tuple[int, int] | None = None  # firmware: bytes used at most, measured; bytes there are
     transcript: str = ""
     version: str = ""
     seconds: float = 0.0

@@ -39,6 +39,7 @@ class Transcript:
     output_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
     pool_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
     digest: int | None = None
+    stack: tuple[int, int] | None = None  # bytes used at most, bytes there are
     errors: list[str] = field(default_factory=list)
     passes: int = 0
     failed: bool = False
@@ -87,6 +88,8 @@ def _line(t: Transcript, line: str) -> None:
         t.outputs[-1] += bytes.fromhex(rest)
     elif word == "DIGEST" and re.fullmatch(r"[0-9a-f]{8}", rest):
         t.digest = int(rest, 16)
+    elif word == "STACK" and (match := re.fullmatch(r"used=(\d+) bytes=(\d+)", rest)):
+        t.stack = int(match[1]), int(match[2])
     elif word == "ERROR":
         t.errors.append(rest)
 

@@ -11,6 +11,7 @@
 #include "launch.h"
 #define PROGRAM_TABLES
 #include "program.h"
+#include "stack.h"
 #include "uart.h"
 
 #define LINE_BYTES 32u
@@ -119,6 +120,10 @@ int main(void) {
     return fail("the program returned an error");
   }
   print_outputs();
-  uart_text("NPU_MEMPLAN PASS\n");
+  uart_text("STACK used=");
+  uart_decimal(stack_used());
+  uart_text(" bytes=");
+  uart_decimal((uint32_t)((uintptr_t)__stack_top - (uintptr_t)__stack_limit));
+  uart_text("\nNPU_MEMPLAN PASS\n");
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "board.h"
 #include "exit.h"
+#include "stack.h"
 #include "uart.h"
 
 #define CPACR (*(volatile uint32_t *)0xE000ED88u)
@@ -11,7 +12,7 @@
 #define BFAR (*(volatile uint32_t *)0xE000ED38u)
 #define SHCSR (*(volatile uint32_t *)0xE000ED24u)
 
-extern uint32_t __data_start[], __data_end[], __data_load[], __bss_start[], __bss_end[], __stack_top[];
+extern uint32_t __data_start[], __data_end[], __data_load[], __bss_start[], __bss_end[];
 
 int main(void);
 void Reset_Handler(void);
@@ -25,6 +26,7 @@ __attribute__((used, noreturn)) void Reset_Handler(void) {
   const uint32_t *from = __data_load;
   for (uint32_t *to = __data_start; to < __data_end; to++) *to = *from++;
   for (uint32_t *to = __bss_start; to < __bss_end; to++) *to = 0;
+  stack_paint();
   firmware_exit((uint32_t)main());
 }
 

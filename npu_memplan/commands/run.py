@@ -175,7 +175,8 @@ def _document(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult 
                 for slot, array in rows
             ],
         }
-    return {**document, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
+    stack = {} if ran.stack is None else {"stack_used_bytes": ran.stack[0], "stack_bytes": ran.stack[1]}
+    return {**document, **stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
 
 
 def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, reference: str) -> None:
@@ -201,6 +202,8 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
     if ran.npu_cycles is not None:
         kind = "estimated NPU cycles" if ran.cycles_are_estimates else "NPU cycles"
         console.print(f"{ran.npu_cycles:,} {kind}")
+    if ran.stack is not None:
+        console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes", markup=False)
     if result is None:
         suffix = Path(artifact.source).suffix or ".tflite"
         console.print(f"not compared: give --reference MODEL{suffix}", markup=False)

@@ -51,5 +51,5 @@ def kinds_of_bytes(artifact: Artifact) -> tuple[ByteKind, ...]:
     alone = artifact.constants_bytes - pooled
     rows.append(ByteKind("weights and tables", "read-only", alone, "flash, or wherever they lie"))
     rows.append(ByteKind("command streams", "read-only", artifact.stream_bytes, "flash, or wherever they lie"))
-    rows.append(ByteKind("stack and NPU driver", "firmware", None, "not the model's; see the linker map"))
+    rows.append(ByteKind("stack and NPU driver", "firmware", None, "not the model's; run --on qemu measures the stack"))
     return tuple(rows)

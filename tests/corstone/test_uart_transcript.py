@@ -48,6 +48,7 @@ OUTPUT 1 bytes=8 crc={zlib.crc32(second):08x}
 DATA {second.hex()}
 POOL 0 bytes=1024 crc=deadbeef
 DIGEST {zlib.crc32(first + second):08x}
+STACK used=1160 bytes=32768
 NPU_MEMPLAN PASS
 EXIT:00000000
 EXITTHESIM
@@ -64,6 +65,7 @@ def test_a_good_run_gives_its_outputs(newline: str) -> None:
     np.testing.assert_array_equal(second, SECOND)
     assert (transcript.calls, transcript.cycles) == (1, 4711)
     assert transcript.pool_rows == [(1024, 0xDEADBEEF)]
+    assert transcript.stack == (1160, 32768)
     assert (transcript.npu_id, transcript.npu_config) == (0x10104001, 0x3008)
 
 
