@@ -49,23 +49,32 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
     search = exact.search_for(model, inside, low) if _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
         layout, low = _improve_small(context, layout, pool, inside, low)
-    if layout.heights[pool] > low and not context.exhausted():
-        origins = [layout.origins[item.index] for item in inside]
-        if search is not None:
-            search.low = low = max(low, search.low)
-            search.best, search.offsets = layout.heights[pool], origins
-            if search.best > search.low:
-                exact.run(search, context)
-            low = max(low, search.low)
-            layout = _with(layout, pool, inside, search.offsets)
-        elif len(inside) <= EXACT_ITEMS:
-            rest = General.over(model, inside, low, origins)
-            if rest is not None:
-                general.run(rest, context)
-                low = rest.low
-                layout = _with(layout, pool, inside, rest.origins)
+    if search is not None and layout.heights[pool] > low and not context.exhausted():
+        search.low = low = max(low, search.low)
+        search.best = layout.heights[pool]
+        search.offsets = [layout.origins[item.index] for item in inside]
+        part = context.share(_sections_share(inside))
+        if search.best > search.low:
+            exact.run(search, part)
+        context.spend(search.nodes)
+        context.stopped_early |= part.stopped_early
+        low = max(low, search.low)
+        layout = _with(layout, pool, inside, search.offsets)
+    if layout.heights[pool] > low and len(inside) <= EXACT_ITEMS and not context.exhausted():
+        rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
+        if rest is not None:
+            general.run(rest, context)
+            low = rest.low
+            layout = _with(layout, pool, inside, rest.origins)
     context.bounds[pool] = min(low, layout.heights[pool])
     return layout
+
+
+def _sections_share(inside: list[Item]) -> float:
+    """Share of the budget for the search by sections, which does not see the padding that is still to come."""
+    if all(item.size % item.modulus == 0 for item in inside) and len({item.modulus for item in inside}) == 1:
+        return 1.0
+    return 0.5 if len({item.modulus for item in inside}) == 1 else 0.1
 
 
 def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Item], low: int) -> tuple[Layout, int]:

@@ -50,6 +50,13 @@ class Context:
             return True
         return False
 
+    def share(self, part: float) -> Context:
+        """A context with `part` of what is left of this one's budget; `spend` here what was spent there."""
+        nodes = None if self.nodes is None else int(max(0, self.nodes) * part)
+        left = self.remaining_s()
+        deadline = None if left is None else time.monotonic() + left * part
+        return Context(self.model, self.seed, nodes, deadline, self.started)
+
     def remaining_s(self) -> float | None:
         """Seconds left, None without a time limit."""
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())

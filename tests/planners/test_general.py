@@ -184,3 +184,17 @@ def test_a_spent_budget_keeps_the_best() -> None:
     assert later.best <= start.best
     assert start.nodes == 0
     assert plan(mixed(100, 1), node_budget=0).stopped_early
+
+
+def test_padding_is_planned_well_with_one_alignment_and_with_several() -> None:
+    """Odd sizes: where the search by sections alone stays 2 to 9 % above the bound."""
+    random = Random(5)
+    sizes = [(random.randint(0, 30), random.randint(1, 6), random.randint(1, 400)) for _ in range(60)]
+    for alignments, most in (((16,), 1.005), ((1, 16, 64), 1.05)):
+        buffers = tuple(
+            Buffer(f"b{k}", size, (Lifetime(at, at + live),), alignments[k % len(alignments)])
+            for k, (at, live, size) in enumerate(sizes)
+        )
+        problem = Problem(buffers, (Pool("m"),))
+        (usage,) = plan(problem, node_budget=50_000).usage
+        assert usage.used_bytes <= most * usage.lower_bound_bytes
