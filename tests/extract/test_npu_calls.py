@@ -190,13 +190,21 @@ def _chain(count: int) -> tvm.IRModule:
     return builder.finalize()
 
 
-def test_planned_functions_with_more_buffers_than_python_s_stack_has_frames_for_read_back():
-    assert sys.getrecursionlimit() <= 1000
-    original = _chain(520)
+@pytest.fixture
+def shallow_stack():
+    """Room for 400 Python frames: enough for any program, but not for two frames a buffer."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(400)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+def test_the_text_of_a_planned_function_is_flat(shallow_stack):
+    original = _chain(190)
     problem = extract(original, (Pool("sram"),), overlaps=False)
     planned = rewrite(original, problem, planners.plan(problem, "first-fit"))
     text = planned.script(show_meta=True)
-    assert text.count("T.address_of(") == 522
+    assert text.count("T.address_of(") == 192
     back = tvm.script.from_source(text)
     tvm.ir.assert_structural_equal(back, planned)
     assert encode_primfunc(back["npu"]) == encode_primfunc(planned["npu"])
