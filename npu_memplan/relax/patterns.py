@@ -130,6 +130,11 @@ def _alone(name: str, arguments: int = 1) -> Callable[[], Iterator[Pattern]]:
     return make
 
 
+def _slices() -> Iterator[Pattern]:
+    for arguments in (4, 5):  # without steps, and with them
+        yield from _alone("strided_slice", arguments)()
+
+
 def _reshapes() -> Iterator[Pattern]:
     yield is_op("relax.reshape")(wildcard(), wildcard())
     yield is_op("relax.expand_dims")(wildcard())
@@ -148,7 +153,7 @@ def _requantize() -> Iterator[Pattern]:
 PATTERNS: dict[str, Callable[[], Iterator[Pattern]]] = {
     "reshape": _reshapes,
     "transpose": _alone("permute_dims"),
-    "slice": _alone("strided_slice", 5),
+    "slice": _slices,
     "pad": _alone("nn.pad"),
     "resize_nearest": _alone("image.resize2d", 2),
     "resize_bilinear": _resize_bilinear,
@@ -162,6 +167,8 @@ PATTERNS: dict[str, Callable[[], Iterator[Pattern]]] = {
     "abs": _unary("abs"),
     "softmax": _unary("nn.softmax"),
     "mean": _unary("mean"),
+    "sum": _unary("sum"),
+    "reduce_max": _unary("max"),
     "hard_swish": _hard_swish,
     "max_pool": _max_pool,
     "average_pool": _integer_average,

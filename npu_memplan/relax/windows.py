@@ -6,6 +6,7 @@ frontend chose; activations must be NHWC.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -215,25 +216,26 @@ def parse_real_average_pool(reader: Reader, root: Any) -> Match:
     return Match(layer, {"0": tensor, "out": out}, (variable,))
 
 
-def parse_mean(reader: Reader, root: Any) -> Match:
-    """Mean over height, width or both, or over the channels."""
-    out, real, clamp = reader.quantised(root)
-    call = reader.need(real, "mean")
-    tensor, variable = reader.activation(call.args[0], "0")
-    rank = len(tensor.shape)
-    axes = sorted(int(a) % rank for a in call.attrs.axis)
-    if axes == [rank - 1]:
-        layer = Pool("mean", ("0",), "out", PoolKind.MEAN, (1, tensor.shape[-1]), clamp, across=True)
+def reduction(name: str, kind: PoolKind) -> Callable[[Reader, Any], Match]:
+    """The parser of a Relax reduction over height, width or both, or over the channels."""
+
+    def parser(reader: Reader, root: Any) -> Match:
+        out, real, clamp = reader.quantised(root)
+        call = reader.need(real, name)
+        tensor, variable = reader.activation(call.args[0], "0")
+        rank = len(tensor.shape)
+        axes = sorted(int(a) % rank for a in call.attrs.axis)
+        across = axes == [rank - 1]
+        if not across and rank == 4 and tensor.shape[0] != 1:
+            raise RejectedError(f"its batch is {tensor.shape[0]}; windows need batch 1")
+        if not across and (rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}):
+            raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
+        height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
+        kernel = (1, tensor.shape[-1]) if across else (height, width)
+        layer = Pool(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
         return Match(layer, {"0": tensor, "out": out}, (variable,))
-    if rank == 4 and tensor.shape[0] != 1:
-        raise RejectedError(f"its batch is {tensor.shape[0]}; windows need batch 1")
-    if rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}:
-        raise RejectedError(
-            f"it averages over axes {axes} of {rank}; only height and width, or the channels, fit the NPU"
-        )
-    height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
-    layer = Pool("mean", ("0",), "out", PoolKind.MEAN, (height, width), clamp)
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+    return parser
 
 
 def _need_nhwc(layout: str) -> None:

@@ -98,19 +98,21 @@ def test_unsigned_squared_differences_stay_on_the_host() -> None:
     assert reasons == {"its tensors are uint8; squares of differences need int8"}
 
 
-# ---------------------------------------------------------------------- means
+# ---------------------------------------------------------------------- reductions
 
 
 @pytest.mark.parametrize("shape", [(1, 9, 10, 7), (9, 10, 7), (1, 40, 3, 16), (1, 256, 2, 3)])
 @pytest.mark.parametrize("kept", [False, True])
-def test_means_over_one_axis(shape: tuple[int, ...], kept: bool) -> None:
-    for axis in (len(shape) - 3, len(shape) - 2, len(shape) - 1):
+@pytest.mark.parametrize("kind", ["MEAN", "SUM", "REDUCE_MAX"])
+def test_reductions(kind: str, shape: tuple[int, ...], kept: bool) -> None:
+    rank = len(shape)
+    for reduced in ([rank - 3], [rank - 2], [rank - 1], [rank - 3, rank - 2]):
         b = ModelBuilder()
-        x = b.tensor(shape, "int8", 0.05, 4)
-        axes = b.constant(np.array([axis], np.int32))
-        middle = (1,) if kept else ()
-        y = b.tensor((*shape[:axis], *middle, *shape[axis + 1 :]), "int8", 0.02, -5)
-        b.operator("MEAN", [x, axes], [y], "ReducerOptions", 2, KeepDims=kept)
+        x, axes = b.tensor(shape, "int8", 0.05, 4), b.constant(np.array(reduced, np.int32))
+        out = tuple(1 if i in reduced else n for i, n in enumerate(shape) if kept or i not in reduced)
+        scale, zero = (0.05, 4) if kind == "REDUCE_MAX" else (0.02, -5)
+        y = b.tensor(out, "int8", scale, zero)
+        b.operator(kind, [x, axes], [y], "ReducerOptions", 2, KeepDims=kept)
         check(b.made([x], [y]).finish())
 
 
@@ -118,7 +120,7 @@ def test_means_of_more_rows_than_a_window_has_stay_on_the_host() -> None:
     b = ModelBuilder()
     x, y = b.tensor((1, 257, 2, 3), "int8", 0.05, 4), b.tensor((1, 1, 2, 3), "int8", 0.02, -5)
     b.operator("MEAN", [x, b.constant(np.array([1], np.int32))], [y], "ReducerOptions", 2, KeepDims=True)
-    assert rejection(b.made([x], [y]).finish()).startswith("it averages 257x1 elements; the NPU sums at most 256 rows")
+    assert rejection(b.made([x], [y]).finish()).startswith("it adds 257x1 elements; the NPU adds at most 256 rows")
 
 
 # ---------------------------------------------------------------------- 1 / sqrt(x)
@@ -204,6 +206,18 @@ def test_bilinear_on_other_npus() -> None:
 )
 def test_resizes_that_stay_on_the_host_say_why(model: bytes, reason: str) -> None:
     assert reason in rejection(model)
+
+
+# ---------------------------------------------------------------------- slices without steps
+
+
+def test_slices_to_the_end_of_an_axis() -> None:
+    b = ModelBuilder()
+    x, p, y = b.tensor((1, 6, 7, 9), "int8", 0.1, 3), *(b.tensor((1, 4, 5, 6), "int8", 0.1, 3) for _ in range(2))
+    begin, size = (b.constant(np.array(v, np.int32)) for v in ([0, 2, 0, 3], [1, -1, 5, -1]))
+    b.operator("SLICE", [x, begin, size], [p], "SliceOptions", 2)
+    b.operator("LEAKY_RELU", [p], [y], "LeakyReluOptions", 2, Alpha=0.1)
+    check(b.made([x], [y]).finish())
 
 
 # ---------------------------------------------------------------------- softmax beside concatenations

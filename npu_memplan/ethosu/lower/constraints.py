@@ -105,12 +105,13 @@ def _pool(layer: Pool, inputs: tuple[Tensor, ...], output: Tensor) -> str | None
     height, width = layer.kernel
     if any(not 1 <= s <= _MAX_STRIDE for s in layer.stride):
         return f"its stride {layer.stride[0]}x{layer.stride[1]} is not within 1..{_MAX_STRIDE}"
-    if layer.kind is PoolKind.MEAN and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
-        return f"it averages {height}x{width} elements; the NPU sums at most {_MAX_POOL} rows and 65536 elements"
+    sums = layer.kind in (PoolKind.MEAN, PoolKind.SUM)
+    if sums and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
+        return f"it adds {height}x{width} elements; the NPU adds at most {_MAX_POOL} rows and 65536 elements"
     most = 8 if layer.kind is PoolKind.AVERAGE and layer.padding.any else _MAX_POOL
-    if layer.kind is not PoolKind.MEAN and (height > most or width > most):
+    if not sums and (height > most or width > most):
         return f"its window {height}x{width} is larger than {most}x{most}"
-    if layer.kind is PoolKind.AVERAGE and _differ(inputs[0], output):
+    if not sums and _differ(inputs[0], output):
         return "its input and output have different scales"
     return None
 

@@ -110,18 +110,20 @@ class PoolKind(Enum):
     MAX = "max"
     AVERAGE = "average"
     MEAN = "mean"  # sums with input and output scales, as TFLite's MEAN
+    SUM = "sum"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool(Layer):
-    """Pooling over a window; MEAN's window is the whole map."""
+    """Pooling over a window."""
 
     kind: PoolKind
     kernel: tuple[int, int]
     clamp: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     padding: Padding = Padding()
-    across: bool = False  # a mean whose window is the channels
+    reduces: bool = False  # the window is whole axes, which the output may lack
+    across: bool = False  # it is the channels: a kernel of [1, depth]
 
 
 class BinaryKind(Enum):

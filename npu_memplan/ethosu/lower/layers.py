@@ -138,14 +138,14 @@ class Emitter:
     # ------------------------------------------------------------------ pools
 
     def _pool(self, layer: Pool) -> None:
-        raw = layer.kind is not PoolKind.MEAN  # averages round the stored values, as TFLite does
+        raw = layer.kind in (PoolKind.MAX, PoolKind.AVERAGE)  # averages round the stored values, as TFLite does
         ifm, ofm = self._operand(layer.inputs[0], raw=raw), self._operand(layer.output, raw=raw)
         if layer.across:
             pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
             ifm, ofm = _as(ifm, (pixels, depth, 1)), _as(ofm, (pixels, 1, 1))
         rows = (ifm.shape.height - layer.kernel[0]) // layer.stride[0] + 1
-        if layer.kind is PoolKind.MEAN and ofm.shape.height != rows:
-            ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was averaged
+        if layer.reduces and ofm.shape.height != rows:
+            ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was reduced
         window = _window(Window(layer.kernel, layer.stride, padding=layer.padding), ifm, ofm)
         count = layer.kernel[0] * layer.kernel[1]
         if layer.kind is PoolKind.MAX:
@@ -156,7 +156,9 @@ class Emitter:
             self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(layer.clamp, scale))
         else:
             source, result = self._tensor(layer.inputs[0]), self._tensor(layer.output)
-            scale = (real_mean_scale if self.real else mean_scale)(source.scale, result.scale, count)
+            scale = quantise_multiplier(double(source.scale) / double(result.scale))
+            if layer.kind is PoolKind.MEAN:
+                scale = (real_mean_scale if self.real else mean_scale)(source.scale, result.scale, count)
             self.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, self._output(layer.clamp, scale))
 
     def _resize(self, layer: Resize) -> None:

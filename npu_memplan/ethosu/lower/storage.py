@@ -21,7 +21,6 @@ from .graph import (
     Lookup,
     Pad,
     Pool,
-    PoolKind,
     Requantize,
     Reshape,
     Slice,
@@ -166,7 +165,7 @@ def _keeps_shape(graph: Graph, layer: Layer, tensor: Tensor) -> bool:
     """Fully connected layers and broadcasts see a tensor under another shape."""
     if _reshapes(layer):
         return False
-    if isinstance(layer, Pool) and layer.kind is PoolKind.MEAN:
+    if isinstance(layer, Pool) and layer.reduces:
         return tensor.name != layer.output
     if isinstance(layer, Binary):
         return all(graph.tensors[n].shape == tensor.shape for n in (*layer.inputs, layer.output))
