@@ -78,6 +78,16 @@ def test_concat_of_computed_tensors_costs_nothing(axis: int, other: tuple[int, .
     assert np.array_equal(run(lowered, x, y)[0], negated(np.concatenate((negated(x), negated(y)), axis)))
 
 
+def test_outputs_keep_the_graphs_order_whichever_is_made_first() -> None:
+    layers = [lookup("a", "x", "first"), lookup("b", "first", "second")]
+    shape = (1, 4, 5, 8)
+    lowered = lower(graph(layers, [tensor("x", *shape)], [], [tensor("second", *shape), tensor("first", *shape)]), NPU)
+    x = values(*shape)
+    second, first = run(lowered, x)
+    assert np.array_equal(first, negated(x))
+    assert np.array_equal(second, negated(negated(x)))
+
+
 def test_a_tensor_concatenated_twice_is_copied_once() -> None:
     lowered = lower(
         graph(

@@ -81,14 +81,15 @@ class Builder:
         offset = self.constant(values.tobytes())
         return replace(View.dense(CONSTANTS, values.shape, values.dtype.itemsize), offset=offset)
 
-    def finish(self, name: str) -> tuple[NpuProgram, bytes]:
-        """The program and the bytes of its constants buffer. Parameters: inputs and states, constants, outputs."""
+    def finish(self, name: str, outputs: Sequence[str]) -> tuple[NpuProgram, bytes]:
+        """The program and the bytes of its constants buffer. Parameters: inputs and states, constants, `outputs`."""
         given = (BufferRole.INPUT, BufferRole.STATE)
         buffers = [b for b in self._buffers.values() if b.role in given]
         if self._constants:
             size = len(self._constants)
             buffers.append(NpuBuffer(CONSTANTS, size, BufferRole.CONSTANTS, shape=(size,)))
-        buffers += [b for b in self._buffers.values() if b.role not in given]
+        buffers += [b for b in self._buffers.values() if b.role not in (*given, BufferRole.OUTPUT)]
+        buffers += [self._buffers[output] for output in outputs]
         return NpuProgram(self.accelerator, tuple(buffers), tuple(self._operations), name), bytes(self._constants)
 
     # ------------------------------------------------------------------ kernels

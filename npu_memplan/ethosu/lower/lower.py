@@ -38,5 +38,5 @@ def lower(graph: Graph, accelerator: Accelerator, fast_region: int = -1) -> Lowe
     emitter = Emitter(builder, graph, storage)
     for layer in graph.layers:
         emitter.emit(layer)
-    program, constants = builder.finish(graph.name)
+    program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     return Lowered(program, constants, builder.cycles, builder.macs)
