@@ -73,9 +73,9 @@ class _Importer:
         if any(t.is_variable for t in tensors):
             return "it keeps state between runs, which TVM's TFLite frontend cannot express"
         if operator.name not in self.converter.convert_map:
-            return "TVM's TFLite frontend does not know it"
+            return "TVM's TFLite frontend does not know it, and no NPU lowering takes its host code"
         if any(t.scales for t in tensors) and operator.name not in self.converter._SUPPORTED_QUANTIZED_OPS:
-            return "TVM's TFLite frontend does not know it in quantised models"
+            return "TVM's TFLite frontend does not know it in quantised models, and no NPU lowering takes its host code"
         return None
 
     def run(self) -> RelaxImport:

@@ -45,6 +45,29 @@ def test_fully_connected_flattens_its_input_and_may_lack_a_bias(bit_exact):
     bit_exact(model)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "turned"),
+    [
+        ((1, 2, 6, 8), (1, 2, 8, 5), (False, False)),
+        ((1, 2, 8, 6), (1, 2, 8, 5), (True, False)),
+        ((3, 6, 8), (3, 5, 8), (False, True)),
+        ((4, 8, 6), (4, 5, 8), (True, True)),
+        ((2, 3, 6, 8), (1, 1, 8, 5), (False, False)),
+        ((6, 8), (8, 5), (False, False)),
+    ],
+)
+def test_products_of_two_inputs(bit_exact, first, second, turned):
+    rows, columns = first[-1 if turned[0] else -2], second[-2 if turned[1] else -1]
+    out = (*np.broadcast_shapes(first[:-2], second[:-2]), rows, columns)
+    model = write_model(
+        "BATCH_MATMUL",
+        [TensorSpec(first, "int8", 0.05, 3), TensorSpec(second, "int8", 0.03, -20)],
+        [TensorSpec(out, "int8", 0.4, 7)],
+        ("BatchMatMulOptions", {"AdjX": turned[0], "AdjY": turned[1]}),
+    )
+    bit_exact(model)
+
+
 CONV = [
     # size, in, out, kernel, stride, dilation, same, kind, activation
     (9, 3, 8, 3, 1, 1, True, "int8", 1),

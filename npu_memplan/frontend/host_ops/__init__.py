@@ -8,6 +8,7 @@ from __future__ import annotations
 # Each module registers its operators when it is imported.
 from . import (
     activation,
+    batch_matmul,
     blocks,
     convolution,
     elementwise,
@@ -28,6 +29,7 @@ __all__ = [
     "HostOperator",
     "UnsupportedOperatorError",
     "activation",
+    "batch_matmul",
     "blocks",
     "convolution",
     "elementwise",
