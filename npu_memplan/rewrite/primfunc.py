@@ -160,14 +160,24 @@ def fresh(function: Any) -> tuple[Any, dict[Any, Any]]:
     One variable in two functions of a module does not survive a TVMScript round trip.
     """
     renamed: dict[Any, Any] = {}
+    for var in _definitions(function):
+        ty = tvm_ffi.structural_map(var.ty, (ir.Var, lambda v: renamed.get(v, v)))
+        renamed[var] = ir.Var(var.name, ty)
+    copy = tvm_ffi.structural_map(function, (ir.Var, lambda v: renamed.get(v, v)))
+    # Where a type has symbols, the map makes one more variable of its replacement: what counts is what is there.
+    return copy, dict(zip(renamed, _definitions(copy), strict=True))
+
+
+def _definitions(function: Any) -> list[Any]:
+    """The variables that `function` defines, in textual order."""
+    found: dict[Any, None] = {}
 
     def define(var: Any, kind: Any) -> None:
-        if kind != tvm_ffi.DefRegionKind.NONE and var not in renamed:
-            ty = tvm_ffi.structural_map(var.ty, (ir.Var, lambda v: renamed.get(v, v)))
-            renamed[var] = ir.Var(var.name, ty)
+        if kind != tvm_ffi.DefRegionKind.NONE:
+            found.setdefault(var)
 
     tvm_ffi.structural_walk(function, with_def_region_kind=(ir.Var, define), order="pre")
-    return tvm_ffi.structural_map(function, (ir.Var, lambda v: renamed.get(v, v))), renamed
+    return list(found)
 
 
 def _as(value: Any, symbol: Any) -> Any:
