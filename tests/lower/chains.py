@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from npu_memplan.ethosu.encode import encode
 from npu_memplan.ethosu.lower.graph import (
     Binary,
     BinaryKind,
+    Concat,
     Conv,
     Graph,
     Layer,
@@ -84,6 +86,21 @@ class Chain:
         self._add(Binary(output, (other, self.last), output, BinaryKind.ADD, (-128, 127)))
         return output
 
+    def branches(self) -> str:
+        """Two convolutions of one tensor, side by side in the channels of another."""
+        start = self.last
+        parts = []
+        for depth in (8, 16):
+            self.last = start
+            name = self.conv(depth, self.rng.choice((1, 3)), 1)
+            self.tensors[name] = replace(self.tensors[name], scale=0.05)
+            parts.append(name)
+        _, height, width, _ = self.tensors[start].shape
+        output = self._new(height, width, 24)
+        self.tensors[output] = replace(self.tensors[output], scale=0.05)
+        self._add(Concat(output, tuple(parts), output, -1))
+        return output
+
     def lookup(self) -> str:
         """A table."""
         output = self._new(*self.tensors[self.last].shape[1:])
@@ -105,7 +122,7 @@ def random_chain(seed: int) -> Graph:
     chain = Chain(seed, (rng.randint(5, 17), rng.randint(3, 9), rng.choice((3, 8, 16, 32))))
     for _ in range(rng.randint(3, 8)):
         _, height, width, _ = chain.tensors[chain.last].shape
-        kind = rng.choice(("conv", "conv", "depthwise", "max", "average", "block", "lookup"))
+        kind = rng.choice(("conv", "conv", "depthwise", "max", "average", "block", "branches", "lookup"))
         stride = rng.choice((1, 1, 2)) if min(height, width) > 4 else 1
         if kind == "conv":
             chain.conv(rng.choice((8, 16, 24, 32)), rng.choice((1, 3, 5)), stride)
@@ -121,6 +138,8 @@ def random_chain(seed: int) -> Graph:
             chain.conv(0, 3, 1, depthwise=True)
             chain.conv(depth, 1, 1)
             chain.add(start)
+        elif kind == "branches":
+            chain.branches()
         else:
             chain.lookup()
     return chain.graph()

@@ -144,24 +144,19 @@ class Groups:
             return None
         if len(layers) > 1 and any(lut_index(self._operation(layer.index)) is not None for layer in layers):
             return None  # tables do not survive other operations on every NPU
-        made: dict[str, Map] = {}
+        made: dict[str, list[Map]] = {}
+        read: set[str] = set()
         for layer in layers:
-            for source in layer.inputs:
-                maker = made.get(source.buffer)
-                if maker is not None and not _same_rows(maker, source):
-                    return None
-            if layer.output.buffer in made:
+            if any(not _same_rows(maker, source) for source in layer.inputs for maker in made.get(source.buffer, ())):
                 return None
-            made[layer.output.buffer] = layer.output
-        wanted = {source.buffer for layer in layers for source in layer.inputs}
-        if any(layer.output.buffer not in wanted or not self._one_maker(layer) for layer in layers[:-1]):
-            return None
-        return tuple(layers)
-
-    def _one_maker(self, layer: Sliced) -> bool:
-        """Nothing but this operation writes its output, and it is the first to touch it."""
-        buffer = layer.output.buffer
-        return self.live[buffer][0] == layer.index and self.writers[buffer] == 1
+            read |= {source.buffer for source in layer.inputs}
+            makers = made.setdefault(layer.output.buffer, [])
+            if layer.output.buffer in read or any(not _same_rows(maker, layer.output) for maker in makers):
+                return None  # all of its makers come before all who read it
+            makers.append(layer.output)
+        inner = {layer.output.buffer for layer in layers[:-1]}
+        complete = all(len(made[name]) == self.writers[name] and self.live[name][0] >= first for name in inner)
+        return tuple(layers) if complete and inner <= read else None
 
     @cached_property
     def writers(self) -> dict[str, int]:
@@ -310,5 +305,5 @@ class Groups:
 
 
 def _same_rows(made: Map, read: Map) -> bool:
-    """Whether row y of one map is row y of the other, and the buffer holds nothing else."""
+    """Whether row y of one map is row y of the other, in a buffer of such rows."""
     return made.fills_rows and read.fills_rows and made.stride == read.stride and read.height == made.height

@@ -22,7 +22,9 @@ class Part:
 
 def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> tuple[Part, ...]:
     """The parts in order. `cuts` are the stripes of the last layer; buffers in `whole` are made to their last row."""
-    makers = {layer.output.buffer: position for position, layer in enumerate(layers)}
+    makers: dict[str, list[int]] = {}  # several make some channels each
+    for position, layer in enumerate(layers):
+        makers.setdefault(layer.output.buffer, []).append(position)
     done = [0] * len(layers)
     parts: list[Part] = []
     for stripe in cuts:
@@ -37,8 +39,7 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
             if need[position] == done[position]:
                 continue
             for source in layers[position].inputs:
-                maker = makers.get(source.buffer)
-                if maker is not None:
+                for maker in makers.get(source.buffer, ()):
                     stop = layers[position].needs(source, (done[position], need[position]))[1]
                     need[maker] = max(need[maker], stop)
         for position, (start, stop) in enumerate(zip(done, need, strict=True)):

@@ -35,8 +35,8 @@ class Map:
 
     @property
     def fills_rows(self) -> bool:
-        """Whether the buffer is nothing but rows of this map, so that it may become a ring of them."""
-        return self.offset == 0 and self.row_bytes <= self.stride
+        """Whether the buffer begins with row 0 and rows do not reach into each other, so that it may become a ring."""
+        return self.offset + self.row_bytes <= self.stride
 
 
 @dataclass(frozen=True, slots=True)
