@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# `compile` imports less of TVM (see frontend.load.start_loading); here the next test may want the rest.
+# `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
 
 

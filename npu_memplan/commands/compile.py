@@ -95,7 +95,7 @@ def command(
         reuse_inputs=not keep_inputs,
         name=name,
     )
-    from ..frontend.load import start_loading
+    from ..frontend.start import start_loading
 
     start_loading(model, options)  # Vela's own process works while this one imports TVM
     from rich.console import Console

@@ -5,20 +5,17 @@ Invariant: whoever made the module, the stages behind it see the same form.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError
-from ..ethosu.vela import VelaOptions
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
 from .onnx_model import is_onnx
-from .tflite import Imported, import_host_only, import_tflite, start_import
+from .start import vela_options
+from .tflite import Imported, import_host_only, import_tflite
 from .torch_model import is_torch
 
 
@@ -49,7 +46,7 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
 
         built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
         return Loaded(path, data, built.module, {}, built.notes)
-    imported = import_tflite(data, _vela_options(options), options.host_ops, path.name)
+    imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))
 
@@ -91,33 +88,3 @@ def _notes(imported: Imported) -> tuple[str, ...]:
     if imported.vela is None or not uncounted:
         return ()
     return (f"Vela's own figure leaves out {uncounted} bytes of state tensors outside its arena; this plan has them",)
-
-
-def start_loading(path: Path, options: CompileOptions) -> None:
-    """Let Vela begin while the caller imports the rest; `load_model` picks it up. Errors are left to that.
-
-    For commands only: the process imports less of TVM than others may want.
-    """
-    if options.accelerator == NO_NPU or options.npu_compiler != "vela" or is_onnx(path) or is_torch(path):
-        return
-    _import_less_of_tvm()
-    with contextlib.suppress(NpuMemplanError):
-        options = options.resolved()
-        start_import(read_file(path), _vela_options(options), options.host_ops, path.name)
-
-
-def _import_less_of_tvm() -> None:
-    """Leave out two fifths of the time of TVM's import, for parts that a lifted stream does not need."""
-    os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")  # TVM's own switch for its GPU back ends
-    # TVM goes on when this import fails, which it always does here; as a C++ error that takes a quarter of a second.
-    sys.modules.setdefault("tvm.runtime.disco", None)  # type: ignore[arg-type]
-
-
-def _vela_options(options: CompileOptions) -> VelaOptions:
-    return VelaOptions(
-        accelerator=options.accelerator,
-        system_config=options.system_config,
-        memory_mode=options.memory_mode,
-        optimise=options.optimise,
-        arena_cache_size=options.arena_cache_size_bytes,
-    )

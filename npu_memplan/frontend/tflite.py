@@ -7,14 +7,12 @@ and command data are constants, and there is no host operator without an exact l
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NpuMemplanError
 from ..ethosu.lift import arguments, lift
 from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from ..ethosu.primfunc import to_primfunc
@@ -62,14 +60,6 @@ def import_tflite(
     network = with_omitted_inputs(result.parsed, source)
     check_host_operators(network, result.messages, forced)
     return Imported(from_network(network, source, result.messages, forced), network, result)
-
-
-def start_import(model: bytes, options: VelaOptions, host_ops: Sequence[str] = (), name: str = "") -> None:
-    """Let Vela begin in the background what an equal `import_tflite` will pick up; errors are left to that."""
-    with contextlib.suppress(NpuMemplanError):
-        source = read_network(model, name)
-        if not source.npu_calls:
-            start_compile(model, replace(options, ignore_operators=forced_operators(source, host_ops)))
 
 
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:

@@ -163,7 +163,7 @@ def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(mo
     def refuse(*_: object) -> None:
         raise VelaError("it cannot parse the model")
 
-    monkeypatch.setattr(vela, "_run_regor", refuse)
+    monkeypatch.setattr(vela, "run_regor", refuse)
     result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
     assert result.core == "legacy"
     assert result.messages[0] == (
@@ -183,28 +183,28 @@ def test_a_model_of_one_reshape_needs_no_npu() -> None:
 
 
 def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixture[str]) -> None:
-    from npu_memplan.ethosu import vela
+    from npu_memplan.ethosu import vela_worker
 
     options = VelaOptions("ethos-u55-64", ignore_operators=("SOFTMAX",))
     data = EXAMPLE.read_bytes()
     expected = compile_tflite(data, options)
-    vela.start_compile(data, options)
-    vela.start_compile(data, options)  # once is enough
-    assert len(vela._STARTED) == 1
+    vela_worker.start_compile(data, options)
+    vela_worker.start_compile(data, options)  # once is enough
+    assert len(vela_worker._STARTED) == 1
     assert compile_tflite(data, options).network == expected.network
-    assert not vela._STARTED
+    assert not vela_worker._STARTED
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
-    from npu_memplan.ethosu import vela
+    from npu_memplan.ethosu import vela_worker
 
     data = EXAMPLE.read_bytes()
-    vela.start_compile(data, VelaOptions("ethos-u99"))
-    vela.start_compile(data, VelaOptions(memory_mode="Nope"))
-    assert not vela._STARTED
-    vela.start_compile(data[:2000], VelaOptions())
-    (worker,) = vela._STARTED.values()
-    vela._end_started()
+    vela_worker.start_compile(data, VelaOptions("ethos-u99"))
+    vela_worker.start_compile(data, VelaOptions(memory_mode="Nope"))
+    assert not vela_worker._STARTED
+    vela_worker.start_compile(data[:2000], VelaOptions())
+    (worker,) = vela_worker._STARTED.values()
+    vela_worker._end_started()
     assert worker.process.returncode is not None
-    assert not vela._STARTED
+    assert not vela_worker._STARTED

@@ -1,0 +1,189 @@
+"""Vela's compiled core in a process of its own, which may begin before anything heavy is imported here.
+
+Invariant: nothing of Vela reaches the caller's stdout, and no input can end the caller's process: the core prints from
+C++ and leaves by `exit()` on a damaged file. This module imports neither numpy nor TVM.
+"""
+
+from __future__ import annotations
+
+import atexit
+import configparser
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import NpuMemplanError
+from .accelerator import Accelerator, accelerator
+
+
+class VelaError(NpuMemplanError):
+    """Vela refused the model or the options."""
+
+
+@dataclass(frozen=True, slots=True)
+class VelaOptions:
+    """What Vela is asked for; names and meanings are its command line's."""
+
+    accelerator: str = "ethos-u55-256"
+    system_config: str | None = None  # a System_Config of vela.ini; None: the accelerator's default
+    memory_mode: str | None = None  # a Memory_Mode of vela.ini; None: the accelerator's default
+    optimise: str = "Performance"  # or "Size"
+    arena_cache_size: int | None = None  # bytes; None: the memory mode's, else the address space
+    core: str = "regor"  # or "legacy"
+    ignore_operators: tuple[str, ...] = ()  # TFLite operator names that stay on the CPU
+
+
+def _ini_path() -> Path:
+    import importlib.util
+
+    found = importlib.util.find_spec("ethosu")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        path = Path(folder) / "config_files" / "Arm" / "vela.ini"
+        if path.is_file():
+            return path
+    raise VelaError("Vela is not installed (no ethosu/config_files/Arm/vela.ini); pip install 'ethos-u-vela>=5.2,<6'")
+
+
+def configuration(target: Accelerator, options: VelaOptions) -> tuple[str, str, int]:
+    """System configuration, memory mode and cache size in effect, checked against vela.ini."""
+    from ..target_data import accelerator_system
+
+    default = accelerator_system(target.name)
+    system = options.system_config or default.system_config
+    mode = options.memory_mode or default.memory_mode
+    ini = configparser.ConfigParser()
+    ini.read(_ini_path(), encoding="utf-8")
+    for kind, prefix, value in (("--system-config", "System_Config.", system), ("--memory-mode", "Memory_Mode.", mode)):
+        if not ini.has_section(prefix + value):
+            known = ", ".join(s[len(prefix) :] for s in ini.sections() if s.startswith(prefix))
+            raise VelaError(f"{kind} {value!r} is not in vela.ini; choose one of: {known}")
+    section = f"Memory_Mode.{mode}"
+    settings = dict(ini[section])
+    while "inherit" in settings:
+        settings = {**dict(ini[settings.pop("inherit")]), **settings}
+    port = settings["arena_mem_area"].lower()
+    memory = ini[f"System_Config.{system}"][f"{port}_port"]
+    if memory not in ("Sram", "Dram"):
+        writable = [
+            s[len("System_Config.") :]
+            for s in ini.sections()
+            if s.startswith("System_Config.") and "U85" not in s and ini[s].get(f"{port}_port") in ("Sram", "Dram")
+        ]
+        raise VelaError(
+            f"memory mode {mode} keeps the arena behind {port.upper()}, which is {memory} (read only) in system "
+            f"configuration {system}; choose another memory mode, or one of: {', '.join(writable)}"
+        )
+    size = options.arena_cache_size
+    limit = 1 << target.address_bits
+    if size is None:
+        size = int(settings.get("arena_cache_size", limit))
+    if not 0 <= size <= limit:
+        raise VelaError(f"--arena-cache-size {size} is out of range; it must be between 0 and {limit} bytes")
+    return system, mode, size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Worker:
+    """A running compile; its files hold what it was asked, what it printed and what it made."""
+
+    process: Any
+    printed: IO[bytes]
+    result: IO[bytes]
+
+
+# Compiles begun by `start_compile` and not picked up yet.
+_STARTED: dict[tuple[bytes, VelaOptions], _Worker] = {}
+
+
+def start_compile(model: bytes, options: VelaOptions) -> None:
+    """Begin compiling in the background; a `compile_tflite` with equal arguments picks the result up.
+
+    It only saves time (the caller can import TVM meanwhile): what is wrong with the arguments is left for
+    `compile_tflite` to say, and the result is the same without it.
+    """
+    if options.core != "regor" or (model, options) in _STARTED:
+        return
+    with contextlib.suppress(NpuMemplanError, OSError):
+        target = accelerator(options.accelerator)
+        _STARTED[model, options] = _start_regor(model, target, options, *configuration(target, options))
+
+
+@atexit.register
+def _end_started() -> None:
+    """End what nobody picked up (an error elsewhere ended the program first)."""
+    for worker in _STARTED.values():
+        worker.process.kill()
+        worker.process.wait()
+        worker.printed.close()
+        worker.result.close()
+    _STARTED.clear()
+
+
+def _start_regor(
+    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
+) -> _Worker:
+    request = {
+        "architecture": f"Ethos{target.product.name}",
+        "system": f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
+        f"[vela]\nsystem_config_name={system}\nmemory_mode_name={mode}\n",
+        "ini": str(_ini_path()),
+        "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\n"
+        f"[scheduler]\noptimize={options.optimise}\narena_size_limit={cache_bytes}\ncpu_tensor_alignment=16\n"
+        "tensor_allocator=HillClimb\n[graph]\nsoftmax_int16_neg_exp_range=10.0\n",
+    }
+    if options.ignore_operators:
+        names = ",".join(options.ignore_operators).replace("ARG_MAX", "ARGMAX")
+        request["options"] += f"ignore_ops={names}\n"
+    printed, result = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - the worker's, closed with it
+    with tempfile.TemporaryFile() as asked:
+        asked.write(json.dumps(request).encode() + b"\0" + model)
+        asked.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-E", "-c", _WORKER, str(result.fileno()), json.dumps(sys.path)],
+            stdin=asked,
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            pass_fds=(result.fileno(),),
+        )
+    return _Worker(process, printed, result)
+
+
+def run_regor(
+    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
+) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
+    worker = _STARTED.pop((model, options), None)
+    if worker is None:
+        worker = _start_regor(model, target, options, system, mode, cache_bytes)
+    code = worker.process.wait()
+    with worker.printed, worker.result:
+        worker.printed.seek(0)
+        lines = worker.printed.read().decode(errors="replace").splitlines()
+        worker.result.seek(0)
+        header, _, network = worker.result.read().partition(b"\0")
+    printed = tuple(line for line in lines if line.strip())
+    if code or not network:
+        reason = " / ".join(printed[-4:]) or f"its worker ended with code {code}"
+        raise VelaError(f"Vela's compiled core (regor) cannot compile the model: {reason}")
+    return network, json.loads(header), printed
+
+
+# Runs with -S -E and the caller's sys.path: it finds the same Vela, and starts without site's delay.
+_WORKER = """
+import json, os, sys
+sys.path[:] = json.loads(sys.argv[2])
+from ethosu import regor
+text, _, model = sys.stdin.buffer.read().partition(b"\\0")
+request = json.loads(text)
+with open(request["ini"], encoding="utf-8") as ini:
+    system = request["system"] + ini.read()
+compiled = regor.compile(request["architecture"], model, "TFLITE", system, options=request["options"])
+report = compiled.perf_report
+summary = {"npu_operations": report.npuOps, "cpu_operations": report.cpuOps}
+with os.fdopen(int(sys.argv[1]), "wb") as result:
+    result.write(json.dumps(summary).encode() + b"\\0" + compiled.model)
+"""
