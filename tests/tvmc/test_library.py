@@ -97,7 +97,16 @@ def test_metadata_holds_the_numbers_of_the_generated_code() -> None:
     assert main["io_size_bytes"] == sum(t["size"] for kind in ("inputs", "outputs") for t in main[kind].values())
 
 
-@pytest.mark.parametrize("extra", [(), ("--npu-compiler=vela",), ("--target-ethos-u-enable_cascader=1",)], ids=str)
+@pytest.mark.parametrize(
+    "extra",
+    [
+        (),
+        ("--npu-compiler=vela",),
+        ("--target-ethos-u-enable_cascader=1",),
+        ("--target-ethos-u-enable_cascader=1", "--target-ethos-u-enable_striping=1"),
+    ],
+    ids=str,
+)
 def test_module_is_exact_and_passes_the_legacy_regions(tmp_path: Path, extra: tuple[str, ...]) -> None:
     made = library(EXAMPLE, *extra)
     application = Application([made], tmp_path)
