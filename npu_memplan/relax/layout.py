@@ -7,7 +7,7 @@ it moves stored (8-bit) values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,19 @@ def _layout(call: Any) -> str:
     return str(call.attrs.data_layout if _name(call) == "nn.conv2d" else call.attrs.layout)
 
 
+def _variables(arguments: Iterable[Any]) -> list[Any]:
+    """The variables among arguments and in tuples of them."""
+    fields = [f for a in arguments for f in (a.fields if isinstance(a, relax.Tuple) else (a,))]
+    return [f for f in fields if isinstance(f, relax.Var)]
+
+
+def _fits(call: Any) -> bool:
+    """Whether a transpose convolution is one that the NPU runs."""
+    a = call.attrs
+    numbers = [[int(n) for n in values] for values in (a.strides, a.dilation)]
+    return numbers == [[2, 2], [1, 1]] and int(a.groups) == 1
+
+
 class _Converter:
     def __init__(self, builder: Any) -> None:
         self.builder = builder
@@ -135,6 +148,8 @@ class _Converter:
             self._move_stored(variable, expression)
         elif self._is_map(variable) and (converter := self._converter(name, expression)) is not None:
             self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression), name_hint=variable.name))
+        elif name == "mean" and self._leaves_channels(expression):
+            self.values[variable] = _Value(nchw=self.builder.emit(self._mean(expression), name_hint=variable.name))
         else:
             arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
             call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
@@ -172,7 +187,7 @@ class _Converter:
 
     def _converter(self, name: str, call: Any) -> Callable[[Any], Any] | None:
         """How `call` is written over NHWC maps; None when it has to stay in its own order."""
-        operands = [a for a in call.args if isinstance(a, relax.Var)] if isinstance(call, ir.Call) else []
+        operands = _variables(call.args) if isinstance(call, ir.Call) else []
         maps = [o for o in operands if len(o.ty.shape) == 4]
         if name == "nn.pad" and maps and not any(int(w) for w in list(call.attrs.pad_width)[:4]):
             return self._pad  # of height and width: an image on its way to a convolution
@@ -180,7 +195,17 @@ class _Converter:
             return None
         if name in _ELEMENTWISE and all(len(o.ty.shape) in (0, 4) for o in operands):
             return self._elementwise
-        return {"mean": self._mean, "nn.pad": self._pad}.get(name)
+        if name == "concat":
+            return self._concat if len(maps) == len(call.args[0].fields) else None
+        if name == "nn.conv2d_transpose" and not _fits(call):
+            return None  # TVM's host code knows NCHW only
+        return {
+            "mean": self._mean,
+            "nn.pad": self._pad,
+            "strided_slice": self._strided_slice,
+            "image.resize2d": self._resize2d,
+            "nn.conv2d_transpose": self._conv2d_transpose,
+        }.get(name)
 
     def _is_nhwc(self, expression: Any) -> bool:
         value = self.values[expression]
@@ -256,6 +281,47 @@ class _Converter:
     def _mean(self, call: Any) -> Any:
         axes = [_AXES[int(a) % 4] for a in call.attrs.axis]
         return relax.op.mean(self.nhwc(call.args[0]), axis=sorted(axes), keepdims=bool(call.attrs.keepdims))
+
+    def _leaves_channels(self, call: Any) -> bool:
+        """Whether a mean of a map in NHWC has no dimensions but batch and channels, in this order."""
+        source = call.args[0]
+        if len(source.ty.shape) != 4 or bool(call.attrs.keepdims) or not self._is_nhwc(source):
+            return False
+        return sorted(int(a) % 4 for a in call.attrs.axis) == [2, 3]
+
+    def _concat(self, call: Any) -> Any:
+        return relax.op.concat([self.nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
+
+    def _strided_slice(self, call: Any) -> Any:
+        axes = [relax.prim_value(_AXES[int(a) % 4]) for a in call.args[1].fields]
+        return ir.Call(call.op, [self.nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
+
+    def _resize2d(self, call: Any) -> Any:
+        a = call.attrs
+        return relax.op.image.resize2d(
+            self.nhwc(call.args[0]),
+            call.args[1],
+            roi=tuple(float(r) for r in a.roi),
+            layout="NHWC",
+            method=str(a.method),
+            coordinate_transformation_mode=str(a.coordinate_transformation_mode),
+            rounding_method=str(a.rounding_method),
+            cubic_alpha=float(a.cubic_alpha),
+            cubic_exclude=int(a.cubic_exclude),
+            extrapolation_value=float(a.extrapolation_value),
+        )
+
+    def _conv2d_transpose(self, call: Any) -> Any:
+        a = call.attrs
+        return relax.op.nn.conv2d_transpose(
+            self.nhwc(call.args[0]),
+            self.nchw(call.args[1]),
+            strides=a.strides,
+            padding=a.padding,
+            output_padding=a.output_padding,
+            data_layout="NHWC",
+            kernel_layout=str(a.kernel_layout),
+        )
 
     def _pad(self, call: Any) -> Any:
         widths = [int(w) for w in call.attrs.pad_width]

@@ -53,10 +53,10 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
 
 def normalise(mod: Any) -> Any:
     """`mod` in the form that the patterns expect."""
-    mod = _mutated(mod, StoredForm)
+    mod = _mutated(_mutated(mod, _SplitToSlices), StoredForm)
     if has_nchw(mod):
         mod = to_nhwc(mod)
-    mod = _mutated(_mutated(mod, _SplitToSlices), _OneDequantiseForEachUse)
+    mod = _mutated(mod, _OneDequantiseForEachUse)
     return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))
 
 

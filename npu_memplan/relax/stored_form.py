@@ -14,7 +14,17 @@ import numpy as np
 from tvm import ir, relax
 
 _MOVES = frozenset(
-    f"relax.{name}" for name in ("reshape", "flatten", "permute_dims", "squeeze", "expand_dims", "nn.pad")
+    f"relax.{name}"
+    for name in (
+        "reshape",
+        "flatten",
+        "permute_dims",
+        "squeeze",
+        "expand_dims",
+        "strided_slice",
+        "nn.pad",
+        "image.resize2d",
+    )
 )
 _PRODUCTS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
 _INT32 = np.iinfo(np.int32)
@@ -47,7 +57,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _quantized_move(self, call: Any) -> Any:
         """quantize(move(x)) is move(quantize(x)), and that of the same dequantisation is what was stored."""
         move = self._bound(call.args[0])
-        if _name(move) not in _MOVES or str(getattr(move.attrs, "pad_mode", "constant")) != "constant":
+        if _name(move) not in _MOVES or not _moves_values(move):
             return call
         stored = self._stored(move.args[0], call)
         if stored is None:
@@ -120,6 +130,13 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
         if not isinstance(found, ir.GenericConst) or str(found.ty.dtype) != "float32":
             return None, None
         return found.value.numpy().astype(np.float64), reshape
+
+
+def _moves_values(call: Any) -> bool:
+    """Whether a call makes no values of its own, but for a constant border."""
+    attributes = call.attrs
+    border, method = (str(getattr(attributes, name, "")) for name in ("pad_mode", "method"))
+    return border in ("", "constant") and method in ("", "nearest_neighbor")
 
 
 def _name(expression: Any) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
 from .graph import Arithmetic, Tensor
@@ -36,6 +38,14 @@ def real_function(function: Callable[[float], float], ifm: Tensor, out: Tensor) 
         rounded = math.floor(abs(real) + 0.5) * (1 if real >= 0 else -1) if math.isfinite(real) else 1 << 30
         results.append(_clamped(rounded + out.zero_point, out))
     return tuple(results)
+
+
+def float_function(function: Callable[[NDArray[Any]], NDArray[Any]], ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+    """A function of float32 as frameworks compute it: halves, which straight lines have many of, to even."""
+    stored = np.array(_stored(ifm)) - ifm.zero_point
+    real = function(stored.astype(np.float32) * np.float32(ifm.scale))
+    rounded = np.rint(real.astype(np.float32) / np.float32(out.scale)).astype(np.int64)
+    return tuple(_clamped(int(value) + out.zero_point, out) for value in rounded)
 
 
 def sigmoid(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
@@ -73,7 +83,7 @@ def rsqrt(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) 
 def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """x, or alpha * x below zero; TFLite: by two fixed-point multipliers."""
     if arithmetic is Arithmetic.REAL:
-        return real_function(lambda x: x if x >= 0 else alpha * x, ifm, out)
+        return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
     slope = quantise_multiplier(double(ifm.scale) * double(alpha) / double(out.scale))
     results = []
@@ -87,7 +97,7 @@ def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = 
 def hard_swish(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """x * relu6(x + 3) / 6; TFLite: in 16-bit fixed point."""
     if arithmetic is Arithmetic.REAL:
-        return real_function(lambda x: x * min(max(x + 3, 0.0), 6.0) / 6, ifm, out)
+        return float_function(lambda x: x * np.clip(x + 3, 0, 6) / np.float32(6), ifm, out)
     high_resolution = double(np.float32(np.float32(1.0 / 128.0) * np.float32(ifm.scale)))
     output = quantise_multiplier(high_resolution / double(out.scale))
     reluish = quantise_multiplier(high_resolution / double(np.float32(3.0 / 32768.0)))
