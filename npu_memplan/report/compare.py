@@ -89,9 +89,9 @@ def _cards(sides: _Sides, changes: PlanDiff) -> str:
         shares = [busy(artifact) for artifact in sides.artifacts]
         notes = ["" if share is None else f"{percent(share, 1)} of its peak" for share in shares]
         cards.append(_card(sides, cycles, lambda n: f"{n:,.0f}", notes))
-    totals = [artifact.constants_bytes + artifact.stream_bytes for artifact in sides.artifacts]
+    old, new = (artifact.constants_bytes + artifact.stream_bytes for artifact in sides.artifacts)
     notes = [f"of it {kib(artifact.stream_bytes)} command streams" for artifact in sides.artifacts]
-    cards.append(_card(sides, Change("read-only data", *totals), kib, notes))
+    cards.append(_card(sides, Change("read-only data", old, new), kib, notes))
     return f'<section class="cards" aria-label="Summary">{"".join(cards)}</section>'
 
 

@@ -120,7 +120,8 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
     """The NPU's work by kind, then the sizes whose cycles changed most."""
     if all(w.before == w.after for w in work):
         return []
-    rows = [("", "count", "before", "count", "after", "change")]
+    head = ("", "count", "before", "count", "after", "change")
+    rows: list[tuple[str, ...]] = [head]
     kinds = by_kind(work)
     differing = [w for w in kinds if w.before != w.after]
     rows += [_work_row(w, w.kind) for w in differing]
@@ -131,8 +132,7 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
     lines += align(rows, right={1, 2, 3, 4, 5})
     changed = sorted((w for w in work if w.by and w.output), key=lambda w: -abs(w.by))
     if changed:
-        rows = [("", "count", "before", "count", "after", "change")]
-        rows += [_work_row(w, f"{w.kind} to {w.output}") for w in changed[:SHOWN]]
+        rows = [head, *(_work_row(w, f"{w.kind} to {w.output}") for w in changed[:SHOWN])]
         lines += ["", "By size of the output, largest change first:", *align(rows, right={1, 2, 3, 4, 5})]
         if len(changed) > SHOWN:
             lines.append(f"  and {len(changed) - SHOWN} more")
