@@ -1,4 +1,4 @@
-"""Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name.
+"""Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name, plan.json of compiled models too.
 
 Invariant: reading what was written gives an equal object (JSON: everything; CSV: what its
 columns can say, and writing refuses the rest rather than drop it). Files appear whole
@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from .artifact import SCHEMA as ARTIFACT_SCHEMA
+from .artifact import Artifact
 from .problem import (
     Lifetime,
     Placement,
@@ -84,7 +86,8 @@ def read_plan(path: str | Path, problem: Problem) -> Plan:
     text = _text(path)
     if path.suffix.lower() == ".json":
         try:
-            return plan_from_json(json.loads(text))
+            document = json.loads(text)
+            return Artifact.from_json(text, str(path)).plan if _is_artifact(document) else plan_from_json(document)
         except (json.JSONDecodeError, RecursionError) as error:
             raise ProblemFileError(f"{path}: not JSON: {error}") from None
         except ProblemError as error:
@@ -216,11 +219,17 @@ def _csv_text(columns: list[str], rows: list[list[str]]) -> str:
 
 def _json_problem(path: Path, text: str) -> Problem:
     try:
-        return problem_from_json(json.loads(text))
+        document = json.loads(text)
+        return Artifact.from_json(text, str(path)).problem if _is_artifact(document) else problem_from_json(document)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ProblemFileError(f"{path}: not JSON: {error}") from None
     except ProblemError as error:
         raise ProblemFileError(f"{path}: {error}") from None
+
+
+def _is_artifact(document: object) -> bool:
+    """Whether this is the plan.json of a compiled model, which has both a problem and its plan."""
+    return isinstance(document, dict) and document.get("schema") == ARTIFACT_SCHEMA
 
 
 def _text(path: Path) -> str:

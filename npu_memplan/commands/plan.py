@@ -46,7 +46,8 @@ def command(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps]) or JSON file."""
+    """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps]) or JSON file, or
+    plan.json of a compiled model."""
     given = read_problem(problem)
     given = with_capacities(given, capacity)
     known = None if incumbent is None else read_plan(incumbent, given)

@@ -29,7 +29,8 @@ from ..verify import Violation, verify
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the violations as JSON.")
 def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool) -> None:
-    """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json)."""
+    """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json);
+    plan.json of a compiled model is both."""
     given = read_problem(problem)
     given = with_capacities(given, capacity)
     answer = read_plan(plan, given)

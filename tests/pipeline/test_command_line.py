@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 CHAIN = "id,lower,upper,size\na,0,2,64\nb,1,3,32\n"
 
 
@@ -46,6 +47,17 @@ def test_plan_says_what_it_wrote(cli, chain: Path, tmp_path: Path) -> None:
     assert "written" not in cli("plan", chain, "-o", tmp_path / "plan.csv", "--json").out
 
 
+def test_the_plan_of_a_compiled_model_is_a_problem_and_a_plan(cli, tmp_path: Path) -> None:
+    plan = tmp_path / "out" / "plan.json"
+    assert cli("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
+    assert cli("verify", plan, plan).out.startswith("valid: ")
+    again = cli("plan", plan, "-o", tmp_path / "again.json", "--planner", "linear")
+    assert again.out.endswith(f"written to {tmp_path / 'again.json'}\n")
+    assert cli("verify", plan, tmp_path / "again.json").out.startswith("valid: ")
+    plan.write_text(plan.read_text().replace('"offset_bytes": ', '"offset_bytes": 1'))
+    assert cli("verify", plan, plan).code != 0
+
+
 def test_options_that_need_another_are_told_before_anything_is_written(cli, tmp_path: Path) -> None:
     outcome = cli("report", tmp_path, "--tflm", tmp_path / "x.tflite", "-o", tmp_path / "out")
     assert outcome.err == "npu-memplan: --tflm needs the model it is written from; give --model MODEL.tflite\n"
@@ -53,16 +65,14 @@ def test_options_that_need_another_are_told_before_anything_is_written(cli, tmp_
 
 
 def test_a_library_that_cannot_be_written(cli, tmp_path: Path) -> None:
-    model = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
-    outcome = cli("tvmc", "compile", model, "-o", tmp_path)
+    outcome = cli("tvmc", "compile", MODEL, "-o", tmp_path)
     assert outcome.code == 2
     assert outcome.err.endswith(f"npu-memplan: cannot write {tmp_path}: Is a directory; choose another file with -o\n")
     assert list(tmp_path.parent.glob(".*.part")) == []
 
 
 def test_a_compiler_that_is_not_there(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
-    assert cli("compile", model, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
+    assert cli("compile", MODEL, "-o", tmp_path / "out", "--accelerator", "none", "--json").code == 0
     monkeypatch.setenv("CC", "no-such-cc -O3")
     outcome = cli("run", tmp_path / "out", "--on", "host")
     assert outcome.code == 2
