@@ -90,6 +90,10 @@ def print_header(interface: Interface, steps: Sequence[Step | Either], initialis
             f"#define {pool_macro(interface, index)} {pool.size_bytes} /* pools[{index}], "
             f"NPU region {pool.region}, base aligned to {pool.alignment} bytes */",
         ]
+    if interface.symbols:
+        most = ", ".join(f"{name} at most {bound}" for name, bound in interface.symbols.items())
+        lines += ["", f"/* Symbols of shapes: {most}; other values are refused (-1). Tensors are dense in their actual"]
+        lines += [" * shapes; the shapes and sizes below are the largest. */"]
     if interface.constant_pools:
         lines += ["", "/* Pools of constants: arrays of the generated code; a linker script places their sections. */"]
     for pool in interface.constant_pools:
@@ -112,11 +116,11 @@ def print_header(interface: Interface, steps: Sequence[Step | Either], initialis
         "#endif",
         "",
         "/* One inference. pools[i] is the base of pool i; 0 is success. */",
-        f"int32_t {name}_run(uint8_t *const pools[]);",
+        f"int32_t {name}_run({interface.parameters});",
         "",
         *_initialise_declaration(interface, initialise),
         "/* The steps of a run, in order. */",
-        *dict.fromkeys(f"int32_t {symbol}(uint8_t *const pools[]);" for symbol in _functions((*steps, *initialise))),
+        *dict.fromkeys(f"int32_t {symbol}({interface.parameters});" for symbol in _functions((*steps, *initialise))),
         "",
         "#ifdef __cplusplus",
         "}",
@@ -141,7 +145,7 @@ def _initialise_declaration(interface: Interface, steps: Sequence[Step | Either]
         return []
     return [
         "/* Puts constants into the pools: once, before the first run and before inputs are written. */",
-        f"int32_t {interface.name}_initialise(uint8_t *const pools[]);",
+        f"int32_t {interface.name}_initialise({interface.parameters});",
         "",
     ]
 
@@ -176,27 +180,29 @@ def print_main(interface: Interface, steps: Sequence[Step | Either], initialise:
         "",
     ]
     if initialise:
-        lines += [*_function(f"{interface.name}_initialise", initialise), ""]
-    return "\n".join([*lines, *_function(f"{interface.name}_run", steps), ""])
+        lines += [*_function(interface, "initialise", initialise), ""]
+    return "\n".join([*lines, *_function(interface, "run", steps), ""])
 
 
-def _function(name: str, steps: Sequence[Step | Either]) -> list[str]:
-    lines = [f"int32_t {name}(uint8_t *const pools[]) {{", "  int32_t status = 0;", *_lines(steps, "  ")]
+def _function(interface: Interface, name: str, steps: Sequence[Step | Either]) -> list[str]:
+    lines = [f"int32_t {interface.name}_{name}({interface.parameters}) {{", "  int32_t status = 0;"]
+    lines += [f"  if ({symbol} < 0 || {symbol} > {most}) return -1;" for symbol, most in interface.symbols.items()]
+    lines += _lines(steps, interface.arguments, "  ")
     if not steps:
         lines += ["  (void)pools;"]
     return [*lines, "  return status;", "}"]
 
 
-def _lines(steps: Iterable[Step | Either], indent: str) -> Iterator[str]:
+def _lines(steps: Iterable[Step | Either], arguments: str, indent: str) -> Iterator[str]:
     for step in steps:
         if isinstance(step, Either):
             yield f"{indent}if ({step.condition}) {{"
-            yield from _lines(step.then, f"{indent}  ")
+            yield from _lines(step.then, arguments, f"{indent}  ")
             yield f"{indent}}} else {{"
-            yield from _lines(step.other, f"{indent}  ")
+            yield from _lines(step.other, arguments, f"{indent}  ")
             yield f"{indent}}}"
         else:
-            yield f"{indent}status = {step.symbol}(pools); /* {step.comment} */"
+            yield f"{indent}status = {step.symbol}({arguments}); /* {step.comment} */"
             yield f"{indent}if (status != 0) return status;"
 
 

@@ -123,8 +123,9 @@ def _plain_abi(function: Any, name: str) -> Any:
     """Buffer parameters become pointers, so that the C function takes plain pointers."""
     pointers, views = [], []
     for parameter in function.params:
-        if not tirx.is_buffer_var(parameter):
-            raise CodegenError(f"{name}: parameter {parameter.name} is no buffer; planned functions take pools only")
+        if not tirx.is_buffer_var(parameter):  # a shape symbol
+            pointers.append(parameter)
+            continue
         pointer = tirx.Var(parameter.name, ir.PointerType(ir.PrimType(str(parameter.dtype)), "global"))
         pointers.append(pointer)
         views.append(tirx.DeclBuffer(parameter, data=pointer))
@@ -184,13 +185,21 @@ def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Seq
     source = _DEFINITION.sub(definition, source)
     source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)
     source = _FLOAT64.sub(lambda m: c_float(struct.unpack("<d", bytes.fromhex(m[1])[::-1])[0], ""), source)
-    source = "".join(_plain_scalars(part) for part in re.split(r"(?m)^(?=static )", source))
+    source = "".join(_without_unused(_plain_scalars(part)) for part in re.split(r"(?m)^(?=static )", source))
     externs = []
     for name, signatures in declared.items():
         # One function called with pointers of different types: C99 lets us leave its parameters open.
         result = next(iter(signatures)).split(f" {name}(")[0]
         externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
     return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])
+
+
+def _without_unused(function: str) -> str:
+    """No variables that TVM made for common subexpressions of buffer shapes, which C does not have."""
+    for name in reversed(re.findall(r"(?m)^ +int\d+_t (cse_v\d+) = ", function)):
+        if len(re.findall(rf"\b{name}\b", function)) == 1:
+            function = re.sub(rf"(?m)^ +int\d+_t {name} = .*;\n", "", function)
+    return function
 
 
 def _plain_scalars(function: str) -> str:

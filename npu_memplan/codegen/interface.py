@@ -7,7 +7,8 @@ that the sources of two models link into one program.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ..artifact import Artifact, TensorSlot
 from .errors import CodegenError
@@ -28,7 +29,8 @@ class Interface:
     """Pools in the order of `<name>_run`'s argument, and the tensors at their planned offsets.
 
     `constant_pools` are the read-only ones: arrays of the generated code, or with `constants_passed`
-    the caller's too, behind the other pools.
+    the caller's too, behind the other pools. `symbols` are shape symbols with their greatest values:
+    further arguments of the run function.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Interface:
     states: tuple[TensorSlot, ...] = ()
     constant_pools: tuple[PoolSpec, ...] = ()
     constants_passed: bool = False
+    symbols: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -52,6 +55,16 @@ class Interface:
 
         tensors = (artifact.inputs, artifact.outputs, artifact.states)
         return cls(identifier(artifact.name), specs(read_only=False), *tensors, specs(read_only=True))
+
+    @property
+    def parameters(self) -> str:
+        """What every generated function takes."""
+        return ", ".join(["uint8_t *const pools[]", *(f"int64_t {name}" for name in self.symbols)])
+
+    @property
+    def arguments(self) -> str:
+        """The same, handed on."""
+        return ", ".join(["pools", *self.symbols])
 
     def constant_expressions(self) -> dict[str, str]:
         """Name of a read-only pool -> what it is in C."""

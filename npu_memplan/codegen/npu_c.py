@@ -17,7 +17,7 @@ from ..ethosu.encode import encode
 from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
 from .c_array import c_array
 from .errors import CodegenError
-from .program import FunctionCall, PoolArgument
+from .program import ConstantArgument, FunctionCall, PoolArgument
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _bases(
             )
         if isinstance(argument, PoolArgument):
             bases[region] = (f"pools[{argument.index}]", pool_macros[argument.index])
-        else:
+        elif isinstance(argument, ConstantArgument):
             array, size = constant_symbols[argument.index]
             bases[region] = (array, str(size))
     return [bases.get(region, ("0", "0")) for region in range(max(bases, default=0) + 1)]

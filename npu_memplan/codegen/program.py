@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tvm import ir, relax, tirx
 
 from ..rewrite import CONSTANT_POOLS, INITIALISE
+from ..rewrite.formula import formula
 from .errors import CodegenError
 
 
@@ -35,12 +36,22 @@ class ConstantArgument:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A formula of shape symbols."""
+
+    text: str
+
+
+Argument = PoolArgument | ConstantArgument | ScalarArgument
+
+
+@dataclass(frozen=True, slots=True)
 class FunctionCall:
     """One call of main: `function` is the PrimFunc's name in the module."""
 
     function: str
     primfunc: Any
-    arguments: tuple[PoolArgument | ConstantArgument, ...]
+    arguments: tuple[Argument, ...]
 
     @property
     def is_npu(self) -> bool:
@@ -98,7 +109,7 @@ class Program:
 def read_program(module: Any) -> Program:
     """Read the planned `main` of `module`; `CodegenError` says which binding is not planned."""
     main = module["main"]
-    program = Program(pool_bytes=tuple(_pool_bytes(p) for p in main.params))
+    program = Program(pool_bytes=tuple(_pool_bytes(p) for p in main.params if not _gives_symbols(p)))
     reader = _Reader(module, program)
     program.body = reader.function(main)
     if INITIALISE in main.attrs:
@@ -107,6 +118,10 @@ def read_program(module: Any) -> Program:
 
 
 _Known = dict[Any, PoolArgument | ConstantArgument | Flag]
+
+
+def _gives_symbols(parameter: Any) -> bool:
+    return isinstance(parameter.ty, relax.ShapeType)
 
 
 class _Reader:
@@ -135,6 +150,8 @@ class _Reader:
             elif isinstance(value, relax.If):
                 sides = [tuple(self.body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)]
                 found.append(Choice(self.flag(value.cond, known), *sides))
+            elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.assert_op":
+                continue  # the bound of a symbol, which the C function checks by itself
             elif (flag := _viewed(value, known)) is not None:
                 known[binding.var] = flag
             elif not (isinstance(value, relax.Tuple) and not len(value.fields)):
@@ -181,10 +198,12 @@ class _Reader:
             raise CodegenError(f"main passes {len(arguments)} arguments to {function} of {len(primfunc.params)}")
         return FunctionCall(function, primfunc, arguments)
 
-    def argument(self, function: str, argument: Any, known: _Known) -> PoolArgument | ConstantArgument:
+    def argument(self, function: str, argument: Any, known: _Known) -> Argument:
         found = known.get(argument) if isinstance(argument, ir.Var) else None
         if found is not None and not isinstance(found, Flag):
             return found
+        if isinstance(getattr(argument, "ty", None), ir.PrimType) and not isinstance(argument, ir.GenericConst):
+            return ScalarArgument(formula(argument))
         if not isinstance(argument, ir.GenericConst):
             raise CodegenError(
                 f"main: argument {argument} of {function} is neither a pool nor a constant; plan the module first"

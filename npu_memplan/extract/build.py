@@ -90,15 +90,16 @@ def build(
 
 
 def _check_static(program: Program) -> None:
-    """Pools carry no shapes: inputs and outputs in them must have known ones."""
+    """Inputs in pools must have sizes that are known, or bounded."""
     for tensor in program.inputs:
-        if any(static_extent(e) is None for e in tensor.shape) or tensor.external:
+        if tensor.size_bytes is None or tensor.external:
             extents = [e if static_extent(e) is None else static_extent(e) for e in tensor.shape]
             shape = ", ".join(map(str, extents)) or "unknown"
             raise ExtractionError(
                 f"input {tensor.name!r} of {program.name!r} has the shape ({shape}), which is not known at compile"
-                " time: it cannot lie in a pool; give its symbols values (relax.transform.BindSymbolicVars), or leave"
-                " inputs and outputs to the caller (use_workspace_io=False)"
+                " time: it cannot lie in a pool; give its symbols bounds (tir_var_upper_bound), bind them"
+                " (relax.transform.BindSymbolicVars), or leave inputs and outputs to the caller"
+                " (use_workspace_io=False)"
             )
 
 

@@ -16,6 +16,7 @@ from .main import (
     PLACED_STATES,
     POOL_DEVICES,
     POOLS,
+    SYMBOLS,
     rewrite,
 )
 from .primfunc import REGIONS
@@ -30,5 +31,6 @@ __all__ = [
     "POOLS",
     "POOL_DEVICES",
     "REGIONS",
+    "SYMBOLS",
     "rewrite",
 ]

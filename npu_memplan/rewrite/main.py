@@ -16,9 +16,10 @@ from tvm import ir, relax
 from ..extract.lower import prepare
 from ..extract.program import Program, Tensor, View, result_views
 from ..extract.relax_walk import walk
-from ..extract.sizes import static_extent
+from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
 from .emit import Emitter
+from .formula import formula
 from .pools import PlannedPool, Slot, pools_of
 
 POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"
@@ -28,6 +29,9 @@ POOL_DEVICES = "npu.pool_devices"
 PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES = "npu.placed_inputs", "npu.placed_outputs", "npu.placed_states"
 PLACED_CONSTANTS = "npu.placed_constants"
 """Attributes of a planned main: name, dtype, shape, pool, offset_bytes, size_bytes of each tensor."""
+SYMBOLS = "npu.symbols"
+"""Attribute of a planned main whose caller supplies the pools: (name, greatest value) of the shape symbols that
+its last parameter, a shape, gives; extents of placed tensors are formulas of them."""
 INITIALISE = "npu.initialise"
 """Attribute of a planned main whose caller supplies the pools: the name of the function, with the same
 parameters, that puts constants into writable pools; to be called once before the first run."""
@@ -64,9 +68,11 @@ def rewrite_program(
     emitter = Emitter(program, pools, slots, taken)
     builder = emitter.builder
     given = _pool_parameters(pools) if io_in_pools else None
-    with builder.function(program.name, given if given is not None else list(function.params), pure=False):
-        if not io_in_pools:
-            emitter.check_bounds()
+    symbols = sorted(entry_symbols(function), key=lambda v: v.name) if io_in_pools else []
+    shape = [relax.Var("symbols", relax.ShapeType(symbols))] if symbols else []
+    parameters = [*given, *shape] if given is not None else list(function.params)
+    with builder.function(program.name, parameters, pure=False):
+        emitter.check_bounds()
         emitter.make_pools(given, poison)
         if not io_in_pools:
             emitter.take_inputs()
@@ -80,6 +86,8 @@ def rewrite_program(
         main = main.with_attr(key, value)
     for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
         main = main.with_attr(key, value)
+    if symbols:
+        main = main.with_attr(SYMBOLS, [[v.name, program.bounds[v]] for v in symbols])
     if initialise:
         main = main.with_attr(INITIALISE, initialise)
         gv = planned.get_global_var(initialise)
@@ -151,7 +159,7 @@ def _described(
         return {
             "name": tensor.name,
             "dtype": dtype,
-            "shape": [int(extent) for extent in shape],
+            "shape": [static_extent(e) if static_extent(e) is not None else formula(e) for e in shape],
             "pool": pools[slot.pool].name,
             "offset_bytes": slot.offset,
             "size_bytes": tensor.size_bytes,

@@ -6,39 +6,46 @@ the pools, at the offsets that the header names.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..artifact import TensorSlot
 from .plan_memory import PlanMemory
-from .workspace import Place, map_inputs, map_outputs
+from .workspace import Place, extents, map_inputs, map_outputs
 
 
 def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any) -> Any:
     """Plans `module` (`plan`: as for `PlanMemory`) and writes its C sources into an existing directory.
 
-    Returns the planned module; `Workspace` and `map_inputs` say where its tensors lie. Raises
-    `CodegenError` for packed calls, which have no plain C form, and `ExtractionError` for inputs and
-    outputs that cannot lie in a pool (symbolic shapes).
+    Returns the planned module; `Workspace` and `map_inputs` say where its tensors lie. Shape symbols
+    need bounds and are arguments of the C function. Raises `CodegenError` for packed calls, which have
+    no plain C form, and `ExtractionError` for inputs and outputs that cannot lie in a pool.
     """
+    from ..codegen.errors import CodegenError
     from ..codegen.interface import Interface, PoolSpec, identifier
     from ..codegen.sources import write_sources
-    from ..rewrite import CONSTANT_POOLS, POOLS
+    from ..rewrite import CONSTANT_POOLS, POOLS, SYMBOLS
 
     planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)
     attributes = planned["main"].attrs
+    symbols = {str(n): int(b) for n, b in attributes.get(SYMBOLS, ())}
+    for symbol in symbols:
+        if identifier(symbol) != symbol or symbol in ("pools", "status"):
+            raise CodegenError(f"the shape symbol {symbol!r} is an argument of the C function; give it another name")
     interface = Interface(
         identifier(name),
         tuple(PoolSpec(str(n), int(b), region=i + 1) for i, (n, b) in enumerate(attributes[POOLS])),
-        tuple(_slot(p) for p in map_inputs(planned).values()),
-        tuple(_slot(p) for p in map_outputs(planned).values()),
+        tuple(_slot(p, symbols) for p in map_inputs(planned).values()),
+        tuple(_slot(p, symbols) for p in map_outputs(planned).values()),
         constant_pools=tuple(PoolSpec(str(n), int(b), region=0) for n, b in attributes.get(CONSTANT_POOLS, ())),
+        symbols=symbols,
     )
     write_sources(planned, interface, directory)
     return planned
 
 
-def _slot(place: Place) -> TensorSlot:
-    return TensorSlot(
-        place.name, place.dtype, place.shape, place.pool, place.offset_bytes, place.size_bytes, scale=0.0, zero_point=0
-    )
+def _slot(place: Place, bounds: Mapping[str, int]) -> TensorSlot:
+    """The slot of a tensor; of one with symbols the largest."""
+    where = (place.pool, place.offset_bytes, place.size_bytes)
+    return TensorSlot(place.name, place.dtype, extents(place, bounds), *where, scale=0.0, zero_point=0)

@@ -15,7 +15,8 @@ import numpy.typing as npt
 from tvm import ir, runtime
 
 from ..errors import NpuMemplanError
-from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS
+from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
+from ..rewrite.formula import evaluate
 
 
 class WorkspaceError(NpuMemplanError):
@@ -24,11 +25,14 @@ class WorkspaceError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A tensor on pool bytes `[offset_bytes, offset_bytes + size_bytes)`."""
+    """A tensor on pool bytes `[offset_bytes, offset_bytes + size_bytes)`.
+
+    An extent that depends on shape symbols is a formula of them; `size_bytes` is then the most it needs.
+    """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
     pool: str
     offset_bytes: int
     size_bytes: int
@@ -47,13 +51,18 @@ def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
 class Workspace:
     """Pools of a planned function, filled with a poison byte, with its tensors as numpy views.
 
-    Each pool is on its device; numpy sees those of CPUs only.
+    Each pool is on its device; numpy sees those of CPUs only. `symbols` are the values of the shape
+    symbols of a function planned with bounds; they may be set again later.
     """
 
-    def __init__(self, module: Any, function: str = "main", poison: int = 0xA5) -> None:
+    def __init__(
+        self, module: Any, function: str = "main", poison: int = 0xA5, symbols: Mapping[str, int] | None = None
+    ) -> None:
+        self.symbols = dict(symbols or {})
         self.inputs = map_inputs(module, function)
         self.outputs = map_outputs(module, function)
         attributes = module[function].attrs
+        self._names = [str(name) for name, _ in attributes.get(SYMBOLS, ())]
         pools = attributes[POOLS]
         self._tensors = [
             runtime.tensor(np.full(max(1, int(size)), poison, np.uint8), device)
@@ -67,7 +76,9 @@ class Workspace:
     @property
     def tensors(self) -> tuple[Any, ...]:
         """The arguments of the planned function."""
-        return tuple(self._tensors)
+        if not self._names:
+            return tuple(self._tensors)
+        return (*self._tensors, runtime.ShapeTuple([evaluate(name, self.symbols) for name in self._names]))
 
     def input(self, name: str) -> npt.NDArray[Any]:
         """A view of an input's bytes, in its shape and dtype."""
@@ -81,8 +92,15 @@ class Workspace:
         if name not in places:
             raise WorkspaceError(f"no tensor {name!r} in the workspace; there are: {', '.join(places) or 'none'}")
         place = places[name]
-        flat = self.pools[place.pool][place.offset_bytes : place.offset_bytes + place.size_bytes]
-        return flat.view(place.dtype).reshape(place.shape)
+        shape = extents(place, self.symbols)
+        size = int(np.prod(shape)) * np.dtype(place.dtype).itemsize
+        flat = self.pools[place.pool][place.offset_bytes : place.offset_bytes + size]
+        return flat.view(place.dtype).reshape(shape)
+
+
+def extents(place: Place, symbols: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of a tensor for values of the shape symbols."""
+    return tuple(e if isinstance(e, int) else evaluate(e, symbols) for e in place.shape)
 
 
 def _devices(module: Any, attributes: Any) -> list[Any]:
@@ -110,7 +128,7 @@ def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
         place = Place(
             str(entry["name"]),
             str(entry["dtype"]),
-            tuple(int(e) for e in entry["shape"]),
+            tuple(str(e) if isinstance(e, str) else int(e) for e in entry["shape"]),
             str(entry["pool"]),
             int(entry["offset_bytes"]),
             int(entry["size_bytes"]),

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
@@ -26,15 +25,20 @@ EXACT = ("casts_and_views", "issue_20191")
 CC = shutil.which("cc") or shutil.which("gcc")
 
 
-def call_c(folder, planned, inputs, *, initialise=False) -> list[np.ndarray]:
-    """Compiles the sources and runs them on a poisoned workspace, twice: the second run finds what the first left."""
+def compiled(folder) -> ctypes.CDLL:
+    """The sources in `folder` as a loaded library."""
     library = folder / "model.so"
     flags = ["-O2", "-std=c99", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", "-Wall", "-Werror"]
     # The launch function of a platform is not needed: there is no NPU call.
     subprocess.run([CC, *flags, *map(str, folder.glob("*.c")), "-o", str(library), "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def call_c(folder, planned, inputs, *, initialise=False) -> list[np.ndarray]:
+    """Compiles the sources and runs them on a poisoned workspace, twice: the second run finds what the first left."""
     workspace = Workspace(planned)
     pools = (ctypes.c_void_p * len(workspace.pools))(*(p.ctypes.data for p in workspace.pools.values()))
-    model = ctypes.CDLL(str(library))
+    model = compiled(folder)
     if initialise:
         assert model.model_initialise(pools) == 0
     for _ in range(2):
@@ -161,21 +165,31 @@ def test_results_at_run_time_cannot_lie_in_a_pool(tmp_path):
         write_c(Returned, tmp_path)
 
 
-@pytest.mark.skipif(CC is None, reason="needs a C compiler")
-def test_symbolic_shapes_need_values(zoo, run, tmp_path):
+def test_symbols_without_bounds_have_no_plain_c_form(zoo, tmp_path):
     entry = zoo.ZOO["dynamic_convs"]()
     message = (
         "input 'x' of 'main' has the shape (1, 4, h, w), which is not known at compile time: it cannot lie in a pool"
     )
     with pytest.raises(ExtractionError, match=re.escape(message)):
-        write_c(entry.module, tmp_path, bounds=entry.bounds)
+        write_c(entry.module, tmp_path)
     assert not list(tmp_path.iterdir())
-    inputs = entry.inputs[0]
-    h, w = inputs[0].shape[2:]
-    planned = write_c(relax.transform.BindSymbolicVars({"h": h, "w": w})(entry.module), tmp_path)
-    np.testing.assert_allclose(
-        call_c(tmp_path, planned, inputs)[0], run(entry.module, [inputs])[0][0], rtol=1e-5, atol=1e-6
-    )
+
+
+@pytest.mark.skipif(CC is None, reason="needs a C compiler")
+def test_bounded_symbols_are_arguments_of_the_run_function(unplanned, tmp_path):
+    entry, expected = unplanned("dynamic_convs")
+    planned = write_c(entry.module, tmp_path, bounds=entry.bounds)
+    assert "int32_t model_run(uint8_t *const pools[], int64_t h, int64_t w);" in (tmp_path / "model.h").read_text()
+    library = compiled(tmp_path)
+    for inputs, wanted in zip(entry.inputs, expected, strict=True):
+        workspace = Workspace(planned, symbols=dict(zip("hw", inputs[0].shape[2:], strict=True)))
+        for view, value in zip(map(workspace.input, workspace.inputs), inputs, strict=True):
+            view[...] = value
+        pools = (ctypes.c_void_p * len(workspace.pools))(*(p.ctypes.data for p in workspace.pools.values()))
+        assert library.model_run(pools, *(ctypes.c_int64(workspace.symbols[s]) for s in "hw")) == 0
+        np.testing.assert_allclose(workspace.output("g"), wanted[0], rtol=1e-6, atol=1e-7)
+    for h, w in ((17, 3), (3, 17), (-1, 3)):  # refused, not run beyond the pool
+        assert library.model_run(pools, ctypes.c_int64(h), ctypes.c_int64(w)) == -1
 
 
 def test_public_relax_functions_are_not_part_of_main(zoo, tmp_path):

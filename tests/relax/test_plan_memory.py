@@ -17,14 +17,17 @@ import npu_memplan as nm
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, Pool
 from npu_memplan.rewrite import POOLS
+from npu_memplan.rewrite.formula import FormulaError
 from npu_memplan.transform import (
     ConfigError,
     ConstantPoolInfo,
     PlanMemory,
     PoolInfoProperties,
+    Workspace,
     WorkspaceMemoryPools,
     WorkspacePoolInfo,
     config,
+    map_outputs,
     pass_context,
 )
 from npu_memplan.transform.legacy import LegacyPoolError
@@ -94,6 +97,28 @@ def test_bounded_symbols_make_a_pool_of_constant_size(name, unplanned, run):
     for want, got in zip(expected, run(planned, entry.inputs), strict=True):
         assert [a.tobytes() for a in want] == [b.tobytes() for b in got]
     tvm.ir.assert_structural_equal(tvm.script.from_source(planned.script(show_meta=True)), planned)
+
+
+def test_bounded_symbols_and_inputs_in_the_pools(unplanned):
+    entry, expected = unplanned("dynamic_convs")
+    planned = PlanMemory(bounds=entry.bounds, use_workspace_io=True)(entry.module)
+    tvm.ir.assert_structural_equal(tvm.script.from_source(planned.script(show_meta=True)), planned)
+    assert map_outputs(planned)["g"].shape == (1, 8, "(h - 1)", "(w - 1)")
+    executable = tvm.compile(planned, target="llvm", relax_pipeline=nm.transform.pipeline())
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    workspace = Workspace(planned)
+    for inputs, wanted in zip(entry.inputs, expected, strict=True):  # one workspace for all shapes
+        workspace.symbols = dict(zip("hw", inputs[0].shape[2:], strict=True))
+        for name, value in zip(workspace.inputs, inputs, strict=True):
+            workspace.input(name)[...] = value
+        vm["main"](*workspace.tensors)
+        assert workspace.output("g").tobytes() == wanted[0].tobytes()
+    workspace.symbols = {"h": 17, "w": 2}
+    with pytest.raises(Exception, match="promised at most"):
+        vm["main"](*workspace.tensors)
+    workspace.symbols = {"h": 3}
+    with pytest.raises(FormulaError, match="needs a value of 'w'"):
+        workspace.output("g")
 
 
 def test_values_above_a_promised_bound_are_refused(zoo):
