@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _BORDER = "it converts what operators on the host read or write"
 _VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # other shapes of the same bytes
-_COPY = re.compile(r"(_use\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
+_COPY = re.compile(r"(_use\d*|_bias\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
 
 
 def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | None) -> tuple[SourceOperator, ...]:

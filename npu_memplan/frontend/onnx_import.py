@@ -32,12 +32,14 @@ def import_nodes(proto: Any) -> NodeImport:
 
 def _nodes(graph: Any, stored: set[str]) -> tuple[SourceNode, ...]:
     made_by = {name: i for i, node in enumerate(graph.node) for name in node.output}
-    found = []
+    found: list[SourceNode] = []
     for node in graph.node:
         first = node.input[0] if node.input else ""
         conversion = node.op_type in ("QuantizeLinear", "DequantizeLinear")
         name = node.name or node.output[0]
-        found.append(SourceNode(name, node.op_type, made_by.get(first, -1), conversion, first in stored))
+        source = made_by.get(first, -1)
+        of_constant = first in stored or (0 <= source < len(found) and conversion and found[source].of_constant)
+        found.append(SourceNode(name, node.op_type, source, conversion, of_constant))
     return tuple(found)
 
 

@@ -1,8 +1,8 @@
-"""Conversions of ONNX nodes that TVM 0.27 expands into loops at once, where no NPU pattern can see them any more.
+"""Conversions of ONNX nodes of which TVM 0.27 makes something that no NPU pattern can see.
 
-Invariant: a repair computes the same real values as TVM's own conversion, as Relax operators; None where it does
-not apply, and TVM converts the node. Unnecessary when TVM's importer emits `relax.clip`, `relax.nn.pad` and a division
-behind the product of a hard swish (`test_tvm_still_expands_what_is_repaired` then fails).
+Invariant: a repair computes the same real values as TVM's own conversion; None where it does not apply, and TVM
+converts the node. Unnecessary when TVM's importer emits `relax.clip`, `relax.nn.pad`, a division behind the product of
+a hard swish, and stored weights for quantised constants (`test_tvm_still_expands_what_is_repaired` then fails).
 """
 
 from __future__ import annotations
@@ -49,4 +49,24 @@ def _hard_swish(inputs: Any, _: Mapping[str, Any]) -> Any:
     return relax.op.divide(relax.op.multiply(x, gate), relax.const(np.float32(6)))
 
 
-REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {"Clip": _clip, "Pad": _pad, "HardSwish": _hard_swish}
+def _quantise_linear(inputs: Any, attributes: Mapping[str, Any]) -> Any:
+    """Weights that a file keeps in float in front of a quantisation, as quantisation-aware training exports them."""
+    values, scale = _constant(inputs, 0), _constant(inputs, 1)
+    zero = np.zeros((), np.uint8) if len(inputs) < 3 or inputs[2] is None else _constant(inputs, 2)
+    if values is None or scale is None or zero is None or attributes.get("block_size") or zero.dtype.kind not in "iu":
+        return None
+    shape = [1] * values.ndim
+    if scale.size > 1:
+        shape[int(attributes.get("axis", 1))] = scale.size
+    limits = np.iinfo(zero.dtype)
+    zeros = zero.reshape(shape) if zero.size > 1 else zero.reshape(())
+    stored = np.rint(values / (scale.reshape(shape) if scale.size > 1 else scale.reshape(()))) + zeros
+    return relax.const(np.clip(stored, limits.min, limits.max).astype(zero.dtype))
+
+
+REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "Clip": _clip,
+    "Pad": _pad,
+    "HardSwish": _hard_swish,
+    "QuantizeLinear": _quantise_linear,
+}

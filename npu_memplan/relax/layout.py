@@ -201,6 +201,7 @@ class _Converter:
             return None  # TVM's host code knows NCHW only
         return {
             "mean": self._mean,
+            "nn.softmax": self._softmax,
             "nn.pad": self._pad,
             "strided_slice": self._strided_slice,
             "image.resize2d": self._resize2d,
@@ -288,6 +289,9 @@ class _Converter:
         if len(source.ty.shape) != 4 or bool(call.attrs.keepdims) or not self._is_nhwc(source):
             return False
         return sorted(int(a) % 4 for a in call.attrs.axis) == [2, 3]
+
+    def _softmax(self, call: Any) -> Any:
+        return relax.op.nn.softmax(self.nhwc(call.args[0]), axis=_AXES[int(call.attrs.axis) % 4])
 
     def _concat(self, call: Any) -> Any:
         return relax.op.concat([self.nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
