@@ -76,6 +76,7 @@ class Target:
     arena_cache_size_bytes: int | None = None
     npu_compiler: str = "vela"
     host_ops: tuple[str, ...] = ()
+    stripes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

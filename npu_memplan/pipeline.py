@@ -139,6 +139,7 @@ def _describe(
             options.arena_cache_size_bytes,
             options.npu_compiler,
             options.host_ops,
+            options.stripes,
         ),
         problem=replace(problem, name=_name(loaded, options)),  # the function it came from is called main
         plan=plan,

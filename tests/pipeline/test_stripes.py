@@ -25,6 +25,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     cut = _sram(cli, DIGITS, tmp_path / "cut", "--stripes")
     assert cut[0] < 0.75 * whole[0]
     assert whole[1] < cut[1] < 1.5 * whole[1]
+    assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
     ran = cli("run", tmp_path / "cut", "--on", "host", "--input", "random:3", "--reference", DIGITS)
     assert ran.code == 0
     assert ran.out.rstrip().endswith("bit-exact")
