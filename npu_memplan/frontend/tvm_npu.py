@@ -14,7 +14,6 @@ from ..errors import NpuMemplanError
 from ..ethosu.network import read_network
 from .attributes import BY_USER, SourceOperator, operator_attributes, operator_label
 from .checks import (
-    RESHAPES,
     UnsupportedModelError,
     check_not_float,
     check_on_host,
@@ -42,10 +41,11 @@ def build_module(
     """Import, partition and lower `model` for `accelerator`.
 
     `host_ops` are TFLite operators to keep on the CPU; `fast_region` is the NPU region that feature maps should
-    prefer when there are several pools. Raises `NetworkError` for files that are no TFLite,
-    `TvmFrontendError` for what TVM cannot import, `LoweringError` where a layer defeats the lowering.
+    prefer when there are several pools. Raises `NetworkError` for files that are no TFLite, `TvmFrontendError` for
+    those that Vela has compiled, `HostOpsError`, `FloatModelError`, `UnsupportedModelError` for operators that
+    neither side can run, `LoweringError` where a layer defeats the lowering.
     """
-    from ..relax import lower_for_ethosu, partition_for_ethosu
+    from ..relax import lower_for_ethosu
     from .relax_import import import_operators
     from .repairs import round_integer_averages
 
@@ -55,16 +55,16 @@ def build_module(
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
     check_not_float(network)
-    forced = {o.index: BY_USER for o in network.cpu_operators if o.name in forced_operators(network, host_ops)}
+    names = forced_operators(network, host_ops)
+    forced = {o.index: BY_USER for o in network.cpu_operators if o.name in names}
     check_on_host(network, forced)
-    exclude = ("reshape",) if any(network.cpu_operators[i].name in RESHAPES for i in forced) else ()
     imported = import_operators(data, network, forced)
-    partitioned = partition_for_ethosu(imported.module, accelerator, exclude)
+    partitioned = _partitioned(imported, accelerator, forced)
     left = _left(partitioned, imported)
     exact = {i: why for i, why in left.items() if host_reason(network, network.cpu_operators[i]) is None}
     if exact.keys() - imported.on_host.keys():
         imported = import_operators(data, network, forced | exact)
-        partitioned = partition_for_ethosu(imported.module, accelerator, exclude)
+        partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
     module = lower_for_ethosu(partitioned, accelerator, fast_region)
@@ -79,6 +79,14 @@ def build_module(
     inexact = dict.fromkeys(network.cpu_operators[i].name for i in left if i not in imported.on_host)
     note = f"{', '.join(inexact)}: on the host in TVM's float form, which may differ from TFLite by one step"
     return Imported(module, network, notes=(note,) if inexact else ())
+
+
+def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
+    """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
+    from ..relax import partition_for_ethosu
+
+    keep = {variable: forced[index] for variable, index in imported.operator_of.items() if index in forced}
+    return partition_for_ethosu(imported.module, accelerator, keep=keep)
 
 
 def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
