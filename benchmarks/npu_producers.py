@@ -20,7 +20,7 @@ from typing import Any
 from npu_memplan.ethosu.vela import VelaOptions
 from npu_memplan.extract import extract
 from npu_memplan.frontend.tflite import import_tflite
-from npu_memplan.frontend.tvm_npu import TvmFrontendError, build_module
+from npu_memplan.frontend.tvm_npu import build_module
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan
@@ -49,8 +49,8 @@ class Row:
     io_bytes: int
     vela: int
     lifted: tuple[int, int, int]  # in the arena, outside, cycles
-    lowered: tuple[int, int, int] | None
-    striped: tuple[int, int, int] | None
+    lowered: tuple[int, int, int]
+    striped: tuple[int, int, int]
 
 
 def outside_bytes(problem: Problem) -> int:
@@ -86,17 +86,14 @@ def row(model: Path, npu: str, folder: Path) -> Row:
     tensors = imported.network.tensors
     io_bytes = sum(tensors[i].size_bytes for i in (*imported.network.inputs, *imported.network.outputs))
     lifted = measure(model, npu, "vela", imported.module, folder)
-    try:
-        lowered = measure(model, npu, "tvm", build_module(model, npu).module, folder)
-        module = stripe(build_module(model, npu).module, io_in_pools=False, reuse_inputs=False)
-        striped = measure(model, npu, "tvm", module, folder, stripes=True)
-    except TvmFrontendError:
-        lowered = striped = None
+    lowered = measure(model, npu, "tvm", build_module(model, npu).module, folder)
+    module = stripe(build_module(model, npu).module, io_in_pools=False, reuse_inputs=False)
+    striped = measure(model, npu, "tvm", module, folder, stripes=True)
     return Row(model.stem, io_bytes, sum(imported.vela.arena_bytes.values()), lifted, lowered, striped)
 
 
-def _cells(numbers: tuple[int, int, int] | None) -> list[str]:
-    return [f"{v:,}" for v in numbers] if numbers else ["-", "-", "-"]
+def _cells(numbers: tuple[int, int, int]) -> list[str]:
+    return [f"{v:,}" for v in numbers]
 
 
 def main() -> None:
