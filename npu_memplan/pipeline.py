@@ -79,7 +79,17 @@ def _in_stripes(loaded: Loaded, options: CompileOptions) -> Loaded:
 
     pools = options.planned_pools()  # feature maps rather lie in the last; with two, inputs and outputs do not
     module = stripe(loaded.module, pools[-1].size_bytes, io_in_pools=len(pools) == 1, reuse_inputs=options.reuse_inputs)
-    return replace(loaded, module=module)
+    cut = replace(loaded, module=module)
+    # a function knows its own buffers only: what other calls need may make the peak anyway
+    alone = len(loaded.module.functions) == 2  # main and one function
+    return cut if alone or _required(cut, options) < _required(loaded, options) else loaded
+
+
+def _required(loaded: Loaded, options: CompileOptions) -> int:
+    """Bytes that all pools together need, whatever they have."""
+    problem = _posed(loaded, options)[0]
+    unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
+    return sum(usage.used_bytes for usage in planners.plan(unlimited).usage)
 
 
 def pose(loaded: Loaded, options: CompileOptions) -> Problem:

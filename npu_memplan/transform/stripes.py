@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
+
 from .. import planners
 from ..ethosu.primfunc import from_primfunc, is_npu_primfunc, to_primfunc
 from ..ethosu.program import Overlap
@@ -35,11 +37,12 @@ class Choice:
 def stripe(
     module: Any, capacity_bytes: int | None = None, *, io_in_pools: bool = True, reuse_inputs: bool = True
 ) -> Any:
-    """`module` with its NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold.
+    """A new module with the NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold.
 
     `io_in_pools`, `reuse_inputs`: whether inputs and outputs lie in it, and whether inputs may be overwritten.
     """
-    for variable, function in list(module.functions.items()):
+    functions = dict(module.functions.items())
+    for variable, function in functions.items():
         if is_npu_primfunc(function):
             program = from_primfunc(function)
             groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs)
@@ -47,8 +50,8 @@ def stripe(
             if chosen.groups:
                 made = to_primfunc(apply(program, chosen.groups))
                 kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
-                module.update_func(variable, made.with_attr(kept) if kept else made)
-    return module
+                functions[variable] = made.with_attr(kept) if kept else made
+    return tvm.IRModule(functions, module.attrs)
 
 
 def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:

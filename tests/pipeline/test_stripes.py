@@ -40,6 +40,14 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     assert f"in place of --fit sram={best[0]}: --pool sram={best[0]} --stripes" in fitted.out
 
 
+def test_nothing_is_cut_where_a_host_call_makes_the_peak(
+    cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model, apart = shared_model("kws_ref_model"), ("--host-ops", "DEPTHWISE_CONV_2D")
+    whole = _sram(cli, model, tmp_path / "whole", *apart)
+    assert _sram(cli, model, tmp_path / "cut", *apart, "--stripes") == whole
+
+
 # arena bytes on the host alone with overlaps and reused inputs, which work row by row anyway
 HOST_ALONE = {"vww_96_int8": 36880, "person_detect": 36880, "pretrainedResnet_quant": 33312}
 
