@@ -7,11 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
+
+# A busy machine is no fault of a test: nothing here fails for taking long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def shared_folder(name: str) -> Path:
