@@ -8,6 +8,7 @@ PyTorch is imported only to look at a program that was made with it.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ def import_program(program: Any) -> NodeImport:
     from ..relax import Arithmetic, with_arithmetic
     from .nodes import NodeImport, bound_only, named_after
 
-    program = program.run_decompositions()
+    program = program.run_decompositions(_decompositions())
     importer = ExportedProgramImporter()
     module = importer.from_exported_program(
         program,
@@ -63,13 +64,23 @@ def import_program(program: Any) -> NodeImport:
     return NodeImport(module, _nodes(calls), bound_only(module, node_of), inputs, outputs)
 
 
+def _decompositions() -> Any:
+    """PyTorch's own, but for what the NPU does as one operator."""
+    torch = importlib.import_module("torch")
+    table = torch.export.default_decompositions()
+    for whole in (torch.ops.aten.hardswish.default, torch.ops.aten.max_pool2d.default):
+        table.pop(whole, None)
+    return table
+
+
 def _nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
     from .nodes import SourceNode
 
     positions = {node: i for i, node in enumerate(calls)}
     found = []
     for node in calls:
-        kind = str(node.target).split(".")[1]  # namespace, operator, overload
+        parts = str(node.target).split(".")  # namespace, operator, overload
+        kind = parts[1] if len(parts) > 1 else node.target.__name__
         first = node.args[0] if node.args else None
         conversion = kind.startswith(("quantize_", "dequantize_"))
         stored = getattr(first, "op", "") == "placeholder" and kind.startswith("dequantize_")
@@ -96,9 +107,17 @@ class _Converters:
         for overload in ("default", "tensor", "tensor2"):
             made[f"quantize_per_tensor.{overload}"] = self._quantize_per_tensor
             made[f"dequantize_per_tensor.{overload}"] = self._dequantize_per_tensor
+        made["hardswish.default"] = self._hard_swish
         made["quantize_per_channel.default"] = self._quantize_per_channel
         made["dequantize_per_channel.default"] = self._dequantize_per_channel
         return made
+
+    def _hard_swish(self, node: Any, importer: Any) -> Any:
+        from tvm import relax
+
+        x, emit = importer.env[node.args[0]], importer.block_builder.emit
+        gate = emit(relax.op.clip(emit(relax.op.add(x, relax.const(np.float32(3)))), 0, 6))
+        return emit(relax.op.divide(emit(relax.op.multiply(x, gate)), relax.const(np.float32(6))))
 
     def _quantize_per_tensor(self, node: Any, importer: Any) -> Any:
         source, scale, zero, low, high, dtype = node.args[:6]

@@ -48,7 +48,7 @@ def to_nhwc(mod: Any) -> Any:
     """`mod` with main's feature maps in NHWC."""
     main = mod["main"]
     builder = relax.BlockBuilder()
-    converter = _Converter(builder)
+    converter = _Converter(builder, {b.var: b.value for block in main.body.blocks for b in block.bindings})
     parameters = [relax.Var(p.name, p.ty) for p in main.params]
     for old, new in zip(main.params, parameters, strict=True):
         converter.values[old] = _Value(nchw=new)
@@ -82,6 +82,11 @@ def _variables(arguments: Iterable[Any]) -> list[Any]:
     return [f for f in fields if isinstance(f, relax.Var)]
 
 
+def _reads(value: Any, variable: Any) -> bool:
+    """Whether a bound value is a call that takes `variable`."""
+    return isinstance(value, ir.Call) and any(v.same_as(variable) for v in _variables(value.args))
+
+
 def _fits(call: Any) -> bool:
     """Whether a transpose convolution is one that the NPU runs."""
     a = call.attrs
@@ -90,8 +95,9 @@ def _fits(call: Any) -> bool:
 
 
 class _Converter:
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: Any, bindings: dict[Any, Any]) -> None:
         self.builder = builder
+        self.bindings = bindings  # of the old function
         self.values: dict[Any, _Value] = {}
         self.tuples: dict[Any, Any] = {}
 
@@ -146,7 +152,7 @@ class _Converter:
             self.values[variable] = _Value(source=expression.args[0], call=expression)
         elif name in ("reshape", "flatten", "permute_dims") and self._dequantisation(expression.args[0]) is not None:
             self._move_stored(variable, expression)
-        elif self._is_map(variable) and (converter := self._converter(name, expression)) is not None:
+        elif self._is_map(variable) and (converter := self._converter(name, expression, variable)) is not None:
             self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression), name_hint=variable.name))
         elif name == "mean" and self._leaves_channels(expression):
             self.values[variable] = _Value(nchw=self.builder.emit(self._mean(expression), name_hint=variable.name))
@@ -185,7 +191,7 @@ class _Converter:
     def _is_map(self, variable: Any) -> bool:
         return isinstance(variable.ty, relax.TensorType) and len(variable.ty.shape) in (3, 4)
 
-    def _converter(self, name: str, call: Any) -> Callable[[Any], Any] | None:
+    def _converter(self, name: str, call: Any, variable: Any) -> Callable[[Any], Any] | None:
         """How `call` is written over NHWC maps; None when it has to stay in its own order."""
         operands = _variables(call.args) if isinstance(call, ir.Call) else []
         maps = [o for o in operands if len(o.ty.shape) == 4]
@@ -197,7 +203,7 @@ class _Converter:
             return self._elementwise
         if name == "concat":
             return self._concat if len(maps) == len(call.args[0].fields) else None
-        if name == "nn.conv2d_transpose" and not _fits(call):
+        if name == "nn.conv2d_transpose" and not (_fits(call) and self._becomes_stored(variable)):
             return None  # TVM's host code knows NCHW only
         return {
             "mean": self._mean,
@@ -207,6 +213,20 @@ class _Converter:
             "image.resize2d": self._resize2d,
             "nn.conv2d_transpose": self._conv2d_transpose,
         }.get(name)
+
+    def _becomes_stored(self, variable: Any) -> bool:
+        """Whether a product is of stored values and goes to a quantisation alone, behind its bias and activation."""
+        product = self.bindings[variable]
+        operands = [self.bindings.get(a) for a in product.args[:2]]
+        if any(_name(o) != "dequantize" for o in operands):
+            return False
+        while True:
+            users = [v for v, value in self.bindings.items() if _reads(value, variable)]
+            if len(users) != 1:
+                return False
+            variable = users[0]
+            if _name(self.bindings[variable]) not in ("add", "nn.relu", "clip"):
+                return _name(self.bindings[variable]) == "quantize"
 
     def _is_nhwc(self, expression: Any) -> bool:
         value = self.values[expression]

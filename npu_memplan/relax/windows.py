@@ -267,6 +267,8 @@ def _pool(call: Any, out: Tensor, kind: PoolKind, clamp: tuple[int, int]) -> Poo
     _need_nhwc(str(call.attrs.layout))
     if any(int(d) != 1 for d in call.attrs.dilation):
         raise RejectedError("its window is dilated")
+    if out.dtype.startswith("float"):
+        raise RejectedError(f"its tensor of type {out.dtype} is not quantised")
     least, most = out.limits
     layer: Layer = Pool(
         kind.value,

@@ -130,6 +130,16 @@ def test_on_the_npu_within_one_step(
     assert np.abs(npu.run(inputs).outputs[0] - wanted).max() <= RESULTS.get(build, (STEP, 3))[0] * 1.001
 
 
+def test_a_pool_that_is_not_quantised_stays_on_the_host(tmp_path: Path) -> None:
+    g = Graph()
+    a = g.stored(g.conv(g.stored("image", "x", STEP, 3), "a", (8, 3, 3, 3), STEP), "as", STEP, 3)
+    g.node("MaxPool", [a], "out", kernel_shape=[2, 2], strides=[2, 2])
+    model = g.save(tmp_path / "m.onnx", result=(1, 8, 4, 4))
+    artifact = compile_model(model, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
+    (pool,) = (o for o in artifact.operators if o.kind == "MaxPool")
+    assert (pool.agent, pool.reason) == (Agent.HOST, "its tensor of type float32 is not quantised")
+
+
 @pytest.mark.parametrize("build, operator", [(relu6, "relax.clip"), (padded, "relax.nn.pad")])
 def test_tvm_still_expands_what_is_repaired(build: Callable[[Graph, str], str], operator: str, tmp_path: Path) -> None:
     """When this fails, the repair in frontend/onnx_repairs.py is unnecessary."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from digits_network import digits
-from torch_digits import converted, exported, needs_torch
+from torch_digits import digits_net, needs_torch, quantised_program
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
@@ -29,9 +29,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The trained example network, quantised per channel, in a file."""
     import torch
 
-    network = digits()
     path = tmp_path_factory.mktemp("torch") / "digits.pt2"
-    torch.export.save(exported(converted(network, per_channel=True), network), path)
+    torch.export.save(quantised_program(*digits_net(digits()), per_channel=True), path)
     return path
 
 

@@ -1,9 +1,10 @@
-"""The example network, trained, as a PT2E-quantised PyTorch program."""
+"""PyTorch networks quantised by PT2E; the example network, trained."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,11 +16,29 @@ needs_torch = pytest.mark.skipif(
 )
 
 
-def converted(network: Digits, per_channel: bool) -> Any:
-    """After prepare_pt2e, calibration and convert_pt2e."""
+def converted(net: Any, samples: Sequence[Any], per_channel: bool) -> Any:
+    """A network after prepare_pt2e, calibration with `samples` and convert_pt2e."""
     import torch
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.testing.pt2e._xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
+    prepared = prepare_pt2e(torch.export.export(net, (samples[0],)).module(), quantizer)
+    for sample in samples:
+        prepared(sample)
+    return convert_pt2e(prepared)
+
+
+def quantised_program(net: Any, samples: Sequence[Any], per_channel: bool) -> Any:
+    """The exported program of `converted`."""
+    import torch
+
+    return torch.export.export(converted(net, samples, per_channel), (samples[0],))
+
+
+def digits_net(network: Digits) -> tuple[Any, list[Any]]:
+    """The example network with its trained weights, and images to calibrate it with."""
+    import torch
 
     specification = importlib.util.spec_from_file_location("digits_model", EXAMPLE / "model.py")
     assert specification is not None
@@ -31,15 +50,4 @@ def converted(network: Digits, per_channel: bool) -> Any:
     values = {f"{layer}.weight": network.weights(layer) for layer in LAYERS}
     values |= {f"{layer}.bias": network.bias(layer) for layer in LAYERS}
     net.load_state_dict({name: torch.from_numpy(v) for name, v in values.items()})
-    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=per_channel))
-    prepared = prepare_pt2e(torch.export.export(net, (torch.from_numpy(network.images[:1]),)).module(), quantizer)
-    for image in network.images[:16]:
-        prepared(torch.from_numpy(image[None]))
-    return convert_pt2e(prepared)
-
-
-def exported(module: Any, network: Digits) -> Any:
-    """The program of a converted module."""
-    import torch
-
-    return torch.export.export(module, (torch.from_numpy(network.images[:1]),))
+    return net, [torch.from_numpy(image[None]) for image in network.images[:16]]
