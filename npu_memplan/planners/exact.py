@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import lcm
 from random import Random
 from typing import Any
 
 from .model import Item, Model
+from .portfolio import LOOSE, ORDERS, TIGHT, Order, Portfolio
 from .registry import Context
 from .sections import Sections, build, usable
 from .subsets import irreducible
@@ -22,30 +24,13 @@ from .subsets import irreducible
 LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
 MEMO_BITS = 19
 SLICE_S = 0.25  # of one call, under a time limit
-# (section rule, weight of log duration, weight of log size): one of these settles most
-# instances within a few hundred nodes, and no two of them fail on the same ones
-OPENING = (
-    (0, 1.0, 1.0),
-    (1, 4.0, 1.0),
-    (2, 0.5, 0.3),
-    (0, 0.5, 2.0),
-    (3, 1.0, 0.0),
-    (1, 0.5, 0.3),
-    (3, 0.0, 1.0),
-    (2, 1.0, 0.3),
-    (0, 1.0, -0.5),
-    (1, 0.0, 1.0),
-    (3, 1.0, 2.0),
-    (4, 2.0, 0.0),
-)
-# the order of the opening when the least height is wanted, every third at the bound, the others
-# above it; -1 follows the best placement so far
-EASY_OPENING = (4, 10, 6, 9, 11, 3, -1, 0, 1, -1, -1, 5)
-RULES = (3, 3, 3, 0, 0, 1, 2, 4)
-DURATION_WEIGHTS = (0.0, 0.5, 1.0, 2.0)
-SIZE_WEIGHTS = (-0.5, 0.0, 0.3, 1.0, 2.0)
-NEAR_BEST_SPREAD = 8.0  # scores from top to bottom of the best placement; noise is added to them
-NEAR_BEST_NOISE = (0.2, 0.5, 1.0, 2.0, 4.0)
+SHARES = (500, 500, 1000, 2000)  # choices of one call
+# heights aimed at, from the bound (0) to just below the best (1): a tight ceiling is not always harder, and the
+# nearer to the best, the likelier a small step
+AIMS = (0.0, 0.0, 0.5, 0.75, 0.875, 0.95)
+AIM_AGAIN = 2 / 3  # of an order that has just found a placement
+LOOSELY = 25  # the opening aims at the bound, and at 1/25 above it
+FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
 
 
 @dataclass(slots=True)
@@ -57,6 +42,7 @@ class Search:
     best: int | None = None
     offsets: list[int] = field(default_factory=list)
     nodes: int = 0
+    reached: float = 0.0  # share of the items that were placed at once at most in the last call
     arrays: Any = None
     improved: Callable[[Search], None] | None = None
     calls: int = 0
@@ -88,27 +74,16 @@ class Search:
                 np.array([k for m in sections.members for k in m], np.int64),
                 twin,
             ),
-            "duration": np.log(np.array([len(c) for c in sections.covers], np.float64)),
+            "log_duration": np.log(np.array([len(c) for c in sections.covers], np.float64)),
             "log_size": np.log(size.astype(np.float64)),
             "weight": np.ones(len(sections.members)),
             "memo": np.zeros((2, 1 << MEMO_BITS), np.uint64),
             "offset": np.zeros(count, np.int64),
-            "spent": np.zeros(1, np.int64),
+            "counts": np.zeros(2, np.int64),
         }
 
-    def fill(
-        self,
-        ceiling: int,
-        nodes: int,
-        config: tuple[int, float, float],
-        noise: float,
-        seed: int,
-        near_best: bool = False,
-    ) -> int:
-        """One call of the kernel; takes over what it found or proved.
-
-        `near_best` orders items as they lie in the best placement, lowest first, not by the weights of `config`.
-        """
+    def fill(self, ceiling: int, nodes: int, order: Order, noise: float, seed: int) -> int:
+        """One call of the kernel; takes over what it found or proved."""
         import numpy as np
 
         from .kernel import FOUND, INFEASIBLE, fill
@@ -116,17 +91,17 @@ class Search:
         if self.arrays is None:
             self.prepare()
         a = self.arrays
-        rule, duration, size = config
         a["weight"][:] = 1.0
-        a["spent"][0] = 0
+        a["counts"][:] = 0
         state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
-        if near_best and self.best:
-            score = np.array(self.offsets, np.float64) * (-NEAR_BEST_SPREAD / self.best)
+        if order.follow:
+            score = np.array(self.offsets, np.float64) * (-FOLLOW_SPREAD / (self.best or 1))
         else:
-            score = duration * a["duration"] + size * a["log_size"]
-        rest = (nodes, score, noise, rule, a["weight"], state, a["memo"], a["offset"], a["spent"])
+            score = order.duration * a["log_duration"] + order.size * a["log_size"]
+        rest = (nodes, score, noise, order.rule, a["weight"], state, a["memo"], a["offset"], a["counts"])
         result = int(fill(*a["graph"], ceiling, ceiling % lcm(*set(self.sections.aligns)), *rest))
-        self.nodes += int(a["spent"][0])
+        self.nodes += int(a["counts"][0])
+        self.reached = float(a["counts"][1]) / max(1, len(self.sections.sizes))
         self.calls += 1
         if result == FOUND:
             offsets = [int(x) for x in a["offset"]]
@@ -159,12 +134,13 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
     `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
     """
     random = Random(context.seed)
+    portfolio = Portfolio(random)
     grain = search.sections.grain
     started = time.monotonic()
-    ease = search.low // (32 if enough is not None else 20)  # how far above the bound the easier attempts aim
+    count = len(search.sections.sizes)
+    opening = TIGHT + LOOSE if enough is not None else tuple(chain(*zip(LOOSE, TIGHT, strict=True)))
     attempt = 0
-    # a descent without a wrong turn takes one node an item, and some for raised floors
-    enough_nodes = len(search.sections.sizes) * 3 // 2
+    again: tuple[Order, float, int] | None = None  # what has just found a placement, to be tried lower
     while not context.exhausted():
         if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
             return
@@ -173,32 +149,29 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
         top = ceiling if search.best is None else search.best - grain
         if top is None:
             top = max(search.low, sum(search.sections.sizes))
+        opens = attempt < len(opening)
         if enough is not None:
             target = min(top, max(search.low, enough))
-        elif attempt % 3 == (2 if attempt < len(OPENING) else 1):
-            target = search.low
-        elif attempt % 6 == 5 and search.best is not None:
-            target = top
+        elif again is not None or not opens:
+            aim = random.choice(AIMS) if again is None else AIM_AGAIN
+            target = search.low + int((top - search.low) * aim) // grain * grain
         else:
-            target = min(top, search.low + ease // grain * grain)
-        near_best = False
-        if attempt < len(OPENING):
-            config, noise, share = (
-                OPENING[attempt if enough is not None else EASY_OPENING[attempt]],
-                0.0,
-                max(700, enough_nodes),
-            )
-            if enough is None and EASY_OPENING[attempt] < 0 and search.best is not None:
-                near_best, noise = True, random.choice(NEAR_BEST_NOISE)
+            above = 0 if opening[attempt] in TIGHT else search.low // LOOSELY // grain * grain
+            target = min(top, search.low + above)
+        tight = target == search.low
+        if again is not None:
+            order, noise, chance = again
         else:
-            config = (random.choice(RULES), random.choice(DURATION_WEIGHTS), random.choice(SIZE_WEIGHTS))
-            noise = random.choice((0.2, 0.5, 1.0, 2.0))
-            share = random.choice((500, 500, 1000, 2000))
-            share = max(share, enough_nodes)
-            # the longer it takes, the longer the runs, so that proofs come within reach
-            share = share * (1 << min(attempt // 150, 12)) if random.random() < 0.2 else share
-            if enough is None and target > search.low and search.best is not None and random.random() < 0.4:
-                near_best, noise = True, random.choice(NEAR_BEST_NOISE)
+            order, noise, chance = opening[attempt] if opens else ORDERS[0], 0.0, random.getrandbits(32)
+            if not opens:
+                follow = enough is None and search.best is not None
+                order, noise = portfolio.choose(attempt - len(opening), tight, follow)
+            attempt += 1
+        # a descent without a wrong turn takes one choice an item, and some for raised floors
+        share = max(800, 3 * count) if opens else max(random.choice(SHARES), count * 3 // 2)
+        # the longer it takes, the longer the runs, so that proofs come within reach
+        if random.random() < 0.2:
+            share <<= min(attempt // 150, 12)
         if context.nodes is not None:
             share = min(share, max(1, context.nodes))
         elapsed = time.monotonic() - started
@@ -206,13 +179,10 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             # a call looks at no clock: keep each to a fraction of a second
             share = min(share, max(200, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
         before = search.nodes
-        found = search.fill(target, share, config, noise, random.getrandbits(32), near_best) > 0
+        found = search.fill(target, share, order, noise, chance) > 0
         context.spend(max(1, search.nodes - before))
-        if found and search.best is not None:
-            ease = min(ease, (search.best - search.low) * 2 // 3)
-        elif target > search.low and (enough is not None or attempt >= 3):
-            ease = min(max(ease + ease // 5, grain), max(grain, (top - search.low) * 7 // 8))
-        attempt += 1
+        portfolio.learn(order, tight, search.reached)
+        again = (order, noise, chance) if found else None
 
 
 def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int = 3000) -> list[int]:
@@ -227,7 +197,7 @@ def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int
         if part.bound > ceiling:
             return True
         probe = Search(part, 0)
-        proven = bool(trial) and probe.fill(ceiling, nodes, OPENING[0], 0.0, 1) == 0
+        proven = bool(trial) and probe.fill(ceiling, nodes, TIGHT[0], 0.0, 1) == 0
         context.spend(probe.nodes)
         return proven
 

@@ -49,12 +49,12 @@ def fill(
     nodes: int,  # choices allowed
     score: Any,  # float64[n]: items of high score are tried first
     noise: float,  # amplitude of random numbers added to the scores
-    rule: int,  # which section next, in [0, SECTION_RULES)
+    rule: int,  # which section next: of `section_key`
     weight: Any,  # float64[s]: how often a section failed; kept between calls
     state: Any,  # uint64[1]: random numbers
     memo: Any,  # uint64[2, 2**k]: nogoods; kept between calls
     offset: Any,  # int64[n]: the answer
-    spent: Any,  # int64[1]: choices made, added to
+    counts: Any,  # int64[2]: choices made, added to; most items placed at once
 ) -> int:
     """FOUND (offsets are filled in), INFEASIBLE (proven) or LIMIT (nodes spent)."""
     count, sections = size.shape[0], member_at.shape[0] - 1
@@ -190,7 +190,7 @@ def fill(
                     begin = s + 1
             if parts == 0:
                 if agenda < 0:
-                    spent[0] += nodes - left
+                    counts[0] += nodes - left
                     return FOUND
                 lo, hi, parent, agenda = cell[agenda, LO], cell[agenda, HI], cell[agenda, PARENT], cell[agenda, AGENDA]
                 continue
@@ -282,7 +282,7 @@ def fill(
         # -- take the next option of the top frame ------------------------
         while True:
             if top < 0:
-                spent[0] += nodes - left
+                counts[0] += nodes - left
                 return INFEASIBLE
             while trail > frame[top, TRAIL]:
                 trail -= 1
@@ -308,7 +308,7 @@ def fill(
                 top = frame[top, PARENT]
                 continue
             if left <= 0:
-                spent[0] += nodes
+                counts[0] += nodes
                 return LIMIT
             b = options[frame[top, OPTION] + frame[top, NEXT]]
             frame[top, NEXT] += 1
@@ -341,6 +341,7 @@ def fill(
                 crossing[x] -= 1
             order[placed_count] = b
             placed_count += 1
+            counts[1] = max(counts[1], placed_count)
             offset[b] = f
             for q in range(cover_at[b], cover_at[b + 1]):
                 x = cover[q]

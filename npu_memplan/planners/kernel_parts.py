@@ -43,7 +43,9 @@ def section_key(rule: int, count: int, slack: int, floor: int, weight: float, ce
         return floor + slack / (ceiling + 1.0)
     if rule == 3:
         return count / weight + floor / (ceiling + 1.0) * 1e-6
-    return floor / weight + count * 1e-3
+    if rule == 4:
+        return floor / weight + count * 1e-3
+    return count * (slack + ceiling * 0.01) / weight
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]

@@ -50,17 +50,29 @@ def build(model: Model, items: Sequence[Item]) -> Sections:
         if not mine:  # meets nobody: a section of its own
             mine.append(len(members))
             members.append([k])
-    grain = 0
-    for item in items:
-        grain = gcd(grain, gcd(item.size, item.modulus))
+    sizes = [item.size for item in items]
+    aligns = [item.modulus for item in items]
     return Sections(
         [item.index for item in items],
-        [item.size for item in items],
-        [item.modulus for item in items],
+        sizes,
+        aligns,
         members,
         covers,
-        max(grain, 1),
+        _grain(sizes, aligns),
     )
+
+
+def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:
+    """What every height of a placement pushed down as far as it goes is a multiple of.
+
+    Such offsets are sums of sizes, rounded up to an alignment here and there: that is no change where the
+    alignment divides the grain, and gives a multiple of the grain where the grain divides the alignment.
+    """
+    grain = gcd(*sizes) or 1
+    kinds = sorted(set(aligns))
+    while unlike := [align for align in kinds if grain % align and align % grain]:
+        grain = gcd(grain, unlike[0])
+    return grain
 
 
 def _live_sets(items: Sequence[Item]) -> list[list[int]]:
