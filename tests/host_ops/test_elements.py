@@ -166,10 +166,11 @@ def test_reduction(bit_exact, name, axes, keep, kind):
     bit_exact(model)
 
 
-def test_arg_max(bit_exact):
+@pytest.mark.parametrize(("name", "options"), [("ARG_MAX", "ArgMaxOptions"), ("ARG_MIN", "ArgMinOptions")])
+def test_arg_extremum(bit_exact, name, options):
     model = write_model(
-        "ARG_MAX", [TensorSpec((3, 40), "int8", 0.1), constant([1])], [TensorSpec((3,), "int32")],
-        ("ArgMaxOptions", {"OutputType": 2}),
+        name, [TensorSpec((3, 400), "int8", 0.1), constant([1])], [TensorSpec((3,), "int32")],
+        (options, {"OutputType": 2}),
     )  # fmt: skip
     bit_exact(model)
 

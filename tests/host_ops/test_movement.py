@@ -150,6 +150,12 @@ def test_resize_bilinear(bit_exact, out, align, centers):
     bit_exact(model, runs=2)
 
 
+@pytest.mark.parametrize(("axes", "kind"), [((1,), "int8"), ((-1, 1), "int16"), ((0, 2, 1), "int32")])
+def test_reverse(bit_exact, axes, kind):
+    spec = TensorSpec((2, 3, 4), kind, 0.1 if kind == "int8" else 0.0)
+    bit_exact(write_model("REVERSE_V2", [spec, constant(axes)], [spec]))
+
+
 @pytest.mark.parametrize(
     ("kernel", "stride", "same", "bias"),
     [(3, 2, True, True), (2, 2, False, True), (4, 2, True, False), (3, 1, True, True)],

@@ -38,6 +38,14 @@ REFUSALS = [
         "CONCATENATION", [A, A], [TensorSpec((1, 8), "int8", 0.2, 3)], ("ConcatenationOptions", {"Axis": 1}),
         "has another scale or zero point than the output",
     ),
+    (
+        "REVERSE_V2", [TensorSpec((2, 3, 4), "int8"), constant([0, 2])], [TensorSpec((2, 3, 4), "int8")], None,
+        "it reverses axes [0, 2], which are not next to each other",
+    ),
+    (
+        "DIV", [A, A], [TensorSpec((1, 4), "int8", 1e-9)], ("DivOptions", {}),
+        "output scale 9.999999717180685e-10 is too small for its inputs' scales",
+    ),
     ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
     (
         "SPACE_TO_BATCH_ND",

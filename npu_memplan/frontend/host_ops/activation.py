@@ -1,4 +1,4 @@
-"""One input, one output, element by element: RELU, RELU6, LEAKY_RELU, HARD_SWISH, ABS, LOGISTIC, TANH.
+"""One input, one output, element by element: RELU, RELU6, LEAKY_RELU, ELU, HARD_SWISH, ABS, RSQRT, LOGISTIC, TANH.
 
 Invariant: an int8 operator is a table of 256 results that are computed here, when compiling,
 by the reference's own arithmetic; int16 operators compute when running.
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...ethosu.lower import graph, tables
 from ...ethosu.network import Tensor
 from .common import ACTIVATION_TYPES, require_same_type
 from .fixed_point import (
@@ -130,6 +131,39 @@ def absolute(work: Lowering) -> None:
         value = multiply_when_running(function, size, *scale) if rescales else size
         function.store(target, clamp(value + const(output.zero_point), low, high), *place)
     return None
+
+
+@lowering("ELU")
+def elu(work: Lowering) -> None:
+    """x for x >= 0, exp(x) - 1 below; the reference fills its table in float32."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8",))
+    steps = f32(1) / f32(output.scale)
+
+    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+        real = f32(data.scale) * (values - data.zero_point).astype(np.float32)
+        # math.exp, rounded: numpy's float32 exponential depends on the processor.
+        below = np.array([math.exp(min(x, 0.0)) for x in real.tolist()], np.float32) - f32(1)
+        rescaled = np.where(real < 0, below, real) * steps
+        return np.array([round_half_away(x) for x in rescaled.tolist()]) + output.zero_point
+
+    _store_table(work, data, output, reference)
+
+
+@lowering("RSQRT")
+def rsqrt(work: Lowering) -> None:
+    """1 / sqrt(x) by the NPU's table; where the reference stops, below zero, the largest value."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8",))
+
+    def reference(_: Tensor, __: Tensor, ___: IntArray) -> IntArray:
+        return np.array(tables.rsqrt(_for_npu(data), _for_npu(output)))
+
+    _store_table(work, data, output, reference)
+
+
+def _for_npu(tensor: Tensor) -> graph.Tensor:
+    return graph.Tensor(tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point)
 
 
 @lowering("HARD_SWISH")

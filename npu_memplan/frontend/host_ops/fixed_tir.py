@@ -32,7 +32,7 @@ def rounding_shift(function: Function, value: Expr, exponent: int) -> Expr:
 
 
 def rounding_shift_by(function: Function, value: Expr, exponent: Expr) -> Expr:
-    """`rounding_shift` by an exponent (0..31) that is known only when running."""
+    """`rounding_shift` by an exponent (0..62) that is known only when running."""
     value = function.bind(cast(value, "int64"), "scaled", "int64")
     exponent = function.bind(cast(exponent, "int64"), "exponent", "int64")
     # The exponent may be 0, so the half is found by masking instead of 1 << (exponent - 1).
@@ -52,7 +52,7 @@ def clamp_wide(value: Expr) -> Expr:
 
 
 def leading_zeros(function: Function, value: Expr) -> Expr:
-    """Number of leading zero bits of a positive int32."""
+    """Number of leading zero bits of an int32 that is not negative; 32 for zero."""
     zeros = const(0)
     rest = function.bind(value, "rest")
     for step in (16, 8, 4, 2):

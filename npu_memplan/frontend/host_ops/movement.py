@@ -221,6 +221,19 @@ def _copy_box(work: Lowering, start: list[int], stride: list[int], shape: tuple[
         function.store(target, raw_load(source, indices), *place)
 
 
+@lowering("REVERSE_V2")
+def reverse(work: Lowering) -> None:
+    """The input with the order along some axes reversed."""
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    rank = len(data.shape)
+    reversed_axes = {_axis(a, rank) for a in flat_values(work, 1)}
+    if max(reversed_axes) - min(reversed_axes) >= len(reversed_axes):
+        raise UnsupportedOperatorError(f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
+    starts = [extent - 1 if a in reversed_axes else 0 for a, extent in enumerate(data.shape)]
+    _copy_box(work, starts, [-1 if a in reversed_axes else 1 for a in range(rank)], data.shape, list(range(rank)))
+
+
 @lowering("TRANSPOSE")
 def transpose(work: Lowering) -> None:
     """Axes in another order."""

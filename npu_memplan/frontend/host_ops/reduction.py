@@ -1,4 +1,4 @@
-"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN and ARG_MAX.
+"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN, ARG_MAX and ARG_MIN.
 
 Invariant: sums are exact int32; the division by the number of elements is part of the one
 multiplier that also rescales.
@@ -80,9 +80,9 @@ def _output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: lis
     return place
 
 
-@lowering("ARG_MAX")
-def arg_max(work: Lowering) -> None:
-    """Index of the first largest element along the last axis."""
+@lowering("ARG_MAX", "ARG_MIN")
+def arg_extremum(work: Lowering) -> None:
+    """Index of the first largest or smallest element along the last axis."""
     data, output = work.tensor(0), work.output()
     require_same_type((data,), ("int8",), scaled=False)
     if output.dtype != "int32":
@@ -93,12 +93,15 @@ def arg_max(work: Lowering) -> None:
         raise UnsupportedOperatorError(f"axis {axis} is not the last of {rank}")
     function = work.function
     source, target = work.read(0, "input"), work.write()
+    is_max = work.operator.name == "ARG_MAX"
+    choose = largest if is_max else smallest
     best, where = function.local("best"), function.local("where")
     with function.grid(data.shape[:-1]) as place:
         best.set(load(source, *place, 0))
         where.set(const(0))
         with function.loop(data.shape[-1], "k") as k:
             value = function.bind(load(source, *place, k), "value")
-            where.set(select(value > best.get(), k, where.get()))
-            best.set(largest(best.get(), value))
+            better = value > best.get() if is_max else value < best.get()
+            where.set(select(better, k, where.get()))
+            best.set(choose(best.get(), value))
         function.store(target, where.get(), *place)

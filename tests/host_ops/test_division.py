@@ -1,0 +1,74 @@
+"""DIV, ELU and RSQRT against TFLite Micro, for every value or pair of values where it has a result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from single_op import TensorSpec, constant, reference, write_model
+
+every_int8 = np.arange(-128, 128, dtype=np.int8)
+
+
+def division(first, second, out, activation=0):
+    options = ("DivOptions", {"FusedActivationFunction": activation})
+    return write_model("DIV", [first, second], [TensorSpec(first.shape, "int8", *out)], options)
+
+
+def bits_shifted(x, divisor, ratio):
+    """How far the reference shifts a quotient to the right; from 32 on, C has no result for it."""
+    size = np.where((x < 0) == (divisor < 0), np.abs(x), np.abs(x) - (x != 0))  # its sign bits are counted
+    headroom = 31 - np.ceil(np.log2(np.maximum(size, 0) + 1)).astype(int)
+    return headroom + np.floor(np.log2(np.abs(divisor))).astype(int) - np.frexp(ratio)[1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "out", "activation"),
+    [
+        ((0.05, 5), (0.05, -128), (0.007, 0), 0),
+        ((0.03, -128), (0.02, 127), (0.01, 11), 0),  # ties, which a ratio rounded to float32 would break
+        ((0.04, 1), (0.013, 3), (0.02, -20), 3),
+        ((0.05, 5), (0.02, -128), (0.5, 3), 1),
+        ((0.001, 7), (0.2, 0), (0.9, 100), 2),
+    ],
+)
+def test_every_quotient(compiled, first, second, out, activation):
+    a, b = (m.astype(np.int8) for m in np.meshgrid(every_int8, every_int8[every_int8 != second[1]]))
+    model = division(TensorSpec(a.shape, "int8", *first), TensorSpec(a.shape, "int8", *second), out, activation)
+    (got,), (want,) = compiled(model).run([a, b]), reference(model, [[a, b]])[0]
+    x, divisor = a.astype(int) - first[1], b.astype(int) - second[1]
+    defined = bits_shifted(x, divisor, first[0] / second[0] / out[0]) <= 31
+    assert defined.any()
+    np.testing.assert_array_equal(got[defined], want[defined])
+    assert (got[~defined] == out[1]).all()
+
+
+@pytest.mark.parametrize("shape", [(), (3, 1)])
+def test_divisors_are_broadcast(bit_exact, shape):
+    divisor = constant(np.random.default_rng(3).integers(20, 60, shape), "int8", 0.01, 19)
+    bit_exact(division(TensorSpec((2, 3, 5), "int8", 0.03, 4), divisor, (0.01, -3)))
+
+
+def test_zero_divides_like_the_smallest_step(compiled):
+    zeros = constant(np.full((256,), 9), "int8", 0.5, 9)
+    (got,) = compiled(division(TensorSpec((256,), "int8", 0.05, 0), zeros, (0.1, 0))).run([every_int8])
+    np.testing.assert_array_equal(got, every_int8)
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "out"),
+    [(0.05, 3, (0.05, 3)), (0.11, -20, (0.0078125, -1)), (0.013, 127, (0.013, 127)), (0.25, 40, (0.3, -90))],
+)
+def test_every_value_of_elu(compiled, scale, zero, out):
+    model = write_model("ELU", [TensorSpec((256,), "int8", scale, zero)], [TensorSpec((256,), "int8", *out)])
+    np.testing.assert_array_equal(compiled(model).run([every_int8])[0], reference(model, [[every_int8]])[0][0])
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero", "out"), [(0.05, -128, (0.02, -128)), (0.003, 5, (0.11, 7)), (1.0, -100, (1 / 128, -3))]
+)
+def test_every_value_of_rsqrt(compiled, scale, zero, out):
+    values = np.maximum(every_int8, zero).astype(np.int8)  # the reference stops below zero
+    model = write_model("RSQRT", [TensorSpec((256,), "int8", scale, zero)], [TensorSpec((256,), "int8", *out)])
+    operator = compiled(model)
+    np.testing.assert_array_equal(operator.run([values])[0], reference(model, [[values]])[0][0])
+    assert (operator.run([every_int8])[0][every_int8 <= zero] == 127).all()
