@@ -25,6 +25,7 @@ LARGE_ITEMS = 500  # from here on the compiled passes pay
 MOST_PAIRS = 80_000_000  # pairs that are listed at most (4 bytes each)
 MOST_SCANNED = 30_000  # items up to which scanning all placed ones is quick
 SCAN_STEPS = 2_000_000_000  # of one pass over more items
+SCAN_RATE = 300_000_000  # steps a second, about: a pass looks at no clock
 NEARLY = 200  # a dense million is left at 1/200 above the bound when no time limit says to go on
 PASSES = 24  # of one pool, when nothing else limits them
 # now and then a pass goes around a settled core: items live where the load is at least a share of the bound
@@ -154,7 +155,7 @@ class _Pool:
         if self.best is not None and (self.best <= self.bound or context.exhausted()):
             return True
         offset = self.np.zeros(len(base), self.np.int64)
-        height = self._pass(self._order(base, boost), offset)
+        height = self._pass(self._order(base, boost), offset, context.remaining_s())
         context.spend(max(1, len(base) // 16) if self.lists is not None else len(base))
         if height >= 0:
             self._keep(height, offset)
@@ -213,7 +214,7 @@ class _Pool:
 
         return int(stack(order, self.first, self.last, self.size, self.align, self.points, offset))
 
-    def _pass(self, order: Any, offset: Any) -> int:
+    def _pass(self, order: Any, offset: Any, remaining_s: float | None) -> int:
         from .scale_kernel import first_fit_scan, first_fit_sparse
 
         np = self.np
@@ -223,6 +224,8 @@ class _Pool:
         if self.lists is not None:
             return int(first_fit_sparse(*arrays, *self.lists, self.preset, offset))
         steps = SCAN_STEPS if len(self.size) > MOST_SCANNED else 1 << 62
+        if remaining_s is not None:
+            steps = min(steps, int(remaining_s * SCAN_RATE))
         return int(first_fit_scan(*arrays, self.preset, offset, steps))
 
 
