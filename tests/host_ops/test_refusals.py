@@ -46,6 +46,11 @@ REFUSALS = [
         "DIV", [A, A], [TensorSpec((1, 4), "int8", 1e-9)], ("DivOptions", {}),
         "output scale 9.999999717180685e-10 is too small for its inputs' scales",
     ),
+    (
+        "LESS", [A, TensorSpec((1, 4), "int8", 1.5)], [TensorSpec((1, 4), "bool")], None,
+        "tensor 't1' has scale 1.5; the reference takes < 1",
+    ),
+    ("LESS", [A, A], [A], None, "output 't2' is int8, not bool"),
     ("SLICE", [A, TensorSpec((2,), "int32"), constant([1, 2])], [A], None, "input 1 (tensor 't1') must be constant"),
     (
         "SPACE_TO_BATCH_ND",

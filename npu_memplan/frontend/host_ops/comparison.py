@@ -1,0 +1,49 @@
+"""EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS and LESS_EQUAL, with broadcasting.
+
+Invariant: what is compared are the real values in fixed point, as in the reference: two of them that differ by
+less than its 8 extra bits can tell are equal.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from .common import require_same_type
+from .elementwise import broadcast
+from .fixed_point import quantize_multiplier
+from .fixed_tir import multiply_by_quantized
+from .operator import Lowering, UnsupportedOperatorError, lowering
+from .tir import const, load
+
+_LEFT_SHIFT = 8
+_COMPARE = {
+    "EQUAL": tirx.EQ,
+    "NOT_EQUAL": tirx.NE,
+    "GREATER": tirx.GT,
+    "GREATER_EQUAL": tirx.GE,
+    "LESS": tirx.LT,
+    "LESS_EQUAL": tirx.LE,
+}
+
+
+@lowering(*_COMPARE)
+def compare(work: Lowering) -> None:
+    """Whether input 0 is equal to, greater or less than input 1."""
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b), ("int8",))
+    if output.dtype != "bool":
+        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not bool")
+    for tensor in (a, b):
+        if tensor.scale >= 1.0:
+            raise UnsupportedOperatorError(f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1")
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    with function.grid(output.shape) as place:
+        operands = []
+        for tensor, buffer in ((a, first), (b, second)):
+            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
+            scaled = multiply_by_quantized(
+                function, value * const(1 << _LEFT_SHIFT), *quantize_multiplier(tensor.scale)
+            )
+            operands.append(function.bind(scaled, "operand"))
+        function.store(target, _COMPARE[work.operator.name](*operands), *place)
