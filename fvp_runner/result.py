@@ -1,7 +1,7 @@
 """What a run came to: every output compared element by element with a reference.
 
 Invariant: `bit_exact` is true exactly when there is at least one output and every output has
-the reference's shape, type and elements; nothing here has a tolerance.
+the reference's shape, type and elements; a tolerance never makes a result bit-exact.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ class RunResult:
     def bit_exact(self) -> bool:
         """Whether every element of every output is the reference's."""
         return bool(self.outputs) and all(o.mismatches == 0 for o in self.outputs)
+
+    def within(self, tolerance: float) -> bool:
+        """Whether no element of any output is further than `tolerance` (units of the output) from the reference."""
+        return bool(self.outputs) and all(o.max_abs_diff <= tolerance for o in self.outputs)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form: runner, bit_exact, outputs; version and cycles only when they are known."""

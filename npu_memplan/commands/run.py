@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 @click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
               help="Compare with this model's reference result: tflite-micro for .tflite, "
               "TVM's Relax VM for .onnx, PyTorch for .pt2.")  # fmt: skip
+@click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
+              "with 0 too when no output element is further than DIFF from it, in the output's own units. "
+              "Default: 0, bit-exact.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
@@ -52,6 +55,7 @@ def command(
     inputs: tuple[str, ...],
     outputs: tuple[Path, ...],
     reference: Path | None,
+    tolerance: float,
     no_checks: bool,
     timeout: float,
     board: str | None,
@@ -70,6 +74,8 @@ def command(
         raise InputError(
             f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
         )
+    if tolerance and reference is None:
+        raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
     model = _open_reference(reference, artifact) if reference is not None else None
     options = runners.RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
@@ -94,11 +100,11 @@ def command(
         save_array(path, array)
     result = None if model is None else _compare(artifact, chosen.name, ran, model, values)
     if as_json:
-        document = _document(artifact, chosen.name, ran, result)
+        document = _document(artifact, chosen.name, ran, result, tolerance)
         click.echo(json.dumps({**document, **({"reference": model.what} if model is not None else {})}))
     else:
-        _print_table(artifact, chosen.name, ran, result, model.what if model is not None else "")
-    if result is not None and not result.bit_exact:
+        _print_table(artifact, chosen.name, ran, result, tolerance, model.what if model is not None else "")
+    if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)
 
 
@@ -162,9 +168,13 @@ def _compare(
     )  # fmt: skip
 
 
-def _document(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> dict[str, Any]:
+def _document(
+    artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, tolerance: float
+) -> dict[str, Any]:
     if result is not None:
         document = result.to_dict()
+        if tolerance:
+            document |= {"tolerance": tolerance, "within_tolerance": result.within(tolerance)}
     else:  # nothing was compared: neither right nor wrong
         rows = zip(artifact.outputs, ran.outputs, strict=True)
         document = {
@@ -179,7 +189,9 @@ def _document(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult 
     return {**document, **stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
 
 
-def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, reference: str) -> None:
+def _print_table(
+    artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, tolerance: float, reference: str
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -210,4 +222,7 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
     else:
         if reference != "tflite-micro":
             console.print(f"reference: {reference}")
-        console.print("bit-exact" if result.bit_exact else "NOT bit-exact")
+        verdict = "bit-exact" if result.bit_exact else "NOT bit-exact"
+        if tolerance and not result.bit_exact:
+            verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
+        console.print(verdict)

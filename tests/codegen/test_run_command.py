@@ -78,6 +78,16 @@ def test_wrong_is_one(run, digits, example, tmp_path):
     assert json.loads(out)["bit_exact"] is False
     assert json.loads(out)["outputs"][0]["mismatches"] == 1
     assert json.loads(out)["outputs"][0]["max_abs_diff"] == 1
+    code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--tolerance", "1")
+    assert code == 0
+    assert out.splitlines()[-1] == "NOT bit-exact, within the tolerance of 1"
+    arguments = ("--input", "random:1", "--reference", example, "--tolerance", "0.5")
+    code, out, _ = run(folder, "--on", "host", *arguments)
+    assert code == 1
+    assert out.splitlines()[-1] == "NOT bit-exact, not within the tolerance of 0.5"
+    code, out, _ = run(folder, "--on", "host", *arguments, "--json")
+    document = json.loads(out)
+    assert (code, document["bit_exact"], document["tolerance"], document["within_tolerance"]) == (1, False, 0.5, False)
 
 
 def test_a_complaint_of_the_checks_is_one(run, digits, example, tmp_path):
@@ -130,6 +140,7 @@ def test_no_checks_and_timeout(run, digits, example):
         (["--output", "a.npy", "--output", "b.npy"], "--output was given 2 times"),
         (["--output", "nowhere/a.npy"], "cannot write output nowhere/a.npy: No such file or directory"),
         (["--reference", "nowhere.tflite"], "cannot read the reference nowhere.tflite: No such file or directory"),
+        (["--tolerance", "1"], "--tolerance is how far outputs may be from a reference; give --reference MODEL too"),
         (["--on", "moon"], "'moon' is not one of"),
         (["--timeout", "0"], "0.0 is not in the range x>0"),
         (
