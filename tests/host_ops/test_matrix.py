@@ -176,3 +176,9 @@ def test_softmax_of_int16(bit_exact, shape, scale, beta):
         ("SoftmaxOptions", {"Beta": beta}),
     )  # fmt: skip
     bit_exact(model, runs=8)
+
+
+@pytest.mark.parametrize(("scale", "depth"), [(0.003, 700), (0.05, 1), (3.0, 20), (17.0, 9)])
+def test_log_softmax(bit_exact, scale, depth):
+    output = TensorSpec((2, 20, depth), "int8", 1 / 16, 127)
+    bit_exact(write_model("LOG_SOFTMAX", [TensorSpec((2, 20, depth), "int8", scale, 9)], [output]))

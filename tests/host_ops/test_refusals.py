@@ -33,6 +33,7 @@ REFUSALS = [
     ("ADD", [A, TensorSpec((1, 3), "int8", 0.1)], [A], ("AddOptions", {}), "shape [1, 3] of 't1' does not broadcast"),
     ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 4}), "fused activation number 4"),
     ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": 1.0}), "the reference demands 0.00390625 and -128"),
+    ("LOG_SOFTMAX", [A], [A], None, "the reference demands 0.0625 and 127"),
     ("LOGISTIC", [A], [TensorSpec((1, 4), "int8", 1 / 256, 0)], None, "the reference demands -128"),
     (
         "CONCATENATION", [A, A], [TensorSpec((1, 8), "int8", 0.2, 3)], ("ConcatenationOptions", {"Axis": 1}),

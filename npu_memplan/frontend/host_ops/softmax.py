@@ -9,21 +9,12 @@ from __future__ import annotations
 import math
 
 from .common import require_same_type
-from .fixed_point import LIMITS, input_radius, quantize_multiplier
-from .fixed_tir import (
-    exp_on_negative,
-    high_mul,
-    leading_zeros,
-    reciprocal_one_plus,
-    rounding_shift,
-    rounding_shift_by,
-)
+from .exponentials import SUM_INTEGER_BITS, Differences, sum_of_row
+from .fixed_point import LIMITS
+from .fixed_tir import high_mul, leading_zeros, reciprocal_one_plus, rounding_shift_by
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .softmax16 import store_softmax16
-from .tir import cast, clamp, const, largest, load, row_indices, select
-
-_DIFF_INTEGER_BITS = 5
-_SUM_INTEGER_BITS = 12
+from .tir import cast, clamp, const, load, row_indices
 
 
 @lowering("SOFTMAX")
@@ -44,42 +35,23 @@ def softmax(work: Lowering) -> None:
             f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
             f"the reference demands {expected[1]} and {expected[0]}"
         )
-    scale = min(beta * data.scale * (1 << (31 - _DIFF_INTEGER_BITS)), float((1 << 31) - 1))
-    multiplier, shift = quantize_multiplier(scale)
-    if scale <= 1.0:
-        raise UnsupportedOperatorError(f"beta {beta} x input scale {data.scale} is too small for fixed point")
-    lowest = -input_radius(_DIFF_INTEGER_BITS, shift)
+    differences = Differences.scaled(beta, data.scale)
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
 
     function = work.function
     source, target = work.read(0, "input"), work.write()
     exponents = function.scratch("exponents", (depth,), "int32")
-    peak = function.local("peak")
-    total = function.local("total")
     low, high = LIMITS[output.dtype]
     with function.loop(rows, "row") as row:
-        peak.set(const(LIMITS["int8"][0]))
-        with function.loop(depth, "c") as c:
-            peak.set(largest(peak.get(), load(source, *row_indices(row, c, data.shape))))
-        total.set(const(0))
-        with function.loop(depth, "c") as c:
-            difference = load(source, *row_indices(row, c, data.shape)) - peak.get()
-            difference = function.bind(difference, "difference")
-            # Below the radius the result is zero; the product must not leave int32 there.
-            bounded = largest(difference, const(lowest))
-            scaled = high_mul(bounded * const(1 << shift), multiplier)
-            power = exp_on_negative(function, scaled, _DIFF_INTEGER_BITS)
-            power = function.bind(select(difference >= lowest, power, const(0)), "exponential")
-            function.store(exponents, power, c)
-            total.add(rounding_shift(function, power, _SUM_INTEGER_BITS))
+        _, total = sum_of_row(function, source, row, differences, exponents)
         # 1 / total: normalise to [1, 2), then Newton's method.
-        zeros = leading_zeros(function, total.get())
-        normal = (cast(total.get(), "int64") << cast(zeros, "int64")) - const(1 << 31, "int64")
+        zeros = leading_zeros(function, total)
+        normal = (cast(total, "int64") << cast(zeros, "int64")) - const(1 << 31, "int64")
         fraction = function.bind(cast(normal, "int32"), "fraction")
         reciprocal = reciprocal_one_plus(function, fraction)
         exponent_bits = LIMITS[output.dtype][1].bit_length() + 1
-        exponent = const(_SUM_INTEGER_BITS + 31 - exponent_bits) - zeros
+        exponent = const(SUM_INTEGER_BITS + 31 - exponent_bits) - zeros
         exponent = function.bind(exponent, "output_shift")
         with function.loop(depth, "c") as c:
             power = load(exponents, c)
