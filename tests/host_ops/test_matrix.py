@@ -156,6 +156,7 @@ def test_depthwise_conv_2d(bit_exact, multiplier, kernel, stride, kind):
         ((3, 7), 0.02, 1.0, "int8"),
         ((2, 2, 40), 0.6, 0.5, "int8"),
         ((1, 1000), 0.07, 1.0, "int8"),
+        ((9, 4), 20.0, 1.0, "int8"),
         ((2, 9), 0.1, 1.0, "int16"),
     ],
 )

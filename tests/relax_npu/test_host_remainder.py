@@ -82,6 +82,20 @@ def test_an_operator_alone_on_the_host_is_exact(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("name", "kind", "out"),
+    [("DIV", "int8", (0.009, 3)), ("LESS", "bool", (0.0, 0)), ("LOG_SOFTMAX", "int8", (1 / 16, 127))],
+)
+def test_what_tvm_would_do_in_float_is_exact(name: str, kind: str, out: tuple[float, int], tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.05, -128), b.tensor((1, 4, 4, 8), kind, *out)
+    other = [] if name == "LOG_SOFTMAX" else [b.constant(np.arange(-60, 68, 16, np.int8), 0.04, -128)]
+    b.operator(name, [x, *other], [y], "DivOptions" if name == "DIV" else None)
+    artifact = compiled_equals_reference(b.made([x], [y]).finish(), tmp_path)
+    assert on_host(artifact) == [name]
+    assert artifact.notes == ()
+
+
+@pytest.mark.parametrize(
     ("model", "forced"),
     [
         ("kws_ref_model", ("SOFTMAX",)),
