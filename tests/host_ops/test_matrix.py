@@ -1,10 +1,10 @@
-"""Convolutions, fully connected layers and softmax against TFLite Micro."""
+"""Convolutions, fully connected layers, softmax and normalisation against TFLite Micro."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from single_op import TensorSpec, constant, write_model
+from single_op import TensorSpec, constant, reference, write_model
 
 R = np.random.default_rng(42)
 
@@ -183,3 +183,16 @@ def test_softmax_of_int16(bit_exact, shape, scale, beta):
 def test_log_softmax(bit_exact, scale, depth):
     output = TensorSpec((2, 20, depth), "int8", 1 / 16, 127)
     bit_exact(write_model("LOG_SOFTMAX", [TensorSpec((2, 20, depth), "int8", scale, 9)], [output]))
+
+
+@pytest.mark.parametrize(("depth", "zero"), [(1, 3), (7, -128), (400, 9), (12000, -128)])
+def test_l2_normalization(compiled, depth, zero):
+    spec, output = TensorSpec((2, 20, depth), "int8", 0.1, zero), TensorSpec((2, 20, depth), "int8", 1 / 128, 0)
+    model = write_model("L2_NORMALIZATION", [spec], [output], ("L2NormOptions", {}))
+    # Rows of all sizes: from zeros, and a single step, to the largest.
+    spread = np.linspace(0, 1, 40).reshape(2, 20, 1) * R.integers(-128 - zero, 128 - zero, spec.shape)
+    values = (np.round(spread) + zero).astype(np.int8)
+    values[0, 1] = zero
+    values[0, 1, 0] = zero + 1
+    values[1, 19] = 127  # 12,000 of them go beyond 2^29
+    np.testing.assert_array_equal(compiled(model).run([values])[0], reference(model, [[values]])[0][0])

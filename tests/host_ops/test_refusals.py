@@ -33,6 +33,11 @@ REFUSALS = [
     ("ADD", [A, TensorSpec((1, 3), "int8", 0.1)], [A], ("AddOptions", {}), "shape [1, 3] of 't1' does not broadcast"),
     ("ADD", [A, A], [A], ("AddOptions", {"FusedActivationFunction": 4}), "fused activation number 4"),
     ("SOFTMAX", [A], [A], ("SoftmaxOptions", {"Beta": 1.0}), "the reference demands 0.00390625 and -128"),
+    ("L2_NORMALIZATION", [A], [A], ("L2NormOptions", {}), "the reference computes for 0.0078125 and 0"),
+    (
+        "L2_NORMALIZATION", [A], [A], ("L2NormOptions", {"FusedActivationFunction": 1}),
+        "the reference refuses its fused activation (number 1)",
+    ),
     ("LOG_SOFTMAX", [A], [A], None, "the reference demands 0.0625 and 127"),
     ("LOGISTIC", [A], [TensorSpec((1, 4), "int8", 1 / 256, 0)], None, "the reference demands -128"),
     (
