@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
-from ..verify import check
+from ..verify import VerificationError, check, violations_of
 from . import auto, first_fit, hill_climb
 from .bounds import load_peak
 from .errors import PlannerUseError, PlanningError
@@ -98,7 +98,9 @@ def _plan(
     limits = [] if time_limit_s is None else [f"{time_limit_s:g} s"]
     limits += [] if nodes is None else [f"{nodes} nodes"]
     answer = _assemble(model, placements, name, context, ", ".join(limits))
-    check(problem, answer)
+    violations = violations_of(problem, answer)
+    if violations:
+        raise VerificationError(problem, answer, violations)
     return answer
 
 

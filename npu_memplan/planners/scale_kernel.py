@@ -111,6 +111,26 @@ def list_earlier(first: Any, last: Any, total: int) -> Any:
     return starts, found
 
 
+_FEW = 48  # up to here sorting by insertion is faster
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def _sort_by_low(lows: Any, highs: Any, k: int) -> None:
+    """The first `k` ranges in order of their start, in place."""
+    if k > _FEW:
+        by_low = np.argsort(lows[:k])
+        lows[:k] = lows[:k][by_low]
+        highs[:k] = highs[:k][by_low]
+        return
+    for q in range(1, k):
+        low, high = lows[q], highs[q]
+        hole = q
+        while hole > 0 and lows[hole - 1] > low:
+            lows[hole], highs[hole] = lows[hole - 1], highs[hole - 1]
+            hole -= 1
+        lows[hole], highs[hole] = low, high
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def first_fit_sparse(
     order: Any, first: Any, last: Any, size: Any, align: Any, starts: Any, earlier: Any, preset: Any, offset: Any
@@ -144,13 +164,12 @@ def first_fit_sparse(
                 k += 1
         at = np.int64(0)
         m = align[i]
-        if k > 0:
-            by_low = np.argsort(lows[:k])
-            for q in by_low:
-                if lows[q] >= at + size[i]:
-                    break
-                if highs[q] > at:
-                    at = highs[q] if m == 1 else (highs[q] + m - 1) // m * m
+        _sort_by_low(lows, highs, k)
+        for q in range(k):
+            if lows[q] >= at + size[i]:
+                break
+            if highs[q] > at:
+                at = highs[q] if m == 1 else (highs[q] + m - 1) // m * m
         offset[i] = at
         height = max(height, at + size[i])
     return int(height)
