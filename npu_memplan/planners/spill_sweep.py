@@ -17,12 +17,13 @@ from .first_fit import Layout
 from .model import Item
 from .prices import Relaxation
 from .small import SmallSearch
-from .spill_search import cheaper
+from .spill_search import NEVER, cheaper
 from .subsets import irreducible
 
 STEPS = 300_000  # states kept on the way before some are left out
 CHOICES_A_STATE = 4  # what is left of the way then costs a fraction more
 CANDIDATES = 2_000  # assignments that are packed
+EXPANSIONS = 50_000  # states visited on the way back before the sweep gives up
 SHRINK_NODES = 300
 
 State = tuple[int, ...]  # pools of the live items, in the order in which they began
@@ -108,19 +109,33 @@ class Sweep:
         return room
 
     def cheapest_first(self, refuted: list[tuple[int, frozenset[int]]]) -> Iterator[tuple[float, dict[int, int]]]:
-        """(cost, pool of each flexible item) in order of cost; what contains a refuted set in its pool is left out."""
+        """(cost, pool of each flexible item) in order of cost; what contains a refuted set in its pool is left out.
+
+        Ends early, and is `wide` then, after `EXPANSIONS` states: refuted sets may leave nothing of a great many.
+        """
         if not self.layers:
             yield 0.0, {}
             return
         tie = count()
-        heap: list[tuple[float, int, int, float, State, dict[int, int]]] = []
+        # of assignments that cost the same the one that is furthest first: there may be very many
+        grain = NEVER * max(1.0, self.best.cost if self.best else 1.0)
+        heap: list[tuple[int, int, int, float, float, State, dict[int, int]]] = []
+
+        def push(k: int, cost: float, later: float, state: State, chosen: dict[int, int]) -> None:
+            heappush(heap, (round(cost / grain), k, next(tie), cost, later, state, chosen))
+
         for state, (cost, _) in self.layers[-1][2].items():
-            heappush(heap, (cost, next(tie), len(self.layers) - 1, 0.0, state, {}))
+            push(len(self.layers) - 1, cost, 0.0, state, {})
+        left_over = EXPANSIONS
         while heap:
-            total, _, k, later, state, chosen = heappop(heap)
+            _, k, _, total, later, state, chosen = heappop(heap)
             if k < 0:
                 yield total, chosen
                 continue
+            left_over -= 1
+            if left_over < 0 or (left_over % 256 == 0 and self.assigner.context.exhausted()):
+                self.wide = True
+                return
             live, new, _, left = self.layers[k]
             chosen = {**chosen, **dict(zip(live, state, strict=True))}
             if any(all(chosen.get(i, -1) == pool for i in items) for pool, items in refuted):
@@ -130,7 +145,7 @@ class Sweep:
                 state = state[:-1]
             before = self.layers[k - 1][2] if k else START
             for past in left[state]:
-                heappush(heap, (later + before[past][0], next(tie), k - 1, later, past, chosen))
+                push(k - 1, later + before[past][0], later, past, chosen)
 
 
 def sweep(

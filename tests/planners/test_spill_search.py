@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import plan
+from npu_memplan.planners import plan, spill_sweep
 from npu_memplan.planners.assignment import Assigner, cost_of
 from npu_memplan.planners.first_fit import Layout
 from npu_memplan.planners.model import Model
@@ -132,6 +132,20 @@ def test_a_sweep_that_is_too_wide_says_so() -> None:
     layers = Sweep(assigner, relax(assigner, 1e9), list(range(60)), None)
     assert layers.wide
     assert sweep(assigner, relax(assigner, 1e9), list(range(60)), None)[1] is False
+
+
+def test_a_sweep_that_visits_too_much_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way back ends with its allowance, without a proof; of equal costs the furthest goes on first."""
+    same = tuple(Buffer(f"x{k}", 10, (Lifetime(k // 4, k // 4 + 1),), 1, read_bytes=100) for k in range(40))
+    assigner = Assigner(Context(Model(Problem(same, (pool("sram", 20, 16.0), TWO[1])))))
+    layers = Sweep(assigner, relax(assigner, 1e9), list(range(40)), None)
+    assert not layers.wide
+    monkeypatch.setattr(spill_sweep, "EXPANSIONS", 2 * len(layers.layers))
+    assert next(layers.cheapest_first([]), None) is not None  # 6 ** 10 assignments cost the same
+    assert not layers.wide
+    nothing = [(p, frozenset({0})) for p in (0, 1)]
+    assert list(layers.cheapest_first(nothing)) == []
+    assert layers.wide
 
 
 def test_many_are_near_the_bound() -> None:
