@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
+from ..ethosu.primfunc import is_npu_primfunc
 from ..rewrite import CONSTANT_POOLS, INITIALISE
 from ..rewrite.formula import formula
 from .errors import CodegenError
@@ -56,8 +57,7 @@ class FunctionCall:
     @property
     def is_npu(self) -> bool:
         """True when the PrimFunc becomes a command stream."""
-        attributes = self.primfunc.attrs
-        return attributes is not None and "npu.kind" in attributes and str(attributes["npu.kind"]) == "ethosu"
+        return is_npu_primfunc(self.primfunc)
 
 
 @dataclass(frozen=True, slots=True)

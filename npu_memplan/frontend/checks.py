@@ -14,6 +14,7 @@ from .reasons import refusal, refusals
 
 _FLOATS = ("float32", "float16", "float64")
 RESHAPES = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))  # they give their input another shape: the same bytes
+VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # the same in Relax
 
 
 class FloatModelError(NpuMemplanError):
@@ -34,6 +35,12 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def said_by(error: BaseException, line: int = -1) -> str:
+    """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[line].strip()
 
 
 def check_not_float(network: VelaNetwork) -> None:

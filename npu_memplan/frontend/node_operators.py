@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .attributes import SourceOperator
-from .checks import HostOpsError
+from .checks import VIEWS, HostOpsError
 
 if TYPE_CHECKING:
     from ..relax import HostOperator
     from .nodes import NodeImport, SourceNode
 
 _BORDER = "it converts what operators on the host read or write"
-_VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # other shapes of the same bytes
 _COPY = re.compile(r"(_use\d*|_bias\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
 
 
@@ -31,7 +30,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
     reasons: dict[int, str] = {}
     strays = []
     for part in sorted(remaining or (), key=lambda p: p.carries):  # whoever does the work knows the reason best
-        if part.kind in _VIEWS:
+        if part.kind in VIEWS:
             continue
         conversion = part.kind in ("quantize", "dequantize")
         reason = _BORDER if conversion else part.reason

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ..errors import NpuMemplanError
 from ..options import NO_NPU
-from .checks import UnsupportedModelError, read_file
+from .checks import UnsupportedModelError, read_file, said_by
 from .tvm_npu import TvmFrontendError
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def read_onnx(model: bytes | Path, name: str = "") -> Any:
             load_external_data_for_model(proto, str(model.parent))
         onnx.checker.check_model(proto)
     except Exception as error:  # protobuf's and the checker's errors share no class
-        raise OnnxError(f"{name} is no readable ONNX model: {_last_line(error)}; export it again") from error
+        raise OnnxError(f"{name} is no readable ONNX model: {said_by(error)}; export it again") from error
     branching = sorted({node.op_type for node in proto.graph.node} & {"If", "Loop", "Scan"})
     if branching:
         raise UnsupportedModelError(
@@ -89,7 +89,7 @@ def import_onnx(proto: Any, name: str, importer: Callable[[Any], T]) -> T:
             warnings.simplefilter("ignore")
             return importer(proto)
     except Exception as error:  # the frontend raises whatever comes first
-        raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {_last_line(error)}") from error
+        raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {said_by(error)}") from error
 
 
 def build_onnx_module(
@@ -106,8 +106,3 @@ def build_onnx_module(
     name = name or ("model" if isinstance(model, bytes) else model.name)
     imported = import_onnx(read_onnx(model, name), name, import_nodes)
     return build_qdq_module(imported, name, accelerator, host_ops, fast_region)
-
-
-def _last_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[-1].strip()

@@ -17,7 +17,7 @@ from tvm import ir, relax
 from ..errors import NpuMemplanError
 from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from .attributes import main_attributes
-from .checks import check_on_host
+from .checks import check_on_host, said_by
 from .main_builder import MainBuilder
 from .nodes import named_after
 from .repairs import RepairedConverter, clear_stray_quantized_dimensions
@@ -107,8 +107,7 @@ class _Importer:
         except _NotImportedError:
             raise
         except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
-            text = str(error).strip() or type(error).__name__
-            raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {text.splitlines()[-1]}") from error
+            raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {said_by(error)}") from error
         for index, result in results.items():
             if isinstance(result, relax.Var | ir.GenericConst):
                 self.main.values[index] = result

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import NpuMemplanError
 from ..options import NO_NPU
-from .checks import read_file
+from .checks import read_file, said_by
 from .torch_quantised import TorchImportError, import_program
 from .tvm_npu import TvmFrontendError
 
@@ -46,7 +46,7 @@ def read_program(path: Path) -> Any:
             logger.setLevel(logging.CRITICAL)  # it prints every way that it tried
             return torch.export.load(path)
     except Exception as error:  # zip, pickle, JSON and PyTorch's own
-        raise TorchFileError(f"{path.name} is no file of torch.export.save: {_first_line(error)}") from error
+        raise TorchFileError(f"{path.name} is no file of torch.export.save: {said_by(error, 0)}") from error
     finally:
         logger.setLevel(before)
 
@@ -68,10 +68,5 @@ def build_torch_module(
     except TorchImportError:
         raise
     except Exception as error:  # the frontend raises whatever comes first
-        raise TvmFrontendError(f"TVM's PyTorch frontend cannot import {path.name}: {_first_line(error)}") from error
+        raise TvmFrontendError(f"TVM's PyTorch frontend cannot import {path.name}: {said_by(error, 0)}") from error
     return build_qdq_module(imported, path.name, accelerator, host_ops, fast_region)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].strip()

@@ -14,6 +14,7 @@ from ..errors import NpuMemplanError
 from ..ethosu.network import read_network
 from .attributes import BY_USER, SourceOperator, operator_attributes, operator_label
 from .checks import (
+    VIEWS,
     UnsupportedModelError,
     check_not_float,
     check_on_host,
@@ -96,7 +97,7 @@ def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     parts: dict[int, list[HostOperator]] = {}
     for part in remaining_operators(partitioned):
         index = imported.operator_of.get(part.name, -1)
-        if index >= 0 and part.kind not in _VIEWS:
+        if index >= 0 and part.kind not in VIEWS:
             parts.setdefault(index, []).append(part)
     # the part that does the work knows best why it was rejected
     left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
@@ -140,6 +141,5 @@ def _shape(variable: Any) -> str:
     return f"[{', '.join(map(str, shape))}]" if shape is not None else str(variable.ty)
 
 
-_VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # other shapes of the same bytes
 # calls of main that the planner understands: PrimFuncs and views
-_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in _VIEWS)))
+_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in VIEWS)))

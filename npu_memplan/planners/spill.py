@@ -121,12 +121,7 @@ def _settled(assigner: Assigner, pools: list[int], loads: list[list[int]], rule:
                 break
             trial = list(pools)
             trial[i] = pool
-            capacity = model.capacity[pool]
-            fits = (
-                capacity is None
-                or i in model.special
-                or all(loads[pool][k] + model.items[i].size <= capacity for k in assigner.ranks[i])
-            )
+            fits = i in model.special or assigner.fits(loads, i, pool)
             if fits and assigner.pack(pool, trial) is not None and assigner.pack(pools[i], trial) is not None:
                 assigner.move(pools, loads, i, pool)
                 break
@@ -160,8 +155,7 @@ def _cheapest(
             continue
         place = item.pools.index(pool)
         for other in item.pools[place + 1 :]:
-            room = model.capacity[other]
-            if room is not None and any(loads[other][k] + item.size > room for k in assigner.ranks[i]):
+            if not assigner.fits(loads, i, other):
                 continue
             harm = model.access_cost(i, other) - model.access_cost(i, pool)
             if rule == 0:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from tvm import tirx
 
 from .common import require_same_type
-from .elementwise import broadcast
+from .elementwise import rescaled
 from .fixed_point import quantize_multiplier
-from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import const, load
 
 _LEFT_SHIFT = 8
 _COMPARE = {
@@ -36,14 +34,11 @@ def compare(work: Lowering) -> None:
     for tensor in (a, b):
         if tensor.scale >= 1.0:
             raise UnsupportedOperatorError(f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1")
+    scales = [quantize_multiplier(tensor.scale) for tensor in (a, b)]
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
-        operands = []
-        for tensor, buffer in ((a, first), (b, second)):
-            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
-            scaled = multiply_by_quantized(
-                function, value * const(1 << _LEFT_SHIFT), *quantize_multiplier(tensor.scale)
-            )
-            operands.append(function.bind(scaled, "operand"))
+        operands = [
+            function.bind(operand, "operand") for operand in rescaled(work, (first, second), place, _LEFT_SHIFT, scales)
+        ]
         function.store(target, _COMPARE[work.operator.name](*operands), *place)

@@ -6,12 +6,14 @@ bit is lost, before they meet; MUL multiplies first and rescales once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...ethosu.network import Tensor
 from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
 from .fixed_point import quantize_multiplier
 from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, const, largest, load, select, smallest
+from .tir import Buffer, Expr, const, largest, load, select, smallest
 
 
 @lowering("ADD", "SUB")
@@ -33,10 +35,7 @@ def add(work: Lowering) -> None:
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
-        operands = []
-        for tensor, buffer, scale in ((a, first, scales[0]), (b, second, scales[1])):
-            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
-            operands.append(multiply_by_quantized(function, value * const(1 << left_shift), *scale))
+        operands = rescaled(work, (first, second), place, left_shift, scales[:2])
         total = operands[0] - operands[1] if subtract else operands[0] + operands[1]
         result = multiply_by_quantized(function, total, *scales[2])
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
@@ -68,15 +67,12 @@ def squared_difference(work: Lowering) -> None:
     require_same_type((a, b, output), ("int8",))
     left_shift = 7
     twice = 2 * max(a.scale, b.scale)
+    scales = [quantize_multiplier(tensor.scale / twice) for tensor in (a, b)]
     result_scale = quantize_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
-        operands = []
-        for tensor, buffer in ((a, first), (b, second)):
-            value = load(buffer, *broadcast(place, tensor, output)) - const(tensor.zero_point)
-            scale = quantize_multiplier(tensor.scale / twice)
-            operands.append(multiply_by_quantized(function, value * const(1 << left_shift), *scale))
+        operands = rescaled(work, (first, second), place, left_shift, scales)
         difference = function.bind(operands[0] - operands[1], "difference")
         value = multiply_by_quantized(function, difference * difference, *result_scale)
         function.store(target, clamp_to_activation(value, 0, output), *place)
@@ -111,6 +107,23 @@ def extremum(work: Lowering) -> None:
     with function.grid(output.shape) as place:
         x, y = load(first, *broadcast(place, a, output)), load(second, *broadcast(place, b, output))
         function.store(target, choose(x, y), *place)
+
+
+def rescaled(
+    work: Lowering,
+    buffers: Sequence[Buffer],
+    place: list[Expr],
+    left_shift: int,
+    scales: Sequence[tuple[int, int]],
+) -> list[Expr]:
+    """The inputs in `buffers` for an element of the output: stored values less the zero point,
+    times 2 ** `left_shift` and their scale (multiplier, shift)."""
+    operands = []
+    for index, (buffer, scale) in enumerate(zip(buffers, scales, strict=True)):
+        tensor = work.tensor(index)
+        value = load(buffer, *broadcast(place, tensor, work.output())) - const(tensor.zero_point)
+        operands.append(multiply_by_quantized(work.function, value * const(1 << left_shift), *scale))
+    return operands
 
 
 def broadcast(place: list[Expr], tensor: Tensor, output: Tensor) -> list[Expr]:

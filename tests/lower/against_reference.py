@@ -1,0 +1,46 @@
+"""What the lowering makes of a single-operator model, held against tflite-micro.
+
+Invariant: every element of every output is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from on_model import only_graph, random_inputs, run_program
+from single_operators import Case, all_cases
+
+from fvp_runner.reference import Reference
+from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.frontend.relax_import import import_relax
+from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
+
+
+def equals_reference(case: Case, npu: str, seed: int) -> None:
+    """The whole model is on the NPU and equals the reference."""
+    module = partition_for_ethosu(import_relax(case.build()), npu)
+    assert host_operators(module) == ()
+    graph = only_graph(module)
+    lowered = lower(graph, accelerator(npu))
+    inputs = random_inputs(graph, seed)
+    found = run_program(lowered, inputs)
+    given = [_signed(inputs[str(p.name)]) for p in module["main"].params]
+    for ours, theirs in zip(found, Reference(case.reference()).run(given), strict=True):
+        wanted = theirs.reshape(-1)
+        # tflite-micro has no uint8: the reference is the same model 128 lower, unless the case itself converts
+        seen = _signed(ours).reshape(-1) if wanted.dtype == np.int8 else ours.reshape(-1)
+        assert np.array_equal(seen, wanted)
+
+
+def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:
+    """Nothing of the case is on the NPU, and `reasons[name]` is in what is said about it."""
+    (case,) = (c for c in all_cases() if c.name == name)
+    module = partition_for_ethosu(import_relax(case.build()))
+    assert not offloaded(module)
+    assert any(reasons[name] in o.reason for o in host_operators(module)), host_operators(module)
+
+
+def _signed(values: np.ndarray) -> np.ndarray:
+    return (values ^ np.uint8(128)).view(np.int8) if values.dtype == np.uint8 else values
