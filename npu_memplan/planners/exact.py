@@ -87,13 +87,14 @@ class Search:
         import numpy as np
 
         from .kernel import FOUND, INFEASIBLE, fill
+        from .kernel_parts import chances
 
         if self.arrays is None:
             self.prepare()
         a = self.arrays
         a["weight"][:] = 1.0
         a["counts"][:] = 0
-        state = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
+        state = chances(seed)
         if order.follow:
             score = np.array(self.offsets, np.float64) * (-FOLLOW_SPREAD / (self.best or 1))
         else:

@@ -107,6 +107,7 @@ class General:
         import numpy as np
 
         from .general_kernel import FOUND, INFEASIBLE, kept_ranges, search
+        from .kernel_parts import chances
 
         if not self.arrays:
             self.prepare()
@@ -119,12 +120,11 @@ class General:
             is_free[free] = True
         kept_ranges(graph, likely, is_free, a["lowest"], a["highest"])
         undecided = np.flatnonzero(is_free[graph[0]] | is_free[graph[1]])
-        chances = np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
         a["spent"][0] = 0
         result = INFEASIBLE
         if (least <= most).all():
             most = np.where(a["fixed"], least, most)
-            rest = (likely, trust, nodes, a["weight"], chances, a["trail"], a["spent"])
+            rest = (likely, trust, nodes, a["weight"], chances(seed), a["trail"], a["spent"])
             result = int(search(graph, least, most, a["lowest"], a["highest"], undecided, *rest))
         self.nodes += int(a["spent"][0])
         if result == FOUND:

@@ -14,6 +14,11 @@ from numba import njit
 _U = np.uint64
 
 
+def chances(seed: int) -> Any:
+    """The state that `chance` begins with: one odd number of 64 bits."""
+    return np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def mix(x: Any) -> Any:
     """A well mixed 64-bit hash of `x`."""
