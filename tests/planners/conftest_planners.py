@@ -12,6 +12,8 @@ import pytest
 
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
 
+BUILT_IN = ("auto", "fit", "first-fit", "greedy-by-conflicts", "greedy-by-size", "hill-climb", "linear", "optimal")
+
 
 def random_problem(seed: int, most: int = 8) -> Problem:
     """A small problem with gaps, aliases, overlaps, fixed places, extra conflicts and several pools."""

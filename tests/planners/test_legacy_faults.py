@@ -1,0 +1,82 @@
+"""The five faults of the legacy planners, each as a regression test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from conftest_planners import BUILT_IN, random_problem
+
+from npu_memplan.planners import PlanningError, plan
+from npu_memplan.planners.model import Model
+from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem, ProblemError
+from npu_memplan.verify import verify
+
+
+def test_legacy_fault_1_a_bounded_pool_never_holds_two_live_buffers_on_top_of_each_other() -> None:
+    """A pool that one conflict had ruled out came back with a later conflict."""
+    lives = (Lifetime(0, 1),)
+    pools = (Pool("fast", 100), Pool("slow"))
+    problem = Problem(tuple(Buffer(f"b{k}", 60 - k, lives, 1) for k in range(4)), pools)
+    for planner in BUILT_IN:
+        answer = plan(problem, planner)
+        assert verify(problem, answer) == ()
+        assert [p.pool for p in answer.placements].count("fast") == 1
+
+
+def test_legacy_fault_2_offsets_have_the_alignment_of_the_buffer_being_placed() -> None:
+    lives = (Lifetime(0, 1),)
+    problem = Problem((Buffer("loose", 101, lives, 1), Buffer("strict", 64, lives, 64)), (Pool("memory"),))
+    for planner in BUILT_IN:
+        assert plan(problem, planner).placement("strict").offset_bytes % 64 == 0
+    assert plan(problem).usage[0].used_bytes == 165
+
+
+def test_legacy_fault_3_a_low_hole_is_used_although_a_conflict_ends_near_the_top() -> None:
+    """`big` ends at the top of the pool; `small` fits below it, no spill is needed."""
+    problem = Problem(
+        (
+            Buffer("big", 90, (Lifetime(1, 2),), 1, fixed=("fast", 10)),
+            Buffer("small", 10, (Lifetime(0, 2),), 1),
+            Buffer("middle", 80, (Lifetime(2, 3),), 1),
+        ),
+        (Pool("fast", 100), Pool("slow")),
+    )
+    for planner in ("auto", "first-fit", "hill-climb", "greedy-by-size"):
+        assert {p.pool for p in plan(problem, planner).placements} == {"fast"}
+
+
+def test_legacy_fault_4_conflicts_are_compared_exactly_not_as_a_subset() -> None:
+    """Neighbours of the model equal the pairs that an oracle finds: none missing, none too many."""
+    for seed in range(300):
+        problem = replace(random_problem(seed), overlaps=(), aliases=())
+        try:
+            model = Model(problem)
+        except ProblemError:
+            continue
+        found = {
+            frozenset((model.items[i].name, model.items[j].name))
+            for i, others in enumerate(model.neighbours)
+            for j in others
+            if model.zones(i, j)
+        }
+        explicit = {frozenset(pair) for pair in problem.conflicts}
+        expected = set()
+        for a in problem.buffers:
+            for b in problem.buffers:
+                points = {t for life in a.lifetimes for t in range(life.first, life.last)}
+                meets = any(t in points for life in b.lifetimes for t in range(life.first, life.last))
+                if a.name < b.name and a.size_bytes and b.size_bytes and (meets or {a.name, b.name} in explicit):
+                    expected.add(frozenset((a.name, b.name)))
+        assert found == expected, seed
+
+
+def test_legacy_fault_5_fanout_needs_210_with_symmetric_conflicts(
+    small_instances: list[tuple[str, Problem, dict[str, int]]],
+) -> None:
+    problem = next(p for name, p, _ in small_instances if name == "fanout")
+    answer = plan(problem)
+    assert (answer.usage[0].used_bytes, answer.status) == (210, PlanStatus.OPTIMAL)
+    with pytest.raises(PlanningError) as caught:
+        plan(replace(problem, pools=(Pool("memory", 209),)))
+    assert caught.value.proven
