@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from . import exact, general
+from . import exact, general, least_height
 from .first_fit import ORDERS, Layout, by_size, first_fit, fixed_first
 from .general import General
 from .model import Item, Model
@@ -104,7 +104,7 @@ class Assigner:
         if search is None:
             return self._pack_general(limited, sized, pool, capacity)
         if search.low <= capacity:
-            exact.run(search, limited, capacity, capacity)
+            least_height.run(search, limited, capacity, capacity)
         context.spend(search.nodes)
         found = search.offsets if search.best is not None else None
         return found, found is not None or search.low > capacity

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..problem import Placement, Problem
-from . import exact, general
+from . import exact, general, least_height
 from .bounds import load_peak
-from .first_fit import Layout, best_first_fit, by_size, first_fit, fixed_first, no_room
+from .first_fit import ORDERS, Layout, best_first_fit, by_size, first_fit, fixed_first, no_room
 from .general import General
 from .hill_climb import hill_climb
 from .model import Item
@@ -28,6 +28,7 @@ SMALL_NODES = 3_000
 EXACT_ITEMS = 3_000  # for the compiled search
 EXACT_ENTRIES = 4_000_000
 CLIMB_ROUNDS = 60  # before the compiled search is imported
+FIRST_PAIRS = 40_000  # looked at by first fit and the climb, where the compiled search can follow
 SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at zones
 
 
@@ -55,7 +56,7 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
         search.offsets = [layout.origins[item.index] for item in inside]
         part = context.share(_sections_share(inside))
         if search.best > search.low:
-            exact.run(search, part)
+            least_height.run(search, part)
         context.spend(search.nodes)
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
@@ -141,7 +142,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     if search is None:
         return _general_into(context, inside, low, zero)
     if search.low <= capacity:
-        exact.run(search, context, capacity, capacity)
+        least_height.run(search, context, capacity, capacity)
     if search.best is not None:
         context.bounds[0] = search.low
         return _with(zero, 0, inside, search.offsets)
@@ -191,7 +192,11 @@ def _auto(context: Context, enough: bool) -> Layout:
     large = place_large(context) if len(context.model.items) > LARGE_ITEMS else None
     if large is not None:
         return large if enough else improve_pools(context, large)
-    result = best_first_fit(context)
+    count = len(context.model.items)
+    passes = len(ORDERS) + CLIMB_ROUNDS
+    if len(context.model.capacity) == 1 and SMALL_ITEMS < count <= EXACT_ITEMS:
+        passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, context.model.neighbours)) // 2))
+    result = best_first_fit(context, ORDERS[: max(1, passes)])
     failed = result if isinstance(result, int) else -1
     layout = None if isinstance(result, int) else result
     if len(context.model.capacity) == 1:
@@ -205,9 +210,9 @@ def _auto(context: Context, enough: bool) -> Layout:
         raise no_room(context, failed)
     if enough:
         return layout
-    count = len(context.model.items)
     if count > SMALL_ITEMS:
-        rounds = min(CLIMB_ROUNDS, SPECIAL_WORK // count) if context.model.special else CLIMB_ROUNDS
+        rounds = max(0, passes - len(ORDERS))
+        rounds = min(rounds, SPECIAL_WORK // count) if context.model.special else rounds
         layout = hill_climb(context, layout, rounds) or layout
     return improve_pools(context, layout)
 

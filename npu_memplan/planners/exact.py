@@ -1,35 +1,24 @@
-"""Least height of one pool: an interleaved portfolio of complete searches between bound and best.
+"""Complete search for a placement under a height: calls of the compiled kernel, and what they found or proved.
 
-Invariant: `low` is a proven bound, `best` the height of a placement in hand; every call
-of the kernel narrows one of them or spends its share of nodes. The order of calls is
-fixed by the seed, so only a time limit can make two runs differ.
+Invariant: `low` is a proven bound, `best` the height of a placement in hand; a call of the kernel narrows one of them
+or spends its share of nodes.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import lcm
-from random import Random
 from typing import Any
 
 from .model import Item, Model
-from .portfolio import LOOSE, ORDERS, TIGHT, Order, Portfolio
+from .portfolio import TIGHT, Order
 from .registry import Context
 from .sections import Sections, build, usable
 from .subsets import irreducible
 
 LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
 MEMO_BITS = 19
-SLICE_S = 0.25  # of one call, under a time limit
-SHARES = (500, 500, 1000, 2000)  # choices of one call
-# heights aimed at, from the bound (0) to just below the best (1): a tight ceiling is not always harder, and the
-# nearer to the best, the likelier a small step
-AIMS = (0.0, 0.0, 0.5, 0.75, 0.875, 0.95)
-AIM_AGAIN = 2 / 3  # of an order that has just found a placement
-LOOSELY = 25  # the opening aims at the bound, and at 1/25 above it
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
 
 
@@ -105,16 +94,20 @@ class Search:
         self.reached = float(a["counts"][1]) / max(1, len(self.sections.sizes))
         self.calls += 1
         if result == FOUND:
-            offsets = [int(x) for x in a["offset"]]
-            height = max((at + size for at, size in zip(offsets, self.sections.sizes, strict=True)), default=0)
-            if self.best is None or height < self.best:
-                self.best, self.offsets = height, offsets
-                if self.improved is not None:
-                    self.improved(self)
+            self.take([int(x) for x in a["offset"]])
         elif result == INFEASIBLE:
             grain = self.sections.grain
             self.low = max(self.low, (ceiling // grain + 1) * grain)
         return result
+
+    def take(self, offsets: list[int]) -> int:
+        """Keep these offsets if they are the best so far; their height."""
+        height = max((at + size for at, size in zip(offsets, self.sections.sizes, strict=True)), default=0)
+        if self.best is None or height < self.best:
+            self.best, self.offsets = height, offsets
+            if self.improved is not None:
+                self.improved(self)
+        return height
 
 
 def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:
@@ -127,63 +120,6 @@ def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:
     sections = build(model, inside)
     grain = sections.grain
     return Search(sections, -(-max(low, sections.bound) // grain) * grain)
-
-
-def run(search: Search, context: Context, ceiling: int | None = None, enough: int | None = None) -> None:
-    """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent.
-
-    `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
-    """
-    random = Random(context.seed)
-    portfolio = Portfolio(random)
-    grain = search.sections.grain
-    started = time.monotonic()
-    count = len(search.sections.sizes)
-    opening = TIGHT + LOOSE if enough is not None else tuple(chain(*zip(LOOSE, TIGHT, strict=True)))
-    attempt = 0
-    again: tuple[Order, float, int] | None = None  # what has just found a placement, to be tried lower
-    while not context.exhausted():
-        if search.best is not None and (search.best <= search.low or (enough is not None and search.best <= enough)):
-            return
-        if ceiling is not None and search.low > ceiling:
-            return
-        top = ceiling if search.best is None else search.best - grain
-        if top is None:
-            top = max(search.low, sum(search.sections.sizes))
-        opens = attempt < len(opening)
-        if enough is not None:
-            target = min(top, max(search.low, enough))
-        elif again is not None or not opens:
-            aim = random.choice(AIMS) if again is None else AIM_AGAIN
-            target = search.low + int((top - search.low) * aim) // grain * grain
-        else:
-            above = 0 if opening[attempt] in TIGHT else search.low // LOOSELY // grain * grain
-            target = min(top, search.low + above)
-        tight = target == search.low
-        if again is not None:
-            order, noise, chance = again
-        else:
-            order, noise, chance = opening[attempt] if opens else ORDERS[0], 0.0, random.getrandbits(32)
-            if not opens:
-                follow = enough is None and search.best is not None
-                order, noise = portfolio.choose(attempt - len(opening), tight, follow)
-            attempt += 1
-        # a descent without a wrong turn takes one choice an item, and some for raised floors
-        share = max(800, 3 * count) if opens else max(random.choice(SHARES), count * 3 // 2)
-        # the longer it takes, the longer the runs, so that proofs come within reach
-        if random.random() < 0.2:
-            share <<= min(attempt // 150, 12)
-        if context.nodes is not None:
-            share = min(share, max(1, context.nodes))
-        elapsed = time.monotonic() - started
-        if context.deadline is not None and search.nodes:
-            # a call looks at no clock: keep each to a fraction of a second
-            share = min(share, max(200, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
-        before = search.nodes
-        found = search.fill(target, share, order, noise, chance) > 0
-        context.spend(max(1, search.nodes - before))
-        portfolio.learn(order, tight, search.reached)
-        again = (order, noise, chance) if found else None
 
 
 def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int = 3000) -> list[int]:

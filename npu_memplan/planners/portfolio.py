@@ -36,39 +36,44 @@ TIGHT = (_order(2, 0.0), _order(4, 0.0), _order(2, -0.5))
 LOOSE = (_order(4, 2.0), _order(0, 0.3), _order(3, 0.3))
 ORDERS = tuple(_order(rule, size) for size in (4.0, 1.0, 0.6, 2.0, 64.0, 0.3, 0.0, -0.5) for rule in RULES)
 FOLLOWING = tuple(Order(rule, follow=True) for rule in RULES)
-NOISES = (0.1, 0.3, 0.6)  # amplitudes of chance added to scores
-ENTRANTS = 12  # orders drawn, of which the best so far is taken
-OPEN = 0.2  # share of tries in which any order may come
+NOISES = (0.1, 0.3, 0.6)  # amplitudes of chance added to scores; with little chance, the same nogoods are met again
+ENTRANTS = 24  # orders and amplitudes drawn, of which the best so far is taken
+EXPLORE = 0.5  # share of tries for an order not yet tried, while there is one
+OPEN = 0.2  # later, share of tries in which any order may come
+ANY = -1.0  # stands for all amplitudes together
 
 
 @dataclass(slots=True)
 class Portfolio:
-    """What is known of each order: how far it got, at the bound and above it apart."""
+    """What is known of each order: how far it got, at the bound and above it apart, and with which chance."""
 
     random: Random
-    tries: dict[tuple[Order, bool], int] = field(default_factory=dict)
-    reached: dict[tuple[Order, bool], float] = field(default_factory=dict)  # sums of shares of items placed
+    tries: dict[tuple[Order, bool, float], int] = field(default_factory=dict)
+    reached: dict[tuple[Order, bool, float], float] = field(default_factory=dict)  # sums of shares of items placed
 
-    def choose(self, attempt: int, tight: bool, follow: bool) -> tuple[Order, float]:
-        """The order to try and the amplitude of chance: each once, then the promising ones.
+    def choose(self, tight: bool, follow: bool) -> tuple[Order, float]:
+        """The order to try and the amplitude of chance.
 
         `tight`: the height aimed at is the bound. `follow`: there is a best placement to be followed.
         """
-        noise = self.random.choice(NOISES)
-        if attempt < len(ORDERS):
-            return ORDERS[attempt], noise
         orders = ORDERS + FOLLOWING if follow else ORDERS
-        if self.random.random() < OPEN:
+        noise = self.random.choice(NOISES)
+        tried = [order for order in orders if (order, tight, ANY) in self.tries]
+        if len(tried) < len(orders):
+            if not tried or self.random.random() < EXPLORE:
+                return next(order for order in orders if (order, tight, ANY) not in self.tries), noise
+        elif self.random.random() < OPEN:
             return self.random.choice(orders), noise
-        entrants = [self.random.choice(orders) for _ in range(ENTRANTS)]
-        return max(entrants, key=lambda order: self._promise(order, tight)), noise
+        entrants = [(self.random.choice(tried), self.random.choice(NOISES)) for _ in range(ENTRANTS)]
+        return max(entrants, key=lambda entrant: self._promise(entrant[0], tight, entrant[1]))
 
-    def _promise(self, order: Order, tight: bool) -> float:
-        """The mean share of items it placed; what was never tried promises most."""
-        tries = self.tries.get((order, tight), 0)
-        return self.reached[order, tight] / tries if tries else 2.0
+    def _promise(self, order: Order, tight: bool, noise: float) -> float:
+        """The mean share of items it placed, with this chance if that was tried."""
+        key = (order, tight, noise) if (order, tight, noise) in self.tries else (order, tight, ANY)
+        return self.reached[key] / self.tries[key]
 
-    def learn(self, order: Order, tight: bool, reached: float) -> None:
+    def learn(self, order: Order, tight: bool, noise: float, reached: float) -> None:
         """`order` placed at most this share of the items at once."""
-        self.tries[order, tight] = self.tries.get((order, tight), 0) + 1
-        self.reached[order, tight] = self.reached.get((order, tight), 0.0) + reached
+        for key in ((order, tight, noise), (order, tight, ANY)):
+            self.tries[key] = self.tries.get(key, 0) + 1
+            self.reached[key] = self.reached.get(key, 0.0) + reached

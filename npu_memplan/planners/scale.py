@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from . import exact
+from . import exact, least_height
 from .bounds import load_peak
 from .first_fit import Layout
 from .model import Item, Model
@@ -180,7 +180,7 @@ class _Pool:
         # a choice costs time in proportion to the items it has to look at
         nodes = CORE_WORK // max(300, len(items)) + 3 * len(items)
         limited = Context(context.model, context.seed, nodes, context.deadline)
-        exact.run(search, limited, self.bound, self.bound)
+        least_height.run(search, limited, self.bound, self.bound)
         context.spend(search.nodes * len(items) // 1_000 + 1)
         if search.best is None:
             return False

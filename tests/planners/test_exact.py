@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from conftest_planners import brute_force, from_graph
 
-from npu_memplan.planners import PlanningError, exact, plan
+from npu_memplan.planners import PlanningError, exact, least_height, plan
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.planners.small import SmallSearch
@@ -38,7 +38,7 @@ def searched(problem: Problem, seed: int = 0) -> exact.Search:
     model = Model(problem)
     search = exact.search_for(model, model.items, 0)
     assert search is not None
-    exact.run(search, Context(model, seed, 500_000))
+    least_height.run(search, Context(model, seed, 500_000))
     return search
 
 

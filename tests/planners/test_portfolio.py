@@ -2,40 +2,61 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
 
 from npu_memplan.planners.model import Model
-from npu_memplan.planners.portfolio import FOLLOWING, OPEN, ORDERS, Portfolio
+from npu_memplan.planners.portfolio import FOLLOWING, NOISES, OPEN, ORDERS, Portfolio
 from npu_memplan.planners.sections import build
 from npu_memplan.planners.small import SmallSearch
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 
 
-def test_every_order_is_tried_once_before_any_is_preferred() -> None:
+def learned(best: int, tight: bool, portfolio: Portfolio) -> None:
+    """Every order was tried with every chance; the one at `best` got furthest, with the second chance."""
+    for k, order in enumerate(ORDERS):
+        for noise in NOISES:
+            portfolio.learn(order, tight, noise, 0.5 + 0.2 * (k == best) + 0.2 * (k == best and noise == NOISES[1]))
+
+
+def test_every_order_is_tried_in_turn_while_the_promising_ones_come_again() -> None:
     portfolio = Portfolio(Random(0))
-    assert tuple(portfolio.choose(k, False, True)[0] for k in range(len(ORDERS))) == ORDERS
+    first: list[object] = []
+    again = 0
+    for _ in range(4 * len(ORDERS)):
+        order, noise = portfolio.choose(False, False)
+        if order in first:
+            again += 1
+        else:
+            first.append(order)
+        portfolio.learn(order, False, noise, 0.9 if order == ORDERS[2] else 0.5)
+        if len(first) == len(ORDERS):
+            break
+    assert tuple(first) == ORDERS
+    assert len(ORDERS) * 0.5 < again < len(ORDERS) * 2
     assert len(set(ORDERS + FOLLOWING)) == len(ORDERS) + len(FOLLOWING)
 
 
-def test_the_order_that_got_furthest_comes_most_but_not_only() -> None:
+def test_the_order_and_the_chance_that_got_furthest_come_most_but_not_only() -> None:
     portfolio = Portfolio(Random(0))
-    for k, order in enumerate(ORDERS):
-        portfolio.learn(order, False, 0.9 if k == 7 else 0.5)
-        portfolio.learn(order, True, 0.9 if k == 11 else 0.5)
+    learned(7, False, portfolio)
+    learned(11, True, portfolio)
     for tight, best in ((False, 7), (True, 11)):
-        chosen = [portfolio.choose(1000, tight, False)[0] for _ in range(3000)]
-        counts = {order: chosen.count(order) for order in ORDERS}
-        assert max(counts, key=lambda order: counts[order]) == ORDERS[best]
-        assert min(counts.values()) > 0
+        chosen = [portfolio.choose(tight, False) for _ in range(3000)]
+        counts = Counter(order for order, _ in chosen)
+        assert counts.most_common(1)[0][0] == ORDERS[best]
+        assert Counter(noise for order, noise in chosen if order == ORDERS[best]).most_common(1)[0][0] == NOISES[1]
+        assert set(counts) == set(ORDERS)
         assert sum(counts.values()) - counts[ORDERS[best]] > OPEN * 1000
 
 
 def test_only_with_a_best_placement_is_one_followed() -> None:
     portfolio = Portfolio(Random(0))
-    assert not any(portfolio.choose(1000, False, False)[0].follow for _ in range(300))
-    assert any(portfolio.choose(1000, False, True)[0].follow for _ in range(300))
+    learned(3, False, portfolio)
+    assert not any(portfolio.choose(False, False)[0].follow for _ in range(300))
+    assert any(portfolio.choose(False, True)[0].follow for _ in range(300))
 
 
 @pytest.mark.parametrize(
