@@ -77,7 +77,11 @@ def _plan(
     if incumbent is not None:
         check(problem, incumbent)
     nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget
-    context = Context(model, seed, nodes, None if time_limit_s is None else started + time_limit_s, started=started)
+    deadline = None
+    if time_limit_s is not None:
+        # to verify a plan takes about twice as long as to restate the problem
+        deadline = started + time_limit_s - min(2 * (time.monotonic() - started), time_limit_s / 2)
+    context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent
     name = planner
     try:

@@ -25,7 +25,6 @@ SMALL_ITEMS = 40  # more are left to the compiled search
 GENERAL_ITEMS = 400  # where sections can not say everything (overlaps, aliases, fixed places): a short try
 GENERAL_WORK = 60_000  # of it, before the compiled search is imported
 SMALL_NODES = 3_000
-EXACT_ITEMS = 3_000  # for the compiled search
 EXACT_ENTRIES = 4_000_000
 CLIMB_ROUNDS = 60  # before the compiled search is imported
 FIRST_PAIRS = 40_000  # looked at by first fit and the climb, where the compiled search can follow
@@ -61,7 +60,7 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
         layout = _with(layout, pool, inside, search.offsets)
-    if layout.heights[pool] > low and len(inside) <= EXACT_ITEMS and not context.exhausted():
+    if layout.heights[pool] > low and len(inside) <= exact.MOST_ITEMS and not context.exhausted():
         rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
         if rest is not None:
             general.run(rest, context)
@@ -102,7 +101,7 @@ def _improve_small(context: Context, layout: Layout, pool: int, inside: list[Ite
 def _countable(inside: list[Item]) -> bool:
     """Whether there are few enough items and points for the exact search to be of use."""
     points = {point for item in inside for point in (item.first, item.last)}
-    return len(inside) <= EXACT_ITEMS and len(inside) * len(points) <= EXACT_ENTRIES
+    return len(inside) <= exact.MOST_ITEMS and len(inside) * len(points) <= EXACT_ENTRIES
 
 
 def _with(layout: Layout, pool: int, inside: list[Item], origins: list[int]) -> Layout:
@@ -158,7 +157,7 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     capacity = model.capacity[0]
     loose = first_fit(model, fixed_first(model, by_size(model)), limit=[None])
     assert capacity is not None, "asked for by the caller"
-    if isinstance(loose, int) or len(inside) > EXACT_ITEMS:
+    if isinstance(loose, int) or len(inside) > exact.MOST_ITEMS:
         return None
     search = General.over(model, inside, low, [loose.origins[item.index] for item in inside])
     if search is None:
@@ -194,7 +193,7 @@ def _auto(context: Context, enough: bool) -> Layout:
         return large if enough else improve_pools(context, large)
     count = len(context.model.items)
     passes = len(ORDERS) + CLIMB_ROUNDS
-    if len(context.model.capacity) == 1 and SMALL_ITEMS < count <= EXACT_ITEMS:
+    if len(context.model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS:
         passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, context.model.neighbours)) // 2))
     result = best_first_fit(context, ORDERS[: max(1, passes)])
     failed = result if isinstance(result, int) else -1

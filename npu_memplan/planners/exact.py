@@ -17,6 +17,7 @@ from .registry import Context
 from .sections import Sections, build, usable
 from .subsets import irreducible
 
+MOST_ITEMS = 3_000  # that callers should hand over
 LARGEST_SUM = 1 << 61  # bytes of all items; the kernel counts in 64 bits
 MEMO_BITS = 19
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them

@@ -28,11 +28,12 @@ SCAN_STEPS = 2_000_000_000  # of one pass over more items
 SCAN_RATE = 300_000_000  # steps a second, about: a pass looks at no clock
 NEARLY = 200  # a dense million is left at 1/200 above the bound when no time limit says to go on
 PASSES = 24  # of one pool, when nothing else limits them
+FIRST_PASSES = 8  # where a search over all items can follow
 # now and then a pass goes around a settled core: items live where the load is at least a share of the bound
 CORES = (0.95, 0.85, 0.75, 0.65, 0.9, 0.7, 0.55, 0.8)
 CORE_PASSES = 3  # of each of two orders around one core
 CORE_ITEMS = 4_000
-CORE_ENTRIES = 400_000  # memberships in sections
+CORE_ENTRIES = 400_000  # starts of items that fall into lifetimes
 CORE_WORK = 4_000_000  # choices x items
 # (share of the peak from which items count as critical, order among them)
 BASES = (
@@ -124,7 +125,7 @@ class _Pool:
             if count > MOST_SCANNED and close and context.deadline is None:
                 context.stopped_early = True
                 return self._answer()
-        for attempt in range(PASSES):
+        for attempt in range(PASSES if count > exact.MOST_ITEMS else FIRST_PASSES):
             if self.best is not None and (self.best <= self.bound or context.exhausted()):
                 break
             which = _turn(attempt, len(bases))
@@ -171,11 +172,13 @@ class _Pool:
         np = self.np
         critical = np.concatenate(([0], np.cumsum(self.load >= share * self.bound)))
         core = np.flatnonzero(critical[self.last] > critical[self.first])
-        items = [self.items[k] for k in self.by_start[core]]
-        if len(items) > CORE_ITEMS:
+        starts = np.unique(self.first[core])  # there are no more sections than these
+        entries = int((np.searchsorted(starts, self.last[core]) - np.searchsorted(starts, self.first[core])).sum())
+        if len(core) > CORE_ITEMS or entries > CORE_ENTRIES:
             return False
+        items = [self.items[k] for k in self.by_start[core]]
         search = exact.search_for(context.model, items, 0)
-        if search is None or sum(map(len, search.sections.members)) > CORE_ENTRIES:
+        if search is None:
             return False
         # a choice costs time in proportion to the items it has to look at
         nodes = CORE_WORK // max(300, len(items)) + 3 * len(items)
