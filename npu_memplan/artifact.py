@@ -77,6 +77,7 @@ class Target:
     npu_compiler: str = "vela"
     host_ops: tuple[str, ...] = ()
     stripes: bool = False
+    prefetch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class CompileOptions:
     overlaps: bool = True  # in-place and partial overlap where proven safe
     reorder: bool = False  # independent calls in the order that needs least memory
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of our own lowering only
+    prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     name: str = ""  # of the model in C; empty: from the file name
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import planners, verify
+from . import planners, prefetch, verify
 from .artifact import Artifact, Target
 from .codegen.interface import Interface, identifier
 from .ethosu.primfunc import from_primfunc, is_npu_primfunc
@@ -60,11 +60,22 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
         loaded = _in_stripes(loaded, options)
     problem, program = _posed(loaded, options)
     try:
-        plan = planners.plan(problem, options.planner, time_limit_s=options.time_limit_s, seed=options.seed)
+        problem, plan = _planned(problem, options)
     except planners.PlanningError as error:
         raise no_room(error, replace(problem, name=_name(loaded, options)), str(model)) from None
     verify.check(problem, plan)
     return build(loaded, options, problem, plan, program)
+
+
+def _planned(problem: Problem, options: CompileOptions) -> tuple[Problem, Plan]:
+    """The plan, and the problem that it solves: with room for copies to run ahead if asked for and possible."""
+    limits = (options.planner, options.time_limit_s, options.seed)
+    if options.prefetch:
+        try:
+            return (roomy := prefetch.with_room(problem)), planners.plan(roomy, *limits)
+        except planners.PlanningError:
+            pass  # the pools are too small for that
+    return problem, prefetch.plan(problem, *limits)
 
 
 def _reordered(loaded: Loaded) -> Loaded:
@@ -150,6 +161,7 @@ def _describe(
             options.npu_compiler,
             options.host_ops,
             options.stripes,
+            options.prefetch,
         ),
         problem=replace(problem, name=_name(loaded, options)),  # the function it came from is called main
         plan=plan,

@@ -45,6 +45,8 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
 @click.option("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for "
               "some cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
+@click.option("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more "
+              "bytes, fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
 @click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @click.option("--fit", metavar="SIZE|NAME=SIZE", help="Try what would make it fit, cheapest change first.")
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
@@ -69,6 +71,7 @@ def command(
     no_overlap: bool,
     reorder: bool,
     stripes: bool,
+    prefetch: bool,
     keep_inputs: bool,
     fit: str | None,
     name: str,
@@ -92,6 +95,7 @@ def command(
         overlaps=not no_overlap,
         reorder=reorder,
         stripes=stripes,
+        prefetch=prefetch,
         reuse_inputs=not keep_inputs,
         name=name,
     )

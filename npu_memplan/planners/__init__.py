@@ -79,8 +79,8 @@ def _plan(
     nodes = DEFAULT_NODES if time_limit_s is None and node_budget is None else node_budget
     deadline = None
     if time_limit_s is not None:
-        # to verify a plan takes about twice as long as to restate the problem
-        deadline = started + time_limit_s - min(2 * (time.monotonic() - started), time_limit_s / 2)
+        # to verify a plan takes about three times as long as to restate the problem
+        deadline = started + time_limit_s - min(3 * (time.monotonic() - started), time_limit_s / 2)
     context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent
     name = planner

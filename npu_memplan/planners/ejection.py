@@ -13,7 +13,8 @@ from typing import Any
 from .sections import Sections
 
 MOST_MEETINGS = 50_000_000  # of two items in one section: a fraction of a second to list the conflicts
-SCALE = 64  # of penalties, so that they can fade by small parts
+SCALE = 64  # penalty of the lightest item, so that it can fade by small parts
+MOST_WEIGHT = 1e6  # of an item, in those of the lightest: sums of penalties stay far below 2**63
 
 
 class Ejection:
@@ -30,7 +31,8 @@ class Ejection:
         narrow = [array.astype(np.uint32) for array in (cover_at, cover, member_at, member)]
         self.graph = (size, align, *narrow[:2], *conflicts(*narrow))
         # what holds more bytes for longer is harder to place
-        self.value = (SCALE * np.sqrt(size // sections.grain * np.diff(cover_at))).astype(np.int64) + 1
+        weight = np.sqrt(size.astype(np.float64) * np.diff(cover_at))
+        self.value = (SCALE * np.minimum(weight / weight.min(), MOST_WEIGHT)).astype(np.int64)
         self.penalty = self.value.copy()
         self.state = chances(seed)
         self.low = np.full(len(size), -1, np.int64)

@@ -35,7 +35,6 @@ class Search:
     reached: float = 0.0  # share of the items that were placed at once at most in the last call
     arrays: Any = None
     improved: Callable[[Search], None] | None = None
-    calls: int = 0
 
     def prepare(self) -> None:
         """Build the kernel's arrays (imports numpy and numba)."""
@@ -93,7 +92,6 @@ class Search:
         result = int(fill(*a["graph"], ceiling, ceiling % lcm(*set(self.sections.aligns)), *rest))
         self.nodes += int(a["counts"][0])
         self.reached = float(a["counts"][1]) / max(1, len(self.sections.sizes))
-        self.calls += 1
         if result == FOUND:
             self.take([int(x) for x in a["offset"]])
         elif result == INFEASIBLE:

@@ -19,7 +19,7 @@ from .registry import Context
 
 SLICE_S = 0.25  # of one call, under a time limit
 # the complete search
-SHARES = (500, 500, 1000, 2000)  # choices of one call
+SHARES = (500, 1000, 1000, 2000)  # choices of one call
 # heights aimed at, from the bound (0) to just below the best (1): a tight ceiling is not always harder, and small steps
 # are left to the local search
 AIMS = (0.0, 0.0, 0.25, 0.25)
@@ -31,7 +31,7 @@ CHOICES = 2000  # of one call
 # their turns
 PART = 0.1  # of the nodes, for the search that does not lead
 PATIENCE = 150_000  # nodes without a gain, after which the other one leads
-TRIAL = 30_000  # the same of a local search that never gained: where it is of use at all, it gains soon
+TRIAL = 75  # the same for each item, of a local search that never gained: where it is of use at all, it gains soon
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class Turns:
     """Which search is next: mostly the one that gained last, while it has not been fruitless for long."""
 
     local_leads: bool
+    trial: int  # nodes of a local search that never gained
     spent: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # under this leader; local, complete
     fruitless: int = 0  # nodes of the leader
     total: int = 0  # nodes
@@ -68,7 +69,7 @@ class Turns:
     def _patience(self) -> int:
         """Nodes without a gain after which the other search leads."""
         if self.local_leads and not self.local_gained:
-            return max(TRIAL, self.total // 16)
+            return max(self.trial, self.total // 16)
         return max(PATIENCE, self.total // 4)
 
 
@@ -148,7 +149,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
 
     `ceiling` is a height that must be met for a placement to be of any use (a hard pool).
     """
-    complete, turns = Complete(search, context.seed, enough), Turns(enough is None)
+    complete, turns = Complete(search, context.seed, enough), Turns(enough is None, TRIAL * len(search.sections.sizes))
     local = Local(search, context.seed, enough) if Ejection.usable(search.sections) else None
     started, before = time.monotonic(), search.nodes
     while not context.exhausted():

@@ -48,8 +48,7 @@ class Portfolio:
     """What is known of each order: how far it got, at the bound and above it apart, and with which chance."""
 
     random: Random
-    tries: dict[tuple[Order, bool, float], int] = field(default_factory=dict)
-    reached: dict[tuple[Order, bool, float], float] = field(default_factory=dict)  # sums of shares of items placed
+    reached: dict[tuple[Order, bool, float], float] = field(default_factory=dict)  # largest share of items placed
 
     def choose(self, tight: bool, follow: bool) -> tuple[Order, float]:
         """The order to try and the amplitude of chance.
@@ -58,22 +57,21 @@ class Portfolio:
         """
         orders = ORDERS + FOLLOWING if follow else ORDERS
         noise = self.random.choice(NOISES)
-        tried = [order for order in orders if (order, tight, ANY) in self.tries]
+        tried = [order for order in orders if (order, tight, ANY) in self.reached]
         if len(tried) < len(orders):
             if not tried or self.random.random() < EXPLORE:
-                return next(order for order in orders if (order, tight, ANY) not in self.tries), noise
+                return next(order for order in orders if (order, tight, ANY) not in self.reached), noise
         elif self.random.random() < OPEN:
             return self.random.choice(orders), noise
         entrants = [(self.random.choice(tried), self.random.choice(NOISES)) for _ in range(ENTRANTS)]
         return max(entrants, key=lambda entrant: self._promise(entrant[0], tight, entrant[1]))
 
     def _promise(self, order: Order, tight: bool, noise: float) -> float:
-        """The mean share of items it placed, with this chance if that was tried."""
-        key = (order, tight, noise) if (order, tight, noise) in self.tries else (order, tight, ANY)
-        return self.reached[key] / self.tries[key]
+        """The largest share of items it placed, with this chance if that was tried."""
+        key = (order, tight, noise) if (order, tight, noise) in self.reached else (order, tight, ANY)
+        return self.reached[key]
 
     def learn(self, order: Order, tight: bool, noise: float, reached: float) -> None:
         """`order` placed at most this share of the items at once."""
         for key in ((order, tight, noise), (order, tight, ANY)):
-            self.tries[key] = self.tries.get(key, 0) + 1
-            self.reached[key] = self.reached.get(key, 0.0) + reached
+            self.reached[key] = max(self.reached.get(key, 0.0), reached)

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import planners, verify
+from .. import prefetch, verify
 from ..errors import NpuMemplanError
 from ..extract.build import Options, build
 from ..extract.relax_walk import walk
@@ -127,7 +127,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     program = walk(module, name, constants=bool(chosen.constant_pools))
     how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
     problem, lives = build(program, chosen.pools, how)
-    plan = planners.plan(problem, chosen.planner, seed=chosen.seed)
+    plan = prefetch.plan(problem, chosen.planner, seed=chosen.seed)
     verify.check(problem, plan)
     pools, slots = pools_of(problem, plan, program)
     symbolic = plan_symbolic(program, lives)

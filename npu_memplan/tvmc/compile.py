@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .. import planners, verify
+from .. import prefetch, verify
 from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
@@ -47,7 +47,7 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     problem = extract(module, workspace, reuse_inputs=options.workspace_io, constant_pools=options.constant_pools)
     if not options.workspace_io:
         problem = _own_io_pools(problem, len(workspace))
-    plan = planners.plan(problem, options.planner)
+    plan = prefetch.plan(problem, options.planner)
     verify.check(problem, plan)
     planned = _with_regions(rewrite(module, problem, plan), _regions(options, problem, len(workspace)))
     interface, pools = _interface(options, module, planned, problem, plan, len(workspace))

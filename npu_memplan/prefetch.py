@@ -1,0 +1,94 @@
+"""Room for weights to be copied while the operation before still runs.
+
+Invariant: what is planned here is valid for the problem as it was given; unless more room is asked for, pools, heights
+and what is proven of them are those that the planner reached alone. A copy may start early when its destination holds
+nothing that a running operation uses: a lifetime that begins one point sooner is a wish for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from . import planners
+from .planners.bounds import load_peak
+from .planners.model import Model
+from .problem import Buffer, BufferKind, Lifetime, Plan, Problem
+
+SEARCHING = ("auto", "optimal")  # other planners are taken at their word
+NODES = 20_000  # of planning again
+ROUNDS = 200  # of looking for the fullest point
+
+
+def plan(problem: Problem, planner: str = "auto", time_limit_s: float | None = None, seed: int = 0) -> Plan:
+    """What `planners.plan` answers, with the same heights and, where these have room for it, fewer waits."""
+    answer = planners.plan(problem, planner, time_limit_s=time_limit_s, seed=seed)
+    return run_ahead(problem, answer) if planner in SEARCHING else answer
+
+
+def with_room(problem: Problem) -> Problem:
+    """`problem` with room for every copy to run ahead."""
+    return _earlier(problem, _copies(problem))
+
+
+def run_ahead(problem: Problem, plan: Plan) -> Plan:
+    """`plan`, or one with the same heights in which more copies need not wait for the operation before them."""
+    if not _copies(problem):
+        return plan
+    held = _held(problem, plan)
+    wishes = _affordable(held, _copies(problem))
+    while wishes:
+        try:
+            placements = planners.plan(_earlier(held, wishes), "fit", seed=plan.seed, node_budget=NODES).placements
+        except planners.PlanningError:
+            # there are bytes enough, but no places: the larger half can wait
+            sizes = {buffer.name: buffer.size_bytes for buffer in problem.buffers}
+            wishes = set(sorted(wishes, key=lambda name: (sizes[name], name))[: len(wishes) // 2])
+        else:
+            return replace(plan, placements=placements)
+    return plan
+
+
+def _copies(problem: Problem) -> set[str]:
+    """Buffers that weights are copied into after the first operation."""
+    return {
+        buffer.name
+        for buffer in problem.buffers
+        if buffer.kind is BufferKind.WEIGHTS and buffer.lifetimes and buffer.lifetimes[0].first > 0
+    }
+
+
+def _held(problem: Problem, plan: Plan) -> Problem:
+    """`problem` with every buffer in its pool and every pool as high as `plan` makes it."""
+    pool_of = {placement.buffer: placement.pool for placement in plan.placements}
+    heights = {usage.pool: usage.used_bytes for usage in plan.usage}
+    return replace(
+        problem,
+        buffers=tuple(replace(buffer, pools=(pool_of[buffer.name],)) for buffer in problem.buffers),
+        pools=tuple(replace(pool, size_bytes=heights[pool.name]) for pool in problem.pools),
+    )
+
+
+def _affordable(held: Problem, wishes: Collection[str]) -> set[str]:
+    """Those of `wishes` that no point is too full for."""
+    left = set(wishes)
+    for _ in range(ROUNDS):
+        model = Model(_earlier(held, left))
+        peaks = [(load_peak(model, k), pool.size_bytes or 0) for k, pool in enumerate(held.pools)]
+        full = {peak.point for peak, size in peaks if peak.bytes > size}
+        if not full:
+            return left
+        left -= {b.name for b in held.buffers if b.name in left and b.lifetimes[0].first - 1 in full}
+    return set()
+
+
+def _earlier(problem: Problem, wishes: Collection[str]) -> Problem:
+    """`problem` with the buffers called `wishes` alive one point sooner."""
+
+    def wished(buffer: Buffer) -> Buffer:
+        if buffer.name not in wishes:
+            return buffer
+        first, *later = buffer.lifetimes
+        return replace(buffer, lifetimes=(Lifetime(first.first - 1, first.last), *later))
+
+    return replace(problem, buffers=tuple(wished(buffer) for buffer in problem.buffers))
