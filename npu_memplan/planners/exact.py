@@ -6,6 +6,7 @@ or spends its share of nodes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import lcm
@@ -34,6 +35,7 @@ class Search:
     nodes: int = 0
     reached: float = 0.0  # share of the items that were placed at once at most in the last call
     arrays: Any = None
+    compiling_s: float = 0.0  # in which numba compiled, once on a machine
     improved: Callable[[Search], None] | None = None
 
     def prepare(self) -> None:
@@ -76,7 +78,7 @@ class Search:
         import numpy as np
 
         from .kernel import FOUND, INFEASIBLE, fill
-        from .kernel_parts import chances
+        from .kernel_parts import chances, compiled
 
         if self.arrays is None:
             self.prepare()
@@ -89,7 +91,10 @@ class Search:
         else:
             score = order.duration * a["log_duration"] + order.size * a["log_size"]
         rest = (nodes, score, noise, order.rule, a["weight"], state, a["memo"], a["offset"], a["counts"])
+        before, started = compiled(fill), time.monotonic()
         result = int(fill(*a["graph"], ceiling, ceiling % lcm(*set(self.sections.aligns)), *rest))
+        if compiled(fill) > before:
+            self.compiling_s += time.monotonic() - started
         self.nodes += int(a["counts"][0])
         self.reached = float(a["counts"][1]) / max(1, len(self.sections.sizes))
         if result == FOUND:

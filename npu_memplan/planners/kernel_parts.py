@@ -19,6 +19,11 @@ def chances(seed: int) -> Any:
     return np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
 
 
+def compiled(function: Any) -> int:
+    """How often numba compiled `function` in this process; what was loaded from its cache does not count."""
+    return sum(function.stats.cache_misses.values())
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def mix(x: Any) -> Any:
     """A well mixed 64-bit hash of `x`."""

@@ -139,6 +139,8 @@ class Local:
             target = search.low + int((top - search.low) * AIM_LOCALLY) // grain * grain
         offsets, choices = self.ejection.below(target, min(CHOICES, most))
         search.nodes += choices
+        search.compiling_s += self.ejection.compiling_s
+        self.ejection.compiling_s = 0.0
         if offsets is not None:
             self.from_height = search.take(offsets)
         return offsets is not None
@@ -170,7 +172,10 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
             who: Complete | Local = local
         else:
             who = complete
+        compiling_s = search.compiling_s
         found = who.call(top, most)
+        context.pardon(search.compiling_s - compiling_s)
+        started += search.compiling_s - compiling_s
         nodes = max(1, search.nodes - before - spent)
         context.spend(nodes)
         if opened:

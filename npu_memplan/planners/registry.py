@@ -50,6 +50,11 @@ class Context:
             return True
         return False
 
+    def pardon(self, seconds: float) -> None:
+        """Do not count `seconds`, in which nothing could be searched, against a time limit."""
+        if self.deadline is not None:
+            self.deadline += seconds
+
     def share(self, part: float) -> Context:
         """A context with `part` of what is left of this one's budget; `spend` here what was spent there."""
         nodes = None if self.nodes is None else int(max(0, self.nodes) * part)
