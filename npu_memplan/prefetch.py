@@ -33,16 +33,17 @@ def with_room(problem: Problem) -> Problem:
 
 def run_ahead(problem: Problem, plan: Plan) -> Plan:
     """`plan`, or one with the same heights in which more copies need not wait for the operation before them."""
-    if not _copies(problem):
+    wishes = _copies(problem)
+    if not wishes:
         return plan
     held = _held(problem, plan)
-    wishes = _affordable(held, _copies(problem))
+    wishes = _affordable(held, wishes)
+    sizes = {buffer.name: buffer.size_bytes for buffer in problem.buffers}
     while wishes:
         try:
             placements = planners.plan(_earlier(held, wishes), "fit", seed=plan.seed, node_budget=NODES).placements
         except planners.PlanningError:
             # there are bytes enough, but no places: the larger half can wait
-            sizes = {buffer.name: buffer.size_bytes for buffer in problem.buffers}
             wishes = set(sorted(wishes, key=lambda name: (sizes[name], name))[: len(wishes) // 2])
         else:
             return replace(plan, placements=placements)

@@ -7,7 +7,6 @@ hundreds of items that begin and end in different sections, a few per cent above
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,13 +25,12 @@ class Ejection:
         import numpy as np
 
         from .ejection_kernel import conflicts
-        from .kernel_parts import chances, compiled
+        from .kernel_parts import chances, compiling
 
         size, align, cover_at, cover, member_at, member = arrays
         narrow = [array.astype(np.uint32) for array in (cover_at, cover, member_at, member)]
-        before, started = compiled(conflicts), time.monotonic()
-        self.graph = (size, align, *narrow[:2], *conflicts(*narrow))
-        self.compiling_s = time.monotonic() - started if compiled(conflicts) > before else 0.0
+        near, self.compiling_s = compiling(conflicts, *narrow)
+        self.graph = (size, align, *narrow[:2], *near)
         # what holds more bytes for longer is harder to place
         weight = np.sqrt(size.astype(np.float64) * np.diff(cover_at))
         self.value = (SCALE * np.minimum(weight / weight.min(), MOST_WEIGHT)).astype(np.int64)
@@ -52,10 +50,9 @@ class Ejection:
     def below(self, ceiling: int, choices: int) -> tuple[list[int] | None, int]:
         """Offsets with all items under `ceiling` bytes, if found, and the choices made (at most `choices`)."""
         from .ejection_kernel import eject
-        from .kernel_parts import compiled
+        from .kernel_parts import compiling
 
-        before, started = compiled(eject), time.monotonic()
-        left = int(eject(*self.graph, self.value, self.penalty, ceiling, choices, self.state, self.low))
-        if compiled(eject) > before:
-            self.compiling_s += time.monotonic() - started
-        return (None if left < 0 else [int(at) for at in self.low]), choices - max(0, left)
+        rest = (self.value, self.penalty, ceiling, choices, self.state, self.low)
+        left, seconds = compiling(eject, *self.graph, *rest)
+        self.compiling_s += seconds
+        return (None if left < 0 else [int(at) for at in self.low]), choices - max(0, int(left))

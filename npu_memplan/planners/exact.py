@@ -6,8 +6,7 @@ or spends its share of nodes.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import Any
@@ -36,7 +35,6 @@ class Search:
     reached: float = 0.0  # share of the items that were placed at once at most in the last call
     arrays: Any = None
     compiling_s: float = 0.0  # in which numba compiled, once on a machine
-    improved: Callable[[Search], None] | None = None
 
     def prepare(self) -> None:
         """Build the kernel's arrays (imports numpy and numba)."""
@@ -78,7 +76,7 @@ class Search:
         import numpy as np
 
         from .kernel import FOUND, INFEASIBLE, fill
-        from .kernel_parts import chances, compiled
+        from .kernel_parts import chances, compiling
 
         if self.arrays is None:
             self.prepare()
@@ -91,10 +89,9 @@ class Search:
         else:
             score = order.duration * a["log_duration"] + order.size * a["log_size"]
         rest = (nodes, score, noise, order.rule, a["weight"], state, a["memo"], a["offset"], a["counts"])
-        before, started = compiled(fill), time.monotonic()
-        result = int(fill(*a["graph"], ceiling, ceiling % lcm(*set(self.sections.aligns)), *rest))
-        if compiled(fill) > before:
-            self.compiling_s += time.monotonic() - started
+        phase = ceiling % lcm(*set(self.sections.aligns))
+        result, seconds = compiling(fill, *a["graph"], ceiling, phase, *rest)
+        self.compiling_s += seconds
         self.nodes += int(a["counts"][0])
         self.reached = float(a["counts"][1]) / max(1, len(self.sections.sizes))
         if result == FOUND:
@@ -102,15 +99,13 @@ class Search:
         elif result == INFEASIBLE:
             grain = self.sections.grain
             self.low = max(self.low, (ceiling // grain + 1) * grain)
-        return result
+        return int(result)
 
     def take(self, offsets: list[int]) -> int:
         """Keep these offsets if they are the best so far; their height."""
         height = max((at + size for at, size in zip(offsets, self.sections.sizes, strict=True)), default=0)
         if self.best is None or height < self.best:
             self.best, self.offsets = height, offsets
-            if self.improved is not None:
-                self.improved(self)
         return height
 
 

@@ -1,11 +1,12 @@
 """Small compiled pieces of the exact search: hashing, chance, growing arrays, which section next.
 
-Invariant: pure functions, but for `chance`, which moves its own state on. Numba caches
+Invariant: what is compiled is pure, but for `chance`, which moves its own state on. Numba caches
 callers without looking here: after a change, delete `__pycache__`.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,12 @@ def chances(seed: int) -> Any:
     return np.array([(seed * 0x9E3779B97F4A7C15 + 0x1234567) & ((1 << 64) - 1) | 1], np.uint64)
 
 
-def compiled(function: Any) -> int:
-    """How often numba compiled `function` in this process; what was loaded from its cache does not count."""
-    return sum(function.stats.cache_misses.values())
+def compiling(function: Any, *arguments: Any) -> tuple[Any, float]:
+    """What `function` answers, and the seconds of a call for which numba compiled it; 0.0 when it had been."""
+    before, started = sum(function.stats.cache_misses.values()), time.monotonic()
+    answer = function(*arguments)
+    compiled = sum(function.stats.cache_misses.values()) > before
+    return answer, time.monotonic() - started if compiled else 0.0
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]

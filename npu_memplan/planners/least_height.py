@@ -43,12 +43,14 @@ class Turns:
     spent: dict[bool, int] = field(default_factory=lambda: {True: 0, False: 0})  # under this leader; local, complete
     fruitless: int = 0  # nodes of the leader
     total: int = 0  # nodes
-    local_led: bool = False
+    local_led: bool = field(init=False)
     local_gained: bool = False
+
+    def __post_init__(self) -> None:
+        self.local_led = self.local_leads
 
     def local_is_next(self) -> bool:
         """Whether the local search is, not the complete one."""
-        self.local_led |= self.local_leads
         other = self.spent[not self.local_leads]
         return self.local_led and self.local_leads != (other < PART * sum(self.spent.values()))
 
@@ -64,6 +66,7 @@ class Turns:
             over = gained
         if over:
             self.local_leads = not self.local_leads
+            self.local_led = True  # it leads now, or did until now
             self.spent, self.fruitless = {True: 0, False: 0}, 0
 
     def _patience(self) -> int:
@@ -71,6 +74,12 @@ class Turns:
         if self.local_leads and not self.local_gained:
             return max(self.trial, self.total // 16)
         return max(PATIENCE, self.total // 4)
+
+
+def _towards(search: Search, top: int, aim: float) -> int:
+    """The height at a share `aim` of the way from the bound up to `top`, in steps of the grain."""
+    grain = search.sections.grain
+    return search.low + int((top - search.low) * aim) // grain * grain
 
 
 class Complete:
@@ -84,17 +93,22 @@ class Complete:
         self.attempt = 0
         self.again: tuple[Order, float, int] | None = None  # what has just found a placement
 
+    @property
+    def opens(self) -> bool:
+        """Whether the opening is still to be ended."""
+        return self.attempt < len(self.opening)
+
     def call(self, top: int, most: int) -> bool:
         """Search under a height of at most `top` bytes with at most `most` nodes; whether a placement was found."""
-        search, random, grain = self.search, self.random, self.search.sections.grain
+        search, random, opens = self.search, self.random, self.opens
         count = len(search.sections.sizes)
-        opens = self.attempt < len(self.opening)
         if self.enough is not None:
             target = min(top, max(search.low, self.enough))
         elif self.again is not None or not opens:
             aim = random.choice(AIMS) if self.again is None else AIM_AGAIN
-            target = search.low + int((top - search.low) * aim) // grain * grain
+            target = _towards(search, top, aim)
         else:
+            grain = search.sections.grain
             above = 0 if self.opening[self.attempt] in TIGHT else search.low // LOOSELY // grain * grain
             target = min(top, search.low + above)
         tight = target == search.low
@@ -127,7 +141,7 @@ class Local:
 
     def call(self, top: int, most: int) -> bool:
         """Search under a height of at most `top` bytes with at most `most` choices; whether a placement was found."""
-        search, grain = self.search, self.search.sections.grain
+        search = self.search
         if self.ejection is None:
             self.ejection = Ejection(search.sections, search.arrays["graph"][:6], self.seed)
         if search.best is not None and search.best != self.from_height:
@@ -136,7 +150,7 @@ class Local:
         if self.enough is not None:
             target = min(top, max(search.low, self.enough))
         else:
-            target = search.low + int((top - search.low) * AIM_LOCALLY) // grain * grain
+            target = _towards(search, top, AIM_LOCALLY)
         offsets, choices = self.ejection.below(target, min(CHOICES, most))
         search.nodes += choices
         search.compiling_s += self.ejection.compiling_s
@@ -167,7 +181,7 @@ def run(search: Search, context: Context, ceiling: int | None = None, enough: in
         if context.deadline is not None and spent:
             # a call looks at no clock: keep each to a fraction of a second
             most = min(most, max(200, int(spent / max(time.monotonic() - started, 1e-3) * SLICE_S)))
-        opened = complete.attempt >= len(complete.opening)  # what the opening settles needs no second compiled search
+        opened = not complete.opens  # what the opening settles needs no second compiled search
         if local is not None and opened and turns.local_is_next():
             who: Complete | Local = local
         else:

@@ -55,6 +55,27 @@ def random_problem(seed: int, most: int = 8) -> Problem:
     return Problem(tuple(buffers), pools, tuple(conflicts), tuple(aliases), tuple(overlaps), name=f"random {seed}")
 
 
+def random_intervals(seed: int, count: int = 7, points: int = 6, most: int = 6) -> Problem:
+    """`count` buffers of up to `most` bytes that begin at 0 to `points`; some are dead for a while, some aligned."""
+    random = Random(seed)
+    buffers = []
+    for k in range(count):
+        first = random.randint(0, points)
+        lives = [Lifetime(first, first + random.randint(1, points // 2 + 1))]
+        if random.random() < 0.2:
+            lives.append(Lifetime(lives[0].last + 1, lives[0].last + 3))
+        buffers.append(Buffer(f"b{k}", random.randint(1, most), tuple(lives), random.choice((1, 1, 2, 4))))
+    return Problem(tuple(buffers), (Pool("m"),))
+
+
+def random_graph(seed: int) -> Problem:
+    """Four to nine buffers, half of the pairs in conflict."""
+    random = Random(seed)
+    count = random.randint(4, 9)
+    edges = [(a, b) for a in range(count) for b in range(a) if random.random() < 0.5]
+    return from_graph([random.randint(1, 9) for _ in range(count)], edges)
+
+
 def share(problem: Problem, a: Placement, b: Placement) -> bool:
     """Oracle, written from the definition: do two placed buffers illegally share a byte at some point?"""
     first, second = problem.buffer(a.buffer), problem.buffer(b.buffer)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from random import Random
 
 import pytest
-from conftest_planners import brute_force, from_graph
+from conftest_planners import brute_force, from_graph, random_graph, random_intervals
 
 from npu_memplan.planners import exact, plan
 from npu_memplan.planners.ejection import Ejection
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.sections import Sections
-from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+from npu_memplan.problem import Problem
 from npu_memplan.problem_io import read_problem
 
 MIB = 1 << 20
@@ -38,26 +37,9 @@ def check(sections: Sections, offsets: list[int], ceiling: int) -> None:
         assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
 
 
-def lives(random: Random, points: int) -> tuple[Lifetime, ...]:
-    first = random.randint(0, points)
-    spans = [Lifetime(first, first + random.randint(1, points // 2 + 1))]
-    if random.random() < 0.2:
-        spans.append(Lifetime(spans[0].last + 1, spans[0].last + 3))
-    return tuple(spans)
-
-
-def crowd(seed: int, count: int, points: int = 6, most: int = 6) -> Problem:
-    random = Random(seed)
-    buffers = (
-        Buffer(f"b{k}", random.randint(1, most), lives(random, points), random.choice((1, 1, 2, 4)))
-        for k in range(count)
-    )
-    return Problem(tuple(buffers), (Pool("m"),))
-
-
 def test_it_reaches_what_brute_force_reaches_and_nothing_below() -> None:
     for seed in range(40):
-        problem = crowd(seed, 5)
+        problem = random_intervals(seed, 5)
         least = brute_force(problem)
         assert least is not None
         search, sections = local(problem, seed)
@@ -72,10 +54,7 @@ def test_it_reaches_what_brute_force_reaches_and_nothing_below() -> None:
 
 def test_conflicts_that_are_no_lifetimes() -> None:
     for seed in range(30):
-        random = Random(seed)
-        count = random.randint(4, 9)
-        edges = [(a, b) for a in range(count) for b in range(a) if random.random() < 0.5]
-        problem = from_graph([random.randint(1, 9) for _ in range(count)], edges)
+        problem = random_graph(seed)
         least = plan(problem).usage[0].used_bytes
         search, sections = local(problem, seed)
         found, _ = search.below(least, 5000)
@@ -86,7 +65,7 @@ def test_conflicts_that_are_no_lifetimes() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_placed_when_the_choices_run_out_is_valid(seed: int) -> None:
     """Ceilings come down while they are met; also the last state, with items left out, breaks no law."""
-    problem = crowd(seed, 60, points=25, most=40)
+    problem = random_intervals(seed, 60, points=25, most=40)
     search, sections = local(problem, seed)
     ceiling = 3 * sections.bound
     while True:
@@ -120,7 +99,7 @@ def test_an_item_above_the_ceiling_finds_no_place() -> None:
 def test_the_same_seed_gives_the_same_placement() -> None:
     answers = []
     for seed in (5, 5, 6):
-        search, sections = local(crowd(1, 50, points=20, most=30), seed)
+        search, sections = local(random_intervals(1, 50, points=20, most=30), seed)
         answers.append(search.below(sections.bound * 5 // 4, 5000)[0])
     assert answers[0] is not None
     assert answers[0] == answers[1] != answers[2]

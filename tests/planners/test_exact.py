@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
-from conftest_planners import brute_force, from_graph
+from conftest_planners import brute_force, from_graph, random_graph, random_intervals
 
 from npu_memplan.planners import PlanningError, exact, least_height, plan
 from npu_memplan.planners.model import Model
@@ -19,18 +18,6 @@ from npu_memplan.problem_io import read_problem
 from npu_memplan.verify import verify
 
 MIB = 1 << 20
-
-
-def random_intervals(seed: int, count: int = 7) -> Problem:
-    random = Random(seed)
-    buffers = []
-    for k in range(count):
-        first = random.randint(0, 6)
-        lives = [Lifetime(first, first + random.randint(1, 4))]
-        if random.random() < 0.2:
-            lives.append(Lifetime(lives[0].last + 1, lives[0].last + 3))
-        buffers.append(Buffer(f"b{k}", random.randint(1, 6), tuple(lives), random.choice((1, 1, 2, 4))))
-    return Problem(tuple(buffers), (Pool("m"),))
 
 
 def searched(problem: Problem, seed: int = 0) -> exact.Search:
@@ -58,10 +45,7 @@ def test_compiled_and_small_search_equal_brute_force(block: int) -> None:
 
 def test_compiled_search_on_conflict_graphs_equals_the_small_one() -> None:
     for seed in range(40):
-        random = Random(seed)
-        count = random.randint(4, 9)
-        edges = [(a, b) for a in range(count) for b in range(a) if random.random() < 0.5]
-        problem = from_graph([random.randint(1, 9) for _ in range(count)], edges)
+        problem = random_graph(seed)
         search = searched(problem)
         model = Model(problem)
         assert search.best is not None

@@ -13,6 +13,7 @@ import numpy as np
 
 IntArray = Any  # an int64 array, or a scalar of one
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+ROOT_HALF = 1518500250  # the square root of 1/2 with 31 fraction bits
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "int32": (INT32_MIN, INT32_MAX)}
 
 

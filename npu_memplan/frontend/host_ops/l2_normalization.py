@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 
 from .common import require_same_type
-from .fixed_point import INT32_MAX, LIMITS
+from .fixed_point import INT32_MAX, LIMITS, ROOT_HALF
 from .fixed_tir import high_mul, leading_zeros, rounding_shift, rounding_shift_by, saturating_shift_left
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, Function, clamp, const, largest, load, row_indices, select
 
 _OUTPUT_BITS = 7  # fraction bits of the output
-_ROOT_HALF = 1518500250  # with 31 fraction bits
 _NEWTON_STEPS = 5
 
 
@@ -64,7 +63,7 @@ def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
         step = high_mul(const(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
         x = function.bind(saturating_shift_left(step, 3), "x")
     shift = function.bind(select(large, const(12), const(11)) - pairs, "shift")
-    root = high_mul(x, _ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
+    root = high_mul(x, ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
     is_one = value <= const(1)
     multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
     return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")

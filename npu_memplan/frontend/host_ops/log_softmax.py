@@ -10,7 +10,7 @@ import math
 
 from .common import require_same_type
 from .exponentials import DIFF_INTEGER_BITS, SUM_INTEGER_BITS, Differences, sum_of_row
-from .fixed_point import LIMITS, quantize_multiplier
+from .fixed_point import LIMITS, ROOT_HALF, quantize_multiplier
 from .fixed_tir import (
     clamp_wide,
     high_mul,
@@ -28,7 +28,6 @@ _OUTPUT_INTEGER_BITS = 4
 _LOG_INTEGER_BITS = DIFF_INTEGER_BITS + 1  # while it is added up
 # With 31 fraction bits, f = 2^(1/4):
 _LOG_2 = 1488522236
-_ROOT_HALF = 1518500250
 _FOURTH_ROOT_HALF = 1805811301  # 1/f
 _NUMERATOR = 117049297  # 11/240 f
 _DENOMINATOR = (1057819769, 638450708, 127690142)  # 2/f - f, f/4, f/20
@@ -70,9 +69,9 @@ def _logarithm(function: Function, value: Expr) -> Expr:
     # value = 2^power x fraction, by two ways to split it; the one with the larger power and smaller fraction counts.
     zeros = leading_zeros(function, value)
     normal = value * (const(1) << (zeros - const(1)))
-    first = saturating_shift_left(high_mul(normal, _ROOT_HALF), 1)
+    first = saturating_shift_left(high_mul(normal, ROOT_HALF), 1)
     power = (const(SUM_INTEGER_BITS) - zeros) * const(one) + const(one // 4)
-    headroom = leading_zeros(function, high_mul(value, _ROOT_HALF)) - const(1)
+    headroom = leading_zeros(function, high_mul(value, ROOT_HALF)) - const(1)
     second = clamp_wide(cast(value, "int64") * (const(1, "int64") << cast(headroom, "int64")))
     other_power = (const(SUM_INTEGER_BITS) - headroom) * const(one) - const(one // 4)
     power = function.bind(largest(power, other_power), "power")
