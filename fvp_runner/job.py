@@ -17,8 +17,8 @@ import numpy.typing as npt
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.accelerator import Accelerator
 from npu_memplan.ethosu.access import accesses
-from npu_memplan.ethosu.decode import StreamError, decode
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import StreamError, decode
 
 from .npu_model import NpuModel
 from .npu_model.errors import OutOfRegionError, WeightStreamError

@@ -17,7 +17,7 @@ LINES = 400
 
 
 def name_of(path: Path) -> str:
-    """`npu_memplan/ethosu/isa.py` -> `npu_memplan.ethosu.isa`."""
+    """`npu_memplan/ethosu/stream/isa.py` -> `npu_memplan.ethosu.stream.isa`."""
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 

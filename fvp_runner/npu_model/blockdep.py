@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from npu_memplan.ethosu.isa import Op, PoolMode, Register, Upscale
-from npu_memplan.ethosu.stream import Wait
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register, Upscale
 
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec

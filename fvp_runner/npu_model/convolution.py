@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import AccFormat, Op, Register
+from npu_memplan.ethosu.stream.isa import AccFormat, Op, Register
 
 from . import mlw
 from .errors import AccumulatorOverflowError

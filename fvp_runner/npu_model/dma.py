@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import Register
+from npu_memplan.ethosu.stream.isa import Register
 
 from .errors import OutOfRegionError, UninitialisedReadError
 from .layout import Bytes

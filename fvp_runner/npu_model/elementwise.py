@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import Broadcast, ElementwiseMode, Register, Rounding
+from npu_memplan.ethosu.stream.isa import Broadcast, ElementwiseMode, Register, Rounding
 
 from .kernel import read_type
 from .layout import Layout

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
-from npu_memplan.ethosu.isa import Register
+from npu_memplan.ethosu.stream.isa import Register
 
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec

@@ -7,8 +7,8 @@ so there a transfer is checked against the one before it as well.
 
 from __future__ import annotations
 
-from npu_memplan.ethosu.isa import Op
-from npu_memplan.ethosu.stream import Wait
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op
 
 from .errors import MissingWaitError
 from .footprint import INTERNAL, Footprint, footprint

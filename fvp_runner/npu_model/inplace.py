@@ -7,7 +7,7 @@ the very same addresses. Hardware works block by block, so anything else reads i
 
 from __future__ import annotations
 
-from npu_memplan.ethosu.isa import PoolMode
+from npu_memplan.ethosu.stream.isa import PoolMode
 
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec

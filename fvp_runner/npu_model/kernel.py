@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import Register, Upscale
+from npu_memplan.ethosu.stream.isa import Register, Upscale
 
 from .layout import Layout
 from .memory import FeatureMapAccess, Memory

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.accelerator import Accelerator
-from npu_memplan.ethosu.isa import BRICK_CHANNELS
+from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
 
 from .errors import OutOfRegionError, UninitialisedReadError
 from .layout import Bytes, Layout, Piece

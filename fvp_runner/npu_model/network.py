@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.network import CpuOperator, NpuCall, VelaNetwork
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 
 from .cpu_operator import HostOperator
 from .errors import NpuModelError, OutOfRegionError

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import Register, Rounding
+from npu_memplan.ethosu.stream.isa import Register, Rounding
 
 from . import tables
 from .layout import Layout

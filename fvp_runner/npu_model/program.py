@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from npu_memplan.ethosu.accelerator import Accelerator
 from npu_memplan.ethosu.cycles import Timeline, timeline
-from npu_memplan.ethosu.decode import StreamError, decode
-from npu_memplan.ethosu.isa import ElementwiseMode, Op, Register, Rounding
-from npu_memplan.ethosu.stream import Command, Operation
+from npu_memplan.ethosu.stream.commands import Command, Operation
+from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
 
 from .convolution import Constants, Convolution, ConvolutionSpec
 from .dma import Dma, DmaSpec

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NoReturn
 
-from npu_memplan.ethosu.isa import Op, Register
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 from .errors import IllegalValueError, UnsetRegisterError
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.isa import Rounding
+from npu_memplan.ethosu.stream.isa import Rounding
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

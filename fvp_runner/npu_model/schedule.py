@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from npu_memplan.ethosu.isa import Op
-from npu_memplan.ethosu.stream import Wait
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op
 
 from .program import Program, Step
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from npu_memplan.ethosu.isa import ElementwiseMode, PoolMode
 from npu_memplan.ethosu.network import VelaNetwork
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
 
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ethosu.accelerator import accelerator
-from ..ethosu.container import Payload, build_payload
 from ..ethosu.primfunc import encode_primfunc
+from ..ethosu.stream.container import Payload, build_payload
 from .c_array import c_array
 from .errors import CodegenError
 from .interface import Interface

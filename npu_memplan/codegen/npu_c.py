@@ -13,8 +13,8 @@ import numpy as np
 
 from ..ethosu.accelerator import accelerator
 from ..ethosu.cycles import timeline
-from ..ethosu.encode import encode
 from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
+from ..ethosu.stream.encode import encode
 from .c_array import c_array
 from .errors import CodegenError
 from .program import ConstantArgument, FunctionCall, PoolArgument

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ..ethosu.describe import Line, describe
 from ..ethosu.network import NetworkError, NpuCall, read_network
+from ..ethosu.stream.describe import Line, describe
 
 
 @click.command(help="Print the command streams of a Vela-compiled network (.tflite, or raw .npz).")

@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import NpuMemplanError
 from .accelerator import Accelerator
 from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
-from .isa import SHRAM_REGION, Op, Register
-from .stream import MissingRegisterError, Operation
+from .stream.commands import MissingRegisterError, Operation
+from .stream.isa import SHRAM_REGION, Op, Register
 
 
 class AccessError(NpuMemplanError):

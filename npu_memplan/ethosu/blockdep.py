@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from .featuremap import FeatureMap, Kernel, Ranges
 from .hazards import share_byte
-from .isa import Op, PoolMode, Register, Upscale
-from .stream import Operation
+from .stream.commands import Operation
+from .stream.isa import Op, PoolMode, Register, Upscale
 
 MAX_BLOCKDEP = 3
 _SLICE_BITS = 256  # of one input element column that a job consumes

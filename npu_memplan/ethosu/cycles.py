@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from .accelerator import Accelerator, Product
 from .featuremap import Kernel
-from .isa import Op, PoolMode, Register
-from .stream import Command, Operation, Wait
+from .stream.commands import Command, Operation, Wait
+from .stream.isa import Op, PoolMode, Register
 
 _START = 64  # cycles to set up any operation
 _BUS_BYTES = {Product.U55: 8, Product.U65: 16}  # a cycle, of one AXI port

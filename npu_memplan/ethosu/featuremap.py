@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
-from .isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
-from .stream import Operation
+from .stream.commands import Operation
+from .stream.isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
 
 Ranges = NDArray[np.int64]
 NO_RANGES: Ranges = np.empty((0, 2), np.int64)

@@ -14,8 +14,8 @@ import numpy as np
 from .accelerator import Accelerator
 from .access import accesses
 from .featuremap import Ranges, merge_ranges
-from .isa import SHRAM_REGION, AccFormat, Op, Register
-from .stream import Operation
+from .stream.commands import Operation
+from .stream.isa import SHRAM_REGION, AccFormat, Op, Register
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,10 +18,8 @@ import numpy as np
 
 from ..errors import NpuMemplanError
 from .access import Access, Role, accesses
-from .decode import decode
 from .featuremap import FeatureMap, Ranges, merge_ranges
 from .inplace import in_place_distances
-from .isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .network import NpuCall, VelaNetwork
 from .program import (
     ADDRESS_REGISTERS,
@@ -32,7 +30,9 @@ from .program import (
     NpuProgram,
     registers_of,
 )
-from .stream import Operation
+from .stream.commands import Operation
+from .stream.decode import decode
+from .stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 
 

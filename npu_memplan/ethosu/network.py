@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
 from .accelerator import Accelerator
-from .container import Payload, parse_payload
-from .isa import Register
+from .stream.container import Payload, parse_payload
+from .stream.isa import Register
 
 
 class NetworkError(NpuMemplanError):

@@ -18,10 +18,10 @@ from typing import Any
 
 from ..errors import NpuMemplanError
 from .accelerator import accelerator
-from .encode import encode
-from .isa import Op, Register
 from .program import ADDRESS_REGISTERS, BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from .stream import Command
+from .stream.commands import Command
+from .stream.encode import encode
+from .stream.isa import Op, Register
 from .waits import schedule
 
 KIND = "npu.kind"

@@ -15,9 +15,9 @@ from ..errors import NpuMemplanError
 from .accelerator import Accelerator
 from .access import Access, accesses, lut_index
 from .inplace import in_place_distances
-from .isa import SHRAM_REGION, Op, Register
 from .overlap import Use, distances
-from .stream import Operation
+from .stream.commands import Operation
+from .stream.isa import SHRAM_REGION, Op, Register
 
 
 class ProgramError(NpuMemplanError):

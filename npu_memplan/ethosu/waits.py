@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from .accelerator import Accelerator
 from .blockdep import blockdep
 from .hazards import Footprint, footprint
-from .isa import Op, Register
-from .stream import Command, Marker, Operation, Wait
+from .stream.commands import Command, Marker, Operation, Wait
+from .stream.isa import Op, Register
 
 MAX_OUTSTANDING_KERNELS = 2
 _STOP_ALL = 0xFFFF

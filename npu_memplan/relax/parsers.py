@@ -11,7 +11,6 @@ from typing import Any
 
 from tvm import relax
 
-from ..ethosu.isa import Function
 from ..ethosu.lower import tables
 from ..ethosu.lower.constraints import problem
 from ..ethosu.lower.graph import (
@@ -32,6 +31,7 @@ from ..ethosu.lower.graph import (
     Squash,
     Transpose,
 )
+from ..ethosu.stream.isa import Function
 from . import recurrent, windows
 from .described import DescribedCall
 from .reader import Match, Reader, RejectedError, number

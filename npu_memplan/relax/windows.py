@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..ethosu.isa import Upscale
 from ..ethosu.lower.graph import Conv, Layer, Padding, Pool, PoolKind, Tensor
+from ..ethosu.stream.isa import Upscale
 from .reader import Constant, Match, Reader, RejectedError, number, shape_of
 
 

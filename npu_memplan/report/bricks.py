@@ -14,10 +14,10 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..codegen.interface import identifier
-from ..ethosu.decode import decode
 from ..ethosu.featuremap import FeatureMap
-from ..ethosu.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
-from ..ethosu.stream import Operation
+from ..ethosu.stream.commands import Operation
+from ..ethosu.stream.decode import decode
+from ..ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
 from ..problem import Agent, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")

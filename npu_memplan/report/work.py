@@ -15,8 +15,8 @@ from ..artifact import Artifact
 from ..ethosu.accelerator import ACCELERATORS
 from ..ethosu.cycles import cost, macs
 from ..ethosu.featuremap import FeatureMap
-from ..ethosu.isa import BRICK_CHANNELS, Op
-from ..ethosu.stream import Operation
+from ..ethosu.stream.commands import Operation
+from ..ethosu.stream.isa import BRICK_CHANNELS, Op
 from .bricks import kind_of, operations
 
 

@@ -11,9 +11,9 @@ from tvm.script import tirx as T
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import Op, Register
 from npu_memplan.ethosu.primfunc import to_primfunc
 from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.rewrite import REGIONS
 
 SCALE = 0.1  # not a float32: seven printed digits would not be enough for its nearest one

@@ -19,9 +19,9 @@ from npu_memplan.codegen.errors import CodegenError
 from npu_memplan.codegen.host_c import print_functions
 from npu_memplan.codegen.interface import Interface, PoolSpec, identifier
 from npu_memplan.codegen.sources import print_sources, write_sources
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.isa import Op, Register
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.container import Payload
-from npu_memplan.ethosu.encode import encode
-from npu_memplan.ethosu.isa import SHRAM_REGION, ElementwiseMode, Op, PoolMode, Register
 from npu_memplan.ethosu.network import NpuCall, Tensor, VelaNetwork
-from npu_memplan.ethosu.stream import Marker, Operation
+from npu_memplan.ethosu.stream.commands import Marker, Operation
+from npu_memplan.ethosu.stream.container import Payload
+from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import SHRAM_REGION, ElementwiseMode, Op, PoolMode, Register
 
 R = Register
 STOP = Marker(Op.STOP, 0xFFFF)

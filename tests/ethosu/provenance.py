@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.accelerator import Accelerator
-from npu_memplan.ethosu.isa import Op, Register
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 UNDEFINED = -1
 _SPAN = 1 << 32  # provenance = write number * _SPAN + byte number

@@ -7,8 +7,8 @@ from hand_made import STOP, conv, dma, elementwise, pool, view
 
 from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.cycles import cost, macs, timeline
-from npu_memplan.ethosu.isa import Op, PoolMode, Register
-from npu_memplan.ethosu.stream import Wait
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 
 U55, U65, DUAL = (accelerator(f"ethos-{n}") for n in ("u55-256", "u65-256", "u65-512"))
 SHAPE = (8, 8, 32)

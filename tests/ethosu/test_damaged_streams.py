@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.describe import describe
 from npu_memplan.ethosu.lift import lift
 from npu_memplan.ethosu.network import VelaNetwork
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.waits import schedule
 
 

@@ -14,11 +14,11 @@ from hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view
 from npu_memplan.commands.disassemble import command
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.describe import describe
-from npu_memplan.ethosu.encode import encode
-from npu_memplan.ethosu.isa import Op, PoolMode, Register
-from npu_memplan.ethosu.stream import Operation, Wait
+from npu_memplan.ethosu.stream.commands import Operation, Wait
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.describe import describe
+from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 
 U55 = accelerator("ethos-u55-256")
 S = (4, 4, 16)

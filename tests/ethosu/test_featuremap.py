@@ -15,8 +15,8 @@ from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.access import AccessError, Role, accesses
 from npu_memplan.ethosu.featuremap import FeatureMap, merge_ranges, strided_ranges
 from npu_memplan.ethosu.hazards import share_byte
-from npu_memplan.ethosu.isa import PoolMode, Register
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.isa import PoolMode, Register
 
 U55 = accelerator("ethos-u55-256")
 

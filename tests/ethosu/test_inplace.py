@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hand_made import conv, elementwise, network, pool, view
 
-from npu_memplan.ethosu.isa import PoolMode
 from npu_memplan.ethosu.lift import lift
+from npu_memplan.ethosu.stream.isa import PoolMode
 
 S = (4, 4, 16)
 

@@ -15,14 +15,14 @@ from tflite_builder import ModelBuilder
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.accelerator import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
-from npu_memplan.ethosu.container import (
+from npu_memplan.ethosu.network import CpuOperator, NetworkError, NpuCall, VelaNetwork, read_network
+from npu_memplan.ethosu.stream.container import (
     ContainerError,
     ContainerFormat,
     Payload,
     build_payload,
     parse_payload,
 )
-from npu_memplan.ethosu.network import CpuOperator, NetworkError, NpuCall, VelaNetwork, read_network
 
 _payloads = st.builds(
     Payload,

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from hand_made import conv, dma, elementwise, lut_dma, network, view
 
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.encode import encode
 from npu_memplan.ethosu.lift import lift
 from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.primfunc import (
@@ -22,7 +20,9 @@ from npu_memplan.ethosu.primfunc import (
     to_primfunc,
 )
 from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.waits import schedule
 
 S = (4, 4, 16)
@@ -178,7 +178,7 @@ def test_tiles_of_one_map_must_lie_in_one_pool() -> None:
     op = conv(ring, view("OFM", 128, (2, 4, 16)), depth=16)
     net = network([dma((0, 0), (1, 0), 64), dma((0, 0), (1, 64), 64), op], [], [((2, 4, 16), 128)])
     program = lift(net, net.npu_calls[0])
-    from npu_memplan.ethosu.isa import Register
+    from npu_memplan.ethosu.stream.isa import Register
 
     split = dict(program.operations[2].addresses)
     split[Register.IFM_BASE0], split[Register.IFM_BASE2] = ("a", 0), ("b", 0)

@@ -12,7 +12,7 @@ from provenance import Memory, execute, same
 
 from npu_memplan.ethosu.lift import arguments, lift
 from npu_memplan.ethosu.program import BufferRole
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify

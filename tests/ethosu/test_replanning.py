@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from provenance import Memory, execute, same
 
-from npu_memplan.ethosu.decode import decode
 from npu_memplan.ethosu.lift import arguments, lift
 from npu_memplan.ethosu.network import NpuCall, VelaNetwork
 from npu_memplan.ethosu.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.decode import StreamError, decode, words_of
-from npu_memplan.ethosu.encode import EncodeError, encode
-from npu_memplan.ethosu.isa import Op, Register
-from npu_memplan.ethosu.stream import Command, Marker, Operation, Wait
+from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
+from npu_memplan.ethosu.stream.decode import StreamError, decode, words_of
+from npu_memplan.ethosu.stream.encode import EncodeError, encode
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 STOP = Marker(Op.STOP, 0xFFFF)
 _WORK = (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START)

@@ -15,10 +15,10 @@ from provenance import element_bytes, shapes
 from npu_memplan.ethosu.accelerator import Accelerator, accelerator
 from npu_memplan.ethosu.access import accesses
 from npu_memplan.ethosu.blockdep import blockdep
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.network import VelaNetwork
-from npu_memplan.ethosu.stream import Command, Marker, Operation, Wait
+from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.waits import schedule
 
 S = (4, 4, 16)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.encode import encode
 from npu_memplan.ethosu.lower.graph import (
     Binary,
     BinaryKind,
@@ -24,6 +23,7 @@ from npu_memplan.ethosu.lower.graph import (
     Tensor,
 )
 from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.waits import schedule
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Problem
 from npu_memplan.problem import Pool as MemoryPool

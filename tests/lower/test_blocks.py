@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.accelerator import ACCELERATORS, accelerator
-from npu_memplan.ethosu.decode import decode
 from npu_memplan.ethosu.featuremap import FeatureMap, Kernel
-from npu_memplan.ethosu.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale
-from npu_memplan.ethosu.isa import Register as R
 from npu_memplan.ethosu.lower.blocks import choose, estimate
 from npu_memplan.ethosu.lower.shram import BlockKind, Shape, Work, layout
 from npu_memplan.ethosu.network import read_network
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale
+from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

@@ -8,7 +8,6 @@ from on_model import run_program
 from single_operators import all_cases
 
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.lower.graph import (
     Concat,
     Graph,
@@ -21,6 +20,7 @@ from npu_memplan.ethosu.lower.graph import (
 )
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.lower.views import View
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 
 NPU = accelerator("ethos-u55-256")
 NEGATE = tuple(-max(v, -127) for v in range(-128, 128))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fvp_runner.npu_model import NpuModel, RunStats
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import Op, Register
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 _PRECISION = {"int8": 1, "uint8": 0, "int16": 5, "int32": 9}
 _OFM_PRECISION = {"int8": 1, "uint8": 0, "int16": 3, "int32": 5}

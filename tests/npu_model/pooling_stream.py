@@ -9,7 +9,7 @@ from assembler import Assembler
 
 from fvp_runner.npu_model import NpuModel
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import Op
+from npu_memplan.ethosu.stream.isa import Op
 
 U55 = accelerator("ethos-u55-256")
 SHAPE = (2, 3, 4)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fvp_runner.npu_model import NpuModel, tables
 from fvp_runner.npu_model.rescale import Clamped, Scale
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import ElementwiseMode, Op, Rounding
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Rounding
 
 
 def oracle(value: int, multiplier: int, shift: int, rounding: Rounding) -> int:

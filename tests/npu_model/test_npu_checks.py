@@ -24,10 +24,10 @@ from fvp_runner.npu_model import (
     WeightStreamLongError,
     WeightStreamShortError,
 )
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.encode import encode
-from npu_memplan.ethosu.isa import Op, Register
-from npu_memplan.ethosu.stream import Command, Operation
+from npu_memplan.ethosu.stream.commands import Command, Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import Op, Register
 
 
 def test_the_sound_stream_copies_its_input() -> None:

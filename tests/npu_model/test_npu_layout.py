@@ -11,8 +11,8 @@ from fvp_runner.npu_model.layout import Layout
 from fvp_runner.npu_model.memory import FeatureMapAccess, Memory
 from fvp_runner.npu_model.registers import Registers
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.isa import Op
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.isa import Op
 
 REGS = Registers(Operation(Op.POOL, 0, {}, 0), 0)
 

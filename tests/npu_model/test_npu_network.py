@@ -23,10 +23,10 @@ from fvp_runner.npu_model.network import NetworkInputError
 from fvp_runner.npu_model.program import Program
 from fvp_runner.npu_model.schedule import Schedule
 from fvp_runner.reference import Reference, ReferenceError
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.isa import Op, Register
 from npu_memplan.ethosu.network import read_network
-from npu_memplan.ethosu.stream import Operation
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 
 

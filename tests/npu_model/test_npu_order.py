@@ -16,10 +16,10 @@ from fvp_runner.npu_model import (
     UninitialisedReadError,
 )
 from npu_memplan.ethosu.accelerator import accelerator
-from npu_memplan.ethosu.decode import decode
-from npu_memplan.ethosu.encode import encode
-from npu_memplan.ethosu.isa import Op
-from npu_memplan.ethosu.stream import Wait
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import Op
 
 
 def kernel_after_dma(wait: bool) -> tuple[int, ...]:

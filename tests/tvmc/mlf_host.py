@@ -17,7 +17,7 @@ from fvp_runner.host_build import compiler
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
-from npu_memplan.ethosu.container import parse_payload
+from npu_memplan.ethosu.stream.container import parse_payload
 
 LAUNCHER = """
 #include "tvm_ethosu_runtime.h"

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from ...errors import NpuMemplanError
 from ..accelerator import Accelerator
-from ..isa import Upscale
+from ..stream.isa import Upscale
 from .shram import MAX_BLOCK, BlockKind, Layout, Shape, Work, ceil_div, layout, micro_block, round_up
 
 

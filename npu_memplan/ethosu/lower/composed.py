@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..isa import ElementwiseMode, PoolMode
+from ..stream.isa import ElementwiseMode, PoolMode
 from .emit import Builder
 from .fixed import multiply_by_quantized
 from .graph import Tensor

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ...errors import NpuMemplanError
 from .. import vela
 from ..accelerator import Accelerator, Product
-from ..isa import BRICK_CHANNELS, SHRAM_REGION, Op
-from ..isa import Register as R
 from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op
+from ..stream.isa import Register as R
 from .blocks import Choice, choose
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import Function, Upscale
+from ..stream.isa import Function, Upscale
 
 LAYER = "npu.layer"
 """Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of

@@ -15,8 +15,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import ElementwiseMode, Function, PoolMode
 from ..program import BufferRole
+from ..stream.isa import ElementwiseMode, Function, PoolMode
 from .blocks import part_kernel_first
 from .emit import Builder
 from .graph import SequenceLstm, Tensor

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import Function, Rounding, Upscale
-from ..isa import Register as R
+from ..stream.isa import Function, Rounding, Upscale
+from ..stream.isa import Register as R
 from .graph import Padding
 from .scaling import Scale
 from .shram import Shape

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from ..isa import PoolMode, Upscale
+from ..stream.isa import PoolMode, Upscale
 from .emit import Builder
 from .graph import Padding, Phase, Resize
 from .operands import Operand, Output, Window

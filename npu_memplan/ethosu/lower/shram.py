@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..accelerator import Accelerator
-from ..isa import AccFormat, Upscale
+from ..stream.isa import AccFormat, Upscale
 
 _BANK_BYTES = 1024
 _OUTPUT_BANKS = 2

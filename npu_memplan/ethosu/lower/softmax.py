@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ..isa import ElementwiseMode, PoolMode, Rounding
+from ..stream.isa import ElementwiseMode, PoolMode, Rounding
 from .emit import Builder
 from .fixed import doubling_high_product, rounding_shift
 from .operands import Operand, Output, Window

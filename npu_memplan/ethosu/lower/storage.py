@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..isa import BRICK_CHANNELS
 from ..program import BufferRole
+from ..stream.isa import BRICK_CHANNELS
 from .emit import Builder
 from .graph import (
     Binary,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..isa import BRICK_CHANNELS
+from ..stream.isa import BRICK_CHANNELS
 
 
 @dataclass(frozen=True, slots=True)

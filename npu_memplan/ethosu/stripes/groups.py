@@ -13,11 +13,11 @@ from functools import cached_property
 from ..access import lut_index
 from ..cycles import cost
 from ..inplace import in_place_distances
-from ..isa import Op, Register
 from ..lower.shram import micro_block, round_up
 from ..overlap import Use, distances
 from ..program import BufferRole, NpuProgram, Overlap
-from ..stream import Operation
+from ..stream.commands import Operation
+from ..stream.isa import Op, Register
 from .order import Part, even_cuts, fewest_cuts, interleave, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from ..access import lut_index
 from ..featuremap import FeatureMap, Kernel
-from ..isa import Op, PoolMode
-from ..isa import Register as R
 from ..lower.blocks import BlockError, choose
 from ..lower.shram import BlockKind, Shape, Work
 from ..program import NpuOperation, NpuProgram
-from ..stream import Operation
+from ..stream.commands import Operation
+from ..stream.isa import Op, PoolMode
+from ..stream.isa import Register as R
 
 _KINDS = {
     Op.CONV: BlockKind.CONV,

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..featuremap import FeatureMap, Kernel
-from ..isa import Op, PoolMode, Upscale
-from ..isa import Register as R
 from ..program import BufferRole, NpuOperation, NpuProgram
+from ..stream.isa import Op, PoolMode, Upscale
+from ..stream.isa import Register as R
 
 Rows = tuple[int, int]  # half-open
 

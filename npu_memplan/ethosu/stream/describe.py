@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .accelerator import Accelerator
-from .access import accesses, lut_index
+from ..accelerator import Accelerator
+from ..access import accesses, lut_index
+from ..featuremap import FeatureMap, Kernel, sign_extend
+from ..program import ADDRESS_REGISTERS, registers_of
+from .commands import Command, Operation, Wait
 from .decode import decode
-from .featuremap import FeatureMap, Kernel, sign_extend
 from .isa import (
     SHRAM_REGION,
     AccFormat,
@@ -25,8 +27,6 @@ from .isa import (
     Rounding,
     Upscale,
 )
-from .program import ADDRESS_REGISTERS, registers_of
-from .stream import Command, Operation, Wait
 
 _MODES: dict[Op, Any] = {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode}
 

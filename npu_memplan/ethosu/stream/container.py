@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ..errors import NpuMemplanError
-from .accelerator import Accelerator, accelerator_of_config
+from ...errors import NpuMemplanError
+from ..accelerator import Accelerator, accelerator_of_config
 
 
 class ContainerError(NpuMemplanError):

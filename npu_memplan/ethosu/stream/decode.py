@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
+from .commands import Command, Marker, Operation, Wait
 from .isa import Op, Register
-from .stream import Command, Marker, Operation, Wait
 
 _REGISTERS = {int(r): r for r in Register}
 _OPS = {int(o): o for o in Op}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
 from .isa import Op, Register
 
 

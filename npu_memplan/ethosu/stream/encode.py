@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
+from .commands import Command, Operation, Wait
 from .isa import Op, Register
-from .stream import Command, Operation, Wait
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
 
