@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from npu_memplan.artifact import Artifact, Call, Target
+from npu_memplan.artifact import Artifact, Call
+from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, Buffer, BufferKind, Lifetime, Pool, Problem
 from npu_memplan.report.files import write_reports
@@ -46,7 +47,7 @@ def synthetic(count: int, seed: int = 0) -> Artifact:
         tuple(buffers), (Pool("sram"),), points=tuple(f"0:net.{i}" for i in range(count)), name=f"synthetic_{count}"
     )
     answer = plan(problem, "greedy-by-size")
-    target = Target("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Shared_Sram")
+    target = CompileOptions("ethos-u55-256", "Ethos_U55_High_End_Embedded", "Shared_Sram")
     calls = (Call("net", Agent.NPU, (), (), (0, count)),)
     return Artifact(
         problem.name, "synthetic.tflite", "0" * 64, target, problem, answer, (1,), (), (), calls=calls

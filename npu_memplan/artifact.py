@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import NpuMemplanError
+from .options import CompileOptions
 from .problem import Agent, Buffer, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem, ProblemError
 from .problem_json import PROBLEM_SCHEMA, buffer_to_json, pool_to_json, problem_from_json
 
@@ -66,28 +67,13 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The options a model was compiled for, as the user would give them again."""
-
-    accelerator: str  # "none" without an NPU
-    system_config: str
-    memory_mode: str
-    optimise: str = "Performance"
-    arena_cache_size_bytes: int | None = None
-    npu_compiler: str = "vela"
-    host_ops: tuple[str, ...] = ()
-    stripes: bool = False
-    prefetch: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Artifact:
-    """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`."""
+    """A compiled model. `regions[i]` is the NPU region of `problem.pools[i]`; `target` is everything that was asked."""
 
     name: str
     source: str  # file name of the model, without folders
     source_sha256: str
-    target: Target
+    target: CompileOptions  # resolved
     problem: Problem
     plan: Plan
     regions: tuple[int, ...]
@@ -206,7 +192,7 @@ class Artifact:
             name=d["name"],
             source=d["source"],
             source_sha256=d["source_sha256"],
-            target=Target(**target),
+            target=CompileOptions(**target),
             problem=problem,
             plan=plan,
             regions=tuple(row["region"] for row in d["pools"]),

@@ -1,6 +1,7 @@
-"""What a user asks of a compile, and the pools that follow from it.
+"""What a user asks of a compile, the command line that asks for it, and the pools that follow from it.
 
-Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1.
+Invariant: the pools are in the order of the NPU's regions: pool i is region i + 1; parsing `flags()` gives the
+same options again.
 """
 
 from __future__ import annotations
@@ -19,18 +20,41 @@ class OptionError(NpuMemplanError):
 
 NO_NPU = "none"
 
+# How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
+_VALUES = {
+    "accelerator": "--accelerator",
+    "system_config": "--system-config",
+    "memory_mode": "--memory-mode",
+    "optimise": "--optimise",
+    "arena_cache_size_bytes": "--arena-cache-size",
+    "host_ops": "--host-ops",
+    "npu_compiler": "--npu-compiler",
+    "planner": "--planner",
+    "time_limit_s": "--time-limit",
+    "seed": "--seed",
+    "name": "--name",
+}
+_SIZES = {"pools": "--pool", "constant_pools": "--constant-pool"}
+_SWITCHES = {
+    "overlaps": "--no-overlap",
+    "reorder": "--reorder",
+    "stripes": "--stripes",
+    "prefetch": "--prefetch",
+    "reuse_inputs": "--keep-inputs",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of `npu-memplan compile`; None is the default of the accelerator.
+    """Options of `npu-memplan compile`; of system_config and memory_mode, empty is the accelerator's own.
 
     `pools` are capacities in bytes by pool name; a capacity is hard. `constant_pools` are read-only
     pools for constants, in order of preference, with a capacity or None; none: single C arrays.
     """
 
     accelerator: str = "ethos-u55-256"  # or "none"
-    system_config: str | None = None
-    memory_mode: str | None = None
+    system_config: str = ""
+    memory_mode: str = ""
     optimise: str = "Performance"
     arena_cache_size_bytes: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -57,6 +81,20 @@ class CompileOptions:
         system = accelerator_system(self.accelerator)
         mode = load_memory_mode(self.memory_mode or system.memory_mode).name
         return replace(self, system_config=self.system_config or system.system_config, memory_mode=mode)
+
+    def flags(self) -> tuple[str, ...]:
+        """The words of the command line that give these options again; what is the default is left out."""
+        own = CompileOptions(self.accelerator).resolved()
+        usual = CompileOptions(system_config=own.system_config, memory_mode=own.memory_mode)
+        words: list[str] = []
+        for name, flag in _VALUES.items():
+            value = getattr(self, name)
+            if value not in ("", getattr(usual, name)):
+                words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+        for name, flag in _SIZES.items():
+            for pool, size in getattr(self, name).items():
+                words += [flag, pool if size is None else f"{pool}={size}"]
+        return (*words, *(flag for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
 
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler != "tvm"):

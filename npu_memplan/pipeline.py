@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import planners, prefetch, verify
-from .artifact import Artifact, Target
+from .artifact import Artifact
 from .codegen.interface import Interface, identifier
 from .ethosu.primfunc import from_primfunc, is_npu_primfunc
 from .frontend.attributes import quantised
@@ -152,17 +152,7 @@ def _describe(
         name=_name(loaded, options),
         source=loaded.path.name,
         source_sha256=hashlib.sha256(loaded.data).hexdigest(),
-        target=Target(
-            options.accelerator,
-            options.system_config or "",
-            options.memory_mode or "",
-            options.optimise,
-            options.arena_cache_size_bytes,
-            options.npu_compiler,
-            options.host_ops,
-            options.stripes,
-            options.prefetch,
-        ),
+        target=options,
         problem=replace(problem, name=_name(loaded, options)),  # the function it came from is called main
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),

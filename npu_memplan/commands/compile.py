@@ -52,53 +52,9 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def command(
-    model: Path,
-    output: Path,
-    force: bool,
-    accelerator: str,
-    system_config: str | None,
-    memory_mode: str | None,
-    optimise: str,
-    arena_cache_size: str | None,
-    pools: tuple[str, ...],
-    constant_pools: tuple[str, ...],
-    host_ops: str | None,
-    npu_compiler: str,
-    planner: str,
-    time_limit: float | None,
-    seed: int,
-    no_overlap: bool,
-    reorder: bool,
-    stripes: bool,
-    prefetch: bool,
-    keep_inputs: bool,
-    fit: str | None,
-    name: str,
-    target: str,
-    as_json: bool,
-) -> None:
+def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bool, target: str, **asked: Any) -> None:
     """Compile MODEL into the artifact directory."""
-    options = CompileOptions(
-        accelerator=accelerator,
-        system_config=system_config,
-        memory_mode=memory_mode,
-        optimise=optimise,
-        arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
-        pools=dict(parse_named_size(text) for text in pools),
-        constant_pools=dict(parse_named_size(text) if "=" in text else (text, None) for text in constant_pools),
-        host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
-        npu_compiler=npu_compiler,
-        planner=planner,
-        time_limit_s=time_limit,
-        seed=seed,
-        overlaps=not no_overlap,
-        reorder=reorder,
-        stripes=stripes,
-        prefetch=prefetch,
-        reuse_inputs=not keep_inputs,
-        name=name,
-    )
+    options = options_of(**asked)
     from ..frontend.start import start_loading
 
     start_loading(model, options)  # Vela's own process works while this one imports TVM
@@ -128,6 +84,33 @@ def command(
         ours = artifact.pool_bytes(pool)
         console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes", markup=False)
     console.print(f"written to {output}", markup=False, soft_wrap=True)
+
+
+def options_of(
+    pools: tuple[str, ...],
+    constant_pools: tuple[str, ...],
+    host_ops: str | None,
+    arena_cache_size: str | None,
+    no_overlap: bool,
+    keep_inputs: bool,
+    time_limit: float | None,
+    system_config: str | None,
+    memory_mode: str | None,
+    **same: Any,
+) -> CompileOptions:
+    """What the command line asks for; `same` are options that need no reading."""
+    return CompileOptions(
+        system_config=system_config or "",
+        memory_mode=memory_mode or "",
+        arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
+        pools=dict(parse_named_size(text) for text in pools),
+        constant_pools=dict(parse_named_size(text) if "=" in text else (text, None) for text in constant_pools),
+        host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
+        time_limit_s=time_limit,
+        overlaps=not no_overlap,
+        reuse_inputs=not keep_inputs,
+        **same,
+    )
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:

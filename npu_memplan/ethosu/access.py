@@ -1,8 +1,9 @@
-"""What memory an operation reads and writes: the one source of truth for bytes.
+"""What memory an operation reads and writes: the compiler's one source of truth for bytes.
 
 Invariant: the ranges are exact for feature maps (every byte of every element in the touched
 rectangle, no other), and whole lengths for weights, scales, LUTs and DMA. Lifting, waits and
-checkers all ask here, so they agree on what an operation touches.
+lowering all ask here, so they agree on what an operation touches. The NPU model, which checks them, does not: it
+derives the same bytes by means of its own.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ..artifact import Artifact, Target
+from ..artifact import Artifact
+from ..options import CompileOptions
 from ..problem_io import read_plan, read_problem
 from ..verify import check
 
@@ -22,7 +23,7 @@ def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
         name=problem.name or problem_file.stem,
         source=problem_file.name,
         source_sha256=hashlib.sha256(problem_file.read_bytes()).hexdigest(),
-        target=Target("none", "", ""),
+        target=CompileOptions("none", "", ""),
         problem=problem,
         plan=plan,
         regions=tuple(range(1, len(problem.pools) + 1)),

@@ -156,6 +156,8 @@ def _options(before: Artifact, after: Artifact) -> list[tuple[str, str, str]]:
 
 def _said(value: object) -> str:
     """An option's value as the user would give it; `-` when it was not given."""
+    if isinstance(value, dict):
+        value = tuple(name if size is None else f"{name}={size}" for name, size in value.items())
     return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else "-" if value in (None, "") else str(value)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_memplan.artifact import Artifact, Call, Target, TensorSlot
+from npu_memplan.artifact import Artifact, Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_header, print_main
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 
 
@@ -72,7 +73,7 @@ def plain_artifact(
         name=name,
         source=f"{name}.tflite",
         source_sha256="",
-        target=Target(accelerator, "Ethos_U55_High_End_Embedded", "Shared_Sram"),
+        target=CompileOptions(accelerator, "Ethos_U55_High_End_Embedded", "Shared_Sram"),
         problem=problem,
         plan=Plan((Placement("arena", "sram", 0),), usage, PlanStatus.FEASIBLE, "by hand"),
         regions=(1,),

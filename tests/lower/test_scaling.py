@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.lower.fixed import multiply_by_quantized, rounding_shift
+from npu_memplan.ethosu.lower.fixed import doubling_high_product, multiply_by_quantized, rounding_shift
 from npu_memplan.ethosu.lower.graph import Tensor
 from npu_memplan.ethosu.lower.scaling import (
     ScaleError,
@@ -21,6 +21,12 @@ from npu_memplan.ethosu.lower.scaling import (
 )
 from npu_memplan.ethosu.lower.softmax import exp_of_negative, exp_table
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
+
+
+@given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**31) + 1, 2**31 - 1))
+def test_a_high_product_is_rounded_with_ties_up(a: int, b: int) -> None:
+    assert doubling_high_product(a, b, 31) == min(math.floor(Fraction(a * b, 2**31) + Fraction(1, 2)), 2**31 - 1)
+    assert [doubling_high_product(n, 1 << 30, 31) for n in (3, 1, -1, -3)] == [2, 1, 0, -1]
 
 
 @given(st.floats(min_value=2.0**-31, max_value=2.0**20))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.artifact import Artifact, Call, Operator, Target, TensorSlot
+from npu_memplan.artifact import Artifact, Call, Operator, TensorSlot
+from npu_memplan.options import CompileOptions
 from npu_memplan.problem import (
     Agent,
     AliasGroup,
@@ -85,7 +86,7 @@ def small() -> Artifact:
         name="small",
         source="small.tflite",
         source_sha256="5" * 64,
-        target=Target("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram"),
+        target=CompileOptions("ethos-u55-128", "Ethos_U55_High_End_Embedded", "Shared_Sram"),
         problem=problem,
         plan=plan,
         regions=(1, 2),

@@ -7,7 +7,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_memplan.artifact import Artifact, Target
+from npu_memplan.artifact import Artifact
+from npu_memplan.options import CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.report.explain_name import explain_name
@@ -29,7 +30,7 @@ def test_why_there(rows: list[tuple[int, int, int, int]], planner: str) -> None:
     buffers = tuple(Buffer(f"b{i}", size, (Lifetime(t, t + n),), align) for i, (t, n, size, align) in enumerate(rows))
     problem = Problem(buffers, (Pool("sram"),), name="random")
     answer = plan(problem, planner)
-    artifact = Artifact("random", "random", "0" * 64, Target("none", "", ""), problem, answer, (1,), (), ())
+    artifact = Artifact("random", "random", "0" * 64, CompileOptions("none", "", ""), problem, answer, (1,), (), ())
     low = {p.buffer: p.offset_bytes for p in answer.placements}
     high = {b.name: low[b.name] + b.size_bytes for b in buffers}
     for b in buffers:

@@ -18,13 +18,14 @@ from test_library import EXAMPLE, library, tensors
 
 from fvp_runner import qemu
 from fvp_runner.runner import RunOptions
-from npu_memplan.artifact import Artifact, Target, TensorSlot
+from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.codegen.interface_c import sanitise
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.ethosu.network import read_network
+from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 
 CROSS = "arm-none-eabi-gcc"
@@ -56,8 +57,9 @@ int32_t TVMDeviceEthosUClose(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
 int32_t TVMDeviceEthosUDeactivate(tvm_device_ethos_u_t *c) { return c ? 0 : -1; }
 """
 
-# What the legacy demo's own runtime glue and main file use of the names in the tar.
+# Every name in the tar that the runtime glue, NPU start and main file of TVM 0.14 to 0.18's Ethos-U demo use.
 LEGACY_APPLICATION = """
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <tvm/runtime/c_runtime_api.h>
@@ -66,6 +68,13 @@ LEGACY_APPLICATION = """
 
 static uint8_t memory[4096];
 tvm_workspace_t app_workspace;
+
+/* values of TVM 0.14 to 0.18, the first and last of some categories */
+_Static_assert(kTvmErrorNoError == 0 && kTvmErrorCategoryTimeEvaluator == 9, "");
+_Static_assert(kTvmErrorFunctionNameNotFound == 0x100 && kTvmErrorBufferTooSmall == 0x104, "");
+_Static_assert(kTvmErrorPlatformNoMemory == 0x503 && kTvmErrorPlatformStackAllocBadFree == 0x505, "");
+_Static_assert(kTvmErrorFunctionCallNotImplemented == 0x802 && kTvmErrorTimeEvaluatorBadHandle == 0x900, "");
+_Static_assert(kTvmErrorSystemErrorMask < 0 && kDLCPU == 1, "");
 
 void __attribute__((noreturn)) TVMPlatformAbort(tvm_crt_error_t code) {
   printf("abort %d", (int)code);
@@ -76,8 +85,14 @@ tvm_crt_error_t TVMPlatformMemoryAllocate(size_t bytes, DLDevice device, void **
   return StackMemoryManager_Allocate(&app_workspace, (int32_t)bytes, out);
 }
 tvm_crt_error_t TVMPlatformMemoryFree(void *pointer, DLDevice device) {
-  (void)device;
+  if (device.device_type != kDLCPU || device.device_id != 0) return kTvmErrorFunctionCallNotImplemented;
   return StackMemoryManager_Free(&app_workspace, pointer);
+}
+void TVMLogf(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  vfprintf(stdout, format, values);
+  va_end(values);
 }
 TVM_DLL int TVMFuncRegisterGlobal(const char *name, TVMFunctionHandle f, int override) {
   return name && f && override ? 0 : 0;
@@ -142,7 +157,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
     (source / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     problem = Problem(tuple(buffers), (Pool("sram"),), name="main")
     plan = Plan(tuple(placements), (PoolUsage("sram", at, 0),), PlanStatus.FEASIBLE, "by hand")
-    target = Target("ethos-u55-256", "", "Shared_Sram", "Performance", None, "tvm", ())
+    target = CompileOptions("ethos-u55-256", "", "Shared_Sram", npu_compiler="tvm")
     artifact = Artifact(
         "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
     )
@@ -207,5 +222,15 @@ def test_every_source_compiles_the_way_the_demo_makefile_does(tmp_path: Path) ->
     assert subprocess.run(linked, check=False).returncode == 0
     symbols = subprocess.run(["arm-none-eabi-nm", str(tmp_path / "all.o")], capture_output=True, text=True, check=True)
     undefined = {line.split()[-1] for line in symbols.stdout.splitlines() if " U " in line}
-    assert undefined <= {"ethosu_invoke", "memcpy", "memset", "abort", "exit", "printf", "puts"}
+    assert undefined <= {
+        "_impure_ptr",
+        "vfprintf",
+        "ethosu_invoke",
+        "memcpy",
+        "memset",
+        "abort",
+        "exit",
+        "printf",
+        "puts",
+    }
     assert " T tvmgen_default_run" in symbols.stdout

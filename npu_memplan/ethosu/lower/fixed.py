@@ -9,7 +9,7 @@ from .scaling import Scale
 
 
 def doubling_high_product(a: int, b: int, bits: int) -> int:
-    """Rounded 2ab / 2**(bits+1), ties away from zero, saturated to bits+1 bits."""
+    """Rounded 2ab / 2**(bits+1), ties up, saturated to bits+1 bits."""
     product = a * b
     nudge = 1 << (bits - 1) if product >= 0 else 1 - (1 << (bits - 1))
     total = product + nudge

@@ -1,0 +1,100 @@
+"""Options of a compile: the command line that gives them again, and that nothing asked for is forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.commands.compile import command, options_of
+from npu_memplan.options import CompileOptions
+
+EVERYTHING = CompileOptions(
+    accelerator="ethos-u65-512",
+    system_config="Ethos_U65_Embedded",
+    memory_mode="Dedicated_Sram_256KB",
+    optimise="Size",
+    arena_cache_size_bytes=65536,
+    pools={"sram": 98304, "dram": 1 << 20},
+    constant_pools={"flash": 524288, "rest": None},
+    host_ops=("SOFTMAX", "FULLY_CONNECTED"),
+    npu_compiler="tvm",
+    planner="hill-climb",
+    time_limit_s=0.5,
+    seed=3,
+    overlaps=False,
+    reorder=True,
+    stripes=True,
+    prefetch=True,
+    reuse_inputs=False,
+    name="two words",
+)
+SIZES = st.integers(1, 1 << 30)
+
+
+def parsed(words: tuple[str, ...]) -> CompileOptions:
+    """What the real command line makes of `words`."""
+    asked = command.make_context("compile", ["model.tflite", "-o", "build", *words]).params
+    for other in ("model", "output", "force", "fit", "as_json", "target"):
+        del asked[other]
+    return options_of(**asked)
+
+
+def test_every_option_is_said_in_one_line() -> None:
+    assert not [f.name for f in dataclasses.fields(CompileOptions)
+                if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
+    assert shlex.join(EVERYTHING.flags()) == (
+        "--accelerator ethos-u65-512 --system-config Ethos_U65_Embedded --memory-mode Dedicated_Sram_256KB "
+        "--optimise Size --arena-cache-size 65536 --host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
+        "--planner hill-climb --time-limit 0.5 --seed 3 --name 'two words' --pool sram=98304 --pool dram=1048576 "
+        "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch --keep-inputs"
+    )
+    assert parsed(EVERYTHING.flags()) == EVERYTHING
+
+
+def test_what_is_the_default_is_not_said() -> None:
+    assert CompileOptions().flags() == CompileOptions().resolved().flags() == ()
+    assert CompileOptions("none").resolved().flags() == ("--accelerator", "none")
+
+
+@given(
+    st.builds(
+        CompileOptions,
+        accelerator=st.sampled_from(["none", "ethos-u55-256", "ethos-u65-256"]),
+        memory_mode=st.sampled_from(["", "Shared_Sram", "Dedicated_Sram", "Sram_Only"]),
+        arena_cache_size_bytes=st.none() | SIZES,
+        pools=st.dictionaries(st.sampled_from(["sram", "dram"]), SIZES),
+        constant_pools=st.dictionaries(st.sampled_from(["flash", "rom"]), st.none() | SIZES),
+        time_limit_s=st.none() | st.floats(0, 1e6),
+        seed=st.integers(-5, 5),
+        overlaps=st.booleans(),
+        reorder=st.booleans(),
+        prefetch=st.booleans(),
+        reuse_inputs=st.booleans(),
+        name=st.sampled_from(["", "kws"]),
+    )
+)
+def test_flags_and_the_command_line_are_inverse(options: CompileOptions) -> None:
+    assert parsed(options.resolved().flags()).resolved() == options.resolved()
+
+
+@pytest.mark.slow
+def test_an_artifact_records_all_that_was_asked(tmp_path: Path, shared_model: Callable[[str], Path]) -> None:
+    from npu_memplan.pipeline import compile_model
+
+    asked = CompileOptions(
+        npu_compiler="tvm", constant_pools={"flash": None}, overlaps=False, reorder=True, reuse_inputs=False, seed=4
+    )
+    model = shared_model("hello_world_int8")
+    compile_model(model, asked, tmp_path / "out")
+    found = Artifact.load(tmp_path / "out")
+    assert found.target == asked.resolved()
+    compile_model(model, parsed(found.target.flags()), tmp_path / "again")
+    first, second = ((tmp_path / name / "plan.json").read_bytes() for name in ("out", "again"))
+    assert first == second
