@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from npu_memplan.ethosu.accelerator import ACCELERATORS
+from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .build import Firmware, build, missing_compiler

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory
 

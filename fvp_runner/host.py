@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact, TensorSlot
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 
 from .host_build import SharedObject, build, compiler_version, missing_compiler
 from .npu_model import NpuModel

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.accelerator import Accelerator
 from npu_memplan.ethosu.access import accesses
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 
@@ -49,7 +49,7 @@ class JobRunner:
     """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects."""
 
     def __init__(
-        self, accelerator: Accelerator, memory: GuestMemory, objects: Mapping[int, int], checks: bool = True
+        self, accelerator: Architecture, memory: GuestMemory, objects: Mapping[int, int], checks: bool = True
     ) -> None:
         self._accelerator = accelerator
         self._memory = memory
@@ -137,7 +137,7 @@ def _faults(error: NpuMemplanError) -> Status:
     return Status.PARSE_ERROR
 
 
-def _extents(words: Sequence[int], accelerator: Accelerator) -> dict[int, int]:
+def _extents(words: Sequence[int], accelerator: Architecture) -> dict[int, int]:
     """Region -> end of the highest byte the stream touches in it."""
     extents: dict[int, int] = {}
     commands = decode(words)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum, IntFlag
 
-from npu_memplan.ethosu.accelerator import Accelerator, Product
+from npu_memplan.ethosu.arch import Architecture
 
 
 class Reg(IntEnum):
@@ -130,7 +130,7 @@ class EthosURegisters:
 
     def __init__(
         self,
-        accelerator: Accelerator,
+        accelerator: Architecture,
         execute: Callable[[Job], JobOutcome],
         set_irq: Callable[[bool], None] | None = None,
         sabotage: frozenset[Sabotage] = frozenset(),
@@ -164,9 +164,7 @@ class EthosURegisters:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
         offset &= ~3
         if offset == Reg.ID:
-            # arch 1.1.0 on U55, 1.0.6 on U65: at least what Vela writes into its payloads
-            u55 = self.accelerator.product is Product.U55
-            return 0x10104001 if u55 else 0x10066001
+            return self.accelerator.id_word
         if offset == Reg.CONFIG:
             return self.accelerator.config_word + (Sabotage.OTHER_NPU in self._sabotage)
         if offset == Reg.STATUS:
@@ -312,5 +310,5 @@ class EthosURegisters:
     def _identification(self, offset: int) -> int:
         if offset >= 0xFF0:
             return _CID[(offset - 0xFF0) // 4]
-        part = 0x580 if self.accelerator.product is Product.U55 else 0x58B
+        part = self.accelerator.part_number
         return {0xFD0: 0x04, 0xFE0: part & 0xFF, 0xFE4: 0xB0 | part >> 8, 0xFE8: 0x0B}.get(offset, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import identifier
-from npu_memplan.ethosu.accelerator import ACCELERATORS, Product
+from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.target_data import Board, BoardMemory, targets_folder
 
 from .layout import Layout, input_bytes
@@ -16,19 +16,18 @@ from .runner import POISON
 
 
 def region_config(artifact: Artifact) -> int:
-    """REGIONCFG: constants through AXI1; pools through AXI0, but an off-chip pool of a U65 through AXI1.
+    """REGIONCFG: constants through AXI1; pools through AXI0, but off-chip ones through AXI1 where it can.
 
-    The U55's AXI1 cannot write, so none of its pools may use it. Two bits a region: 0 and 1
+    Where AXI1 cannot write (U55), no pool may use it. Two bits a region: 0 and 1
     are limits of AXI0, 2 and 3 of AXI1.
     """
     value = 3  # region 0
-    u65 = artifact.target.accelerator in ACCELERATORS and (
-        ACCELERATORS[artifact.target.accelerator].product is Product.U65
-    )
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    writable = npu is not None and npu.axi1_writes
     pools = dict(zip(artifact.regions, artifact.problem.pools, strict=True))
     for region in range(1, 8):
         off_chip = region in pools and pools[region].name == "dram"
-        value |= (2 if off_chip and u65 else 0) << 2 * region
+        value |= (2 if off_chip and writable else 0) << 2 * region
     return value
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import Register
 
 from .convolution import ConvolutionSpec
@@ -129,7 +129,7 @@ class Footprint:
         return None
 
 
-def footprint(step: Step, accelerator: Accelerator) -> Footprint:
+def footprint(step: Step, accelerator: Architecture) -> Footprint:
     """All bytes a step reads and writes."""
     spec = step.spec
     if isinstance(spec, DmaSpec):
@@ -164,13 +164,13 @@ def footprint(step: Step, accelerator: Accelerator) -> Footprint:
     return Footprint(tuple(reads), tuple(writes))
 
 
-def internal_scratch(step: Step, accelerator: Accelerator) -> tuple[int, int] | None:
+def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] | None:
     """Internal bytes [start, stop) of the LUT slots that a kernel uses for its accumulators or its second input.
 
     Only the 32 and 64 MAC configurations give this memory to kernels, and only to those without a table.
     """
     spec = step.spec
-    if accelerator.macs > 64 or isinstance(spec, DmaSpec) or spec.output.lut_bytes:
+    if accelerator.lut_reserved or isinstance(spec, DmaSpec) or spec.output.lut_bytes:
         return None
     register = Register.AB_START
     if isinstance(spec, ElementwiseSpec):

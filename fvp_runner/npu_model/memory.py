@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
 
 from .errors import OutOfRegionError, UninitialisedReadError
@@ -28,7 +28,7 @@ class Memory:
 
     def __init__(
         self,
-        accelerator: Accelerator,
+        accelerator: Architecture,
         regions: Sequence[Bytes | None],
         defined: Sequence[Shadow | None] | None,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 
 from . import blockdep, definedness, hazards, inplace
 from .dma import Dma
@@ -62,7 +62,7 @@ class NpuModel:
     addresses outside their region and damaged weights are errors always.
     """
 
-    def __init__(self, accelerator: Accelerator, checks: bool = True) -> None:
+    def __init__(self, accelerator: Architecture, checks: bool = True) -> None:
         self.accelerator = accelerator
         self.checks = checks
         self._programs: OrderedDict[bytes, _Prepared] = OrderedDict()

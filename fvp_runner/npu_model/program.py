@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.cycles import Timeline, timeline
 from npu_memplan.ethosu.stream.commands import Command, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
@@ -50,13 +50,13 @@ class Step:
 class Program:
     """A stream that was decoded for one accelerator."""
 
-    accelerator: Accelerator
+    accelerator: Architecture
     commands: tuple[Command | Step, ...]  # in stream order; operations as steps
     steps: tuple[Step, ...]
     messages: tuple[str, ...]  # what the stream uses that no reference can confirm
 
     @staticmethod
-    def decode(words: Sequence[int], accelerator: Accelerator) -> Program:
+    def decode(words: Sequence[int], accelerator: Architecture) -> Program:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
         try:
             raw = decode(words)
@@ -82,7 +82,7 @@ class Program:
         return timeline(plain, self.accelerator)
 
 
-def read_spec(registers: Registers, accelerator: Accelerator) -> Spec:
+def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     """What the registers of one operation mean."""
     spec: Spec
     if registers.op is Op.DMA_START:
@@ -92,7 +92,7 @@ def read_spec(registers: Registers, accelerator: Accelerator) -> Spec:
     elif registers.op is Op.ELEMENTWISE:
         spec = ElementwiseSpec.read(registers)
     else:
-        spec = ConvolutionSpec.read(registers, accelerator.ofm_ublock_depth, accelerator.cores)
+        spec = ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
     output = spec.output
     elements = output.height * output.width * output.depth
     if not isinstance(spec, ElementwiseSpec):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ethosu.accelerator import accelerator
+from ..ethosu.arch import accelerator
 from ..ethosu.primfunc import encode_primfunc
 from ..ethosu.stream.container import Payload, build_payload
 from .c_array import c_array

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ethosu.accelerator import accelerator
+from ..ethosu.arch import accelerator
 from ..ethosu.cycles import timeline
 from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
 from ..ethosu.stream.encode import encode

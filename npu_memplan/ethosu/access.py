@@ -14,7 +14,7 @@ from enum import Enum
 import numpy as np
 
 from ..errors import NpuMemplanError
-from .accelerator import Accelerator
+from .arch import Architecture
 from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
 from .stream.commands import MissingRegisterError, Operation
 from .stream.isa import SHRAM_REGION, Op, Register
@@ -80,7 +80,7 @@ def lut_index(op: Operation) -> int | None:
     return activation - 16 if activation >= 16 else None
 
 
-def accesses(op: Operation, accelerator: Accelerator) -> tuple[Access, ...]:
+def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     try:
         return _dma(op) if op.op is Op.DMA_START else _kernel(op, accelerator)
@@ -110,7 +110,7 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     )
 
 
-def _kernel(op: Operation, accelerator: Accelerator) -> tuple[Access, ...]:
+def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     found = [_feature_map(Role.IFM, FeatureMap.ifm(op), False)]
     second = FeatureMap.ifm2(op)
     if second is not None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .accelerator import Accelerator, Product
+from .arch import Architecture
 from .featuremap import Kernel
 from .stream.commands import Command, Operation, Wait
 from .stream.isa import Op, PoolMode, Register
 
 _START = 64  # cycles to set up any operation
-_BUS_BYTES = {Product.U55: 8, Product.U65: 16}  # a cycle, of one AXI port
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ def macs(operation: Operation) -> int:
     return _steps(operation) if operation.op in (Op.CONV, Op.DEPTHWISE) else 0
 
 
-def cost(operation: Operation, accelerator: Accelerator) -> int:
+def cost(operation: Operation, accelerator: Architecture) -> int:
     """Cycles of one operation on its own."""
-    bus = _BUS_BYTES[accelerator.product]
+    bus = accelerator.port_bytes
     if operation.op is Op.DMA_START:
         return _START + -(-_moved_bytes(operation) // bus)
     elements = _elements(operation)
@@ -63,7 +62,7 @@ def cost(operation: Operation, accelerator: Accelerator) -> int:
     return _START + max(-(-_steps(operation) // steps_per_cycle), -(-elements // out_per_cycle), -(-traffic // bus))
 
 
-def timeline(commands: Iterable[Command], accelerator: Accelerator) -> Timeline:
+def timeline(commands: Iterable[Command], accelerator: Architecture) -> Timeline:
     """Place all operations: in order within kernels and within transfers, honouring waits."""
     now = 0
     ends: tuple[list[int], list[int]] = ([], [])  # of kernels, of transfers
@@ -98,7 +97,7 @@ def _steps(operation: Operation) -> int:
     return _elements(operation) * rows * columns * depth
 
 
-def _weight_bytes(operation: Operation, accelerator: Accelerator) -> int:
+def _weight_bytes(operation: Operation, accelerator: Architecture) -> int:
     """Bytes of weights and scales of all cores."""
     both = accelerator.cores == 2 and operation.get(Register.PARALLEL_MODE)
     prefixes = ("WEIGHT", "SCALE", "WEIGHT1", "SCALE1") if both else ("WEIGHT", "SCALE")

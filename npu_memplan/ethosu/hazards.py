@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .accelerator import Accelerator
 from .access import accesses
+from .arch import BANK_BYTES, Architecture
 from .featuremap import Ranges, merge_ranges
 from .stream.commands import Operation
 from .stream.isa import SHRAM_REGION, AccFormat, Op, Register
@@ -30,7 +30,7 @@ class Footprint:
         return touch(self.writes, other.writes) or touch(self.writes, other.reads) or touch(self.reads, other.writes)
 
 
-def footprint(op: Operation, accelerator: Accelerator) -> Footprint:
+def footprint(op: Operation, accelerator: Architecture) -> Footprint:
     """All bytes of one operation, accumulators in SHRAM included."""
     reads: dict[int, list[Ranges]] = {}
     writes: dict[int, list[Ranges]] = {}
@@ -45,26 +45,20 @@ def footprint(op: Operation, accelerator: Accelerator) -> Footprint:
     )
 
 
-_BANK_BYTES = 1024
-# MACs -> accumulator banks are handed out in multiples of (for 16/32-bit accumulators, for 40-bit ones)
-_ACCUMULATOR_GRANULES = {32: (4, 4), 64: (4, 8), 128: (8, 12), 256: (16, 20), 512: (16, 20)}
-
-
-def working_bytes(op: Operation, accelerator: Accelerator) -> int:
+def working_bytes(op: Operation, accelerator: Architecture) -> int:
     """End of the SHRAM that a kernel works in: input blocks and double-buffered accumulators."""
     r = Register
-    whole = accelerator.shram_kib * _BANK_BYTES
+    whole = accelerator.shram_kib * BANK_BYTES
     start, inputs = op.get(r.AB_START, accelerator.shram_kib), op.get(r.IFM_IB_END)
     if op.op is Op.ELEMENTWISE:
-        return min(whole, max(start, inputs) * _BANK_BYTES)  # no accumulators
+        return min(whole, max(start, inputs) * BANK_BYTES)  # no accumulators
     form = op.get(r.ACC_FORMAT)
     bits = {int(AccFormat.INT40): 40, int(AccFormat.FP16): 16}.get(form, 32)
     depth = -(-(op[r.OFM_BLK_DEPTH_M1] + 1) // 8) * 8
     elements = (op[r.OFM_BLK_HEIGHT_M1] + 1) * (op[r.OFM_BLK_WIDTH_M1] + 1) * depth
-    narrow, wide = _ACCUMULATOR_GRANULES[accelerator.macs]
-    granule = wide if form == AccFormat.INT40 else narrow
-    banks: int = 2 * -(-elements * bits // 8 // _BANK_BYTES)
-    return min(whole, max(inputs, start + -(-banks // granule) * granule) * _BANK_BYTES)
+    granule = accelerator.granules.acc40 if form == AccFormat.INT40 else accelerator.granules.acc32
+    banks: int = 2 * -(-elements * bits // 8 // BANK_BYTES)
+    return min(whole, max(inputs, start + -(-banks // granule) * granule) * BANK_BYTES)
 
 
 def touch(first: dict[int, Ranges], second: dict[int, Ranges]) -> bool:

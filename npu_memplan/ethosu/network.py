@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
-from .accelerator import Accelerator
+from .arch import Architecture
 from .stream.container import Payload, parse_payload
 from .stream.isa import Register
 
@@ -86,7 +86,7 @@ class NpuCall:
     output_addresses: tuple[tuple[int, int], ...] = ()
 
     @property
-    def accelerator(self) -> Accelerator:
+    def accelerator(self) -> Architecture:
         """The NPU the stream was made for."""
         return self.payload.accelerator
 

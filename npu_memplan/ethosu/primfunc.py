@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import NpuMemplanError
-from .accelerator import accelerator
+from .arch import accelerator
 from .program import ADDRESS_REGISTERS, BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from .stream.commands import Command
 from .stream.encode import encode

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..errors import NpuMemplanError
-from .accelerator import Accelerator
 from .access import Access, accesses, lut_index
+from .arch import Architecture
 from .inplace import in_place_distances
 from .overlap import Use, distances
 from .stream.commands import Operation
@@ -117,7 +117,7 @@ class Overlap:
 class NpuProgram:
     """Buffers and operations in order. Buffer names are unique."""
 
-    accelerator: Accelerator
+    accelerator: Architecture
     buffers: tuple[NpuBuffer, ...]
     operations: tuple[NpuOperation, ...]
     name: str = "npu"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .accelerator import Accelerator, accelerator
+from .arch import Architecture, accelerator
 from .network import VelaNetwork, read_network
 from .vela_worker import VelaError, VelaOptions, configuration, run_regor, start_compile
 
@@ -41,7 +41,7 @@ class VelaResult:
     network: bytes = field(repr=False)  # .tflite
     parsed: VelaNetwork = field(repr=False)  # the same, read
     core: str  # the one that compiled it: "regor" or "legacy"
-    accelerator: Accelerator
+    accelerator: Architecture
     system_config: str
     memory_mode: str
     arena_bytes: Mapping[str, int]  # pool name ("sram", "dram") -> bytes of Vela's own placement
@@ -114,7 +114,7 @@ def arena_bytes(network: VelaNetwork, pools: Sequence[str]) -> dict[str, int]:
 
 
 def _run_legacy(
-    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str
+    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str
 ) -> tuple[bytes, tuple[str, ...]]:
     with tempfile.TemporaryDirectory(prefix="npu_memplan-vela-") as folder:
         source = Path(folder) / "model.tflite"
@@ -148,7 +148,7 @@ def decode_weights(stream: bytes | bytearray | NDArray[np.uint8]) -> NDArray[np.
 
 def encode_weights(
     weights: NDArray[Any],
-    target: Accelerator,
+    target: Architecture,
     *,
     block_depth: int,
     depthwise: bool,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NpuMemplanError
-from .accelerator import Accelerator, accelerator
+from .arch import Architecture, accelerator
 
 
 class VelaError(NpuMemplanError):
@@ -49,7 +49,7 @@ def _ini_path() -> Path:
     raise VelaError("Vela is not installed (no ethosu/config_files/Arm/vela.ini); pip install 'ethos-u-vela>=5.2,<6'")
 
 
-def configuration(target: Accelerator, options: VelaOptions) -> tuple[str, str, int]:
+def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str, int]:
     """System configuration, memory mode and cache size in effect, checked against vela.ini."""
     from ..target_data import accelerator_system
 
@@ -125,7 +125,7 @@ def _end_started() -> None:
 
 
 def _start_regor(
-    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
+    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
 ) -> _Worker:
     request = {
         "architecture": f"Ethos{target.product.name}",
@@ -154,7 +154,7 @@ def _start_regor(
 
 
 def run_regor(
-    model: bytes, target: Accelerator, options: VelaOptions, system: str, mode: str, cache_bytes: int
+    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
 ) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
     worker = _STARTED.pop((model, options), None)
     if worker is None:

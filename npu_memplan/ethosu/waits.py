@@ -4,7 +4,7 @@ Invariant: in the scheduled stream no operation starts while an unfinished one o
 conflicts with it, whatever the addresses are; nothing of the compiler's own waits is used.
 
 The NPU runs two queues side by side. A started DMA is certainly finished once `max_outstanding_dma`
-later ones have started, a started kernel once two later ones have; that, and explicit waits, is all
+later ones have started, a started kernel once `max_outstanding_kernels` have; that, and explicit waits, is all
 the order there is between the queues. Kernels run in order; how far one overlaps with the one
 before it is BLOCKDEP. On parts with two outstanding DMAs these are not assumed to stay in order.
 """
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .accelerator import Accelerator
+from .arch import Architecture
 from .blockdep import blockdep
 from .hazards import Footprint, footprint
 from .stream.commands import Command, Marker, Operation, Wait
 from .stream.isa import Op, Register
 
-MAX_OUTSTANDING_KERNELS = 2
 _STOP_ALL = 0xFFFF
 
 
-def schedule(operations: Sequence[Operation], accelerator: Accelerator) -> tuple[Command, ...]:
+def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tuple[Command, ...]:
     """The operations with the waits they need and their BLOCKDEP, ended by STOP."""
     commands: list[Command] = []
     kernels: list[Footprint] = []  # unfinished for all we know, oldest first
@@ -41,7 +40,7 @@ def schedule(operations: Sequence[Operation], accelerator: Accelerator) -> tuple
             continue
         commands += _wait(Op.DMA_WAIT, transfers, mine)
         kernels.append(mine)
-        del kernels[:-MAX_OUTSTANDING_KERNELS]
+        del kernels[: -accelerator.max_outstanding_kernels]
         distance = 0 if previous is None else blockdep(previous, op)
         previous = op
         commands.append(op.with_registers({Register.BLOCKDEP: distance}))

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..ethosu.accelerator import accelerator as find_accelerator
+from ..ethosu.arch import accelerator as find_accelerator
 from ..ethosu.lower.lower import lower
 from ..ethosu.primfunc import to_primfunc
 from .graphs import build_graph

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
-from ..ethosu.accelerator import accelerator as find_accelerator
+from ..ethosu.arch import accelerator as find_accelerator
 from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..artifact import Artifact
-from ..ethosu.accelerator import ACCELERATORS
+from ..ethosu.arch import ACCELERATORS
 from ..ethosu.cycles import cost, macs
 from ..ethosu.featuremap import FeatureMap
 from ..ethosu.stream.commands import Operation

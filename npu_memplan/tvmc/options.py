@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..ethosu.accelerator import ACCELERATORS
+from ..ethosu.arch import ACCELERATORS
 from ..frontend.onnx_model import is_onnx
 from ..problem import Pool
 from .config import read_config

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ethosu.accelerator import ACCELERATORS
+from ..ethosu.arch import ACCELERATORS
 from .errors import TvmcError
 
 NPU = "ethos-u"

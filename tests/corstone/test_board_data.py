@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.accelerator import ACCELERATORS
+from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import (
     TargetDataError,

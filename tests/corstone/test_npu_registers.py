@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fvp_runner.registers import EthosURegisters, Job, JobOutcome, Reg, Sabotage, Status
-from npu_memplan.ethosu.accelerator import ACCELERATORS, accelerator
+from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
 
 
 class Bench:

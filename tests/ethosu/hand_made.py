@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.network import NpuCall, Tensor, VelaNetwork
 from npu_memplan.ethosu.stream.commands import Marker, Operation
 from npu_memplan.ethosu.stream.container import Payload

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op, Register
 
@@ -76,7 +76,7 @@ class Memory:
 
 
 def execute(
-    operations: Sequence[Operation], memory: Memory, accelerator: Accelerator, *, see_through_copies: bool = False
+    operations: Sequence[Operation], memory: Memory, accelerator: Architecture, *, see_through_copies: bool = False
 ) -> list[list[np.ndarray]]:
     """What each operation reads, in element order. Fails when one overwrites its input out of step.
 
@@ -104,7 +104,7 @@ def execute(
     return trace
 
 
-def _accesses(op: Operation, accelerator: Accelerator) -> tuple[list[Any], list[Any]]:
+def _accesses(op: Operation, accelerator: Architecture) -> tuple[list[Any], list[Any]]:
     r = Register
     if op.op is Op.DMA_START:
         length = np.arange(op[r.DMA0_LEN])

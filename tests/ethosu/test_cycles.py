@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hand_made import STOP, conv, dma, elementwise, pool, view
 
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.cycles import cost, macs, timeline
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register

@@ -13,7 +13,7 @@ from hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view
 
 from npu_memplan.commands.disassemble import command
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provenance import element_bytes, shapes
 
-from npu_memplan.ethosu.accelerator import accelerator
 from npu_memplan.ethosu.access import AccessError, Role, accesses
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.featuremap import FeatureMap, merge_ranges, strided_ranges
 from npu_memplan.ethosu.hazards import share_byte
 from npu_memplan.ethosu.stream.commands import Operation

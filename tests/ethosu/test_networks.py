@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tflite_builder import ModelBuilder
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.accelerator import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
+from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
 from npu_memplan.ethosu.network import CpuOperator, NetworkError, NpuCall, VelaNetwork, read_network
 from npu_memplan.ethosu.stream.container import (
     ContainerError,

@@ -12,7 +12,7 @@ import pytest
 from tflite_builder import ModelBuilder
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.accelerator import AcceleratorError, accelerator
+from npu_memplan.ethosu.arch import AcceleratorError, accelerator
 from npu_memplan.ethosu.network import NetworkError, read_network
 from npu_memplan.ethosu.vela import (
     VelaError,

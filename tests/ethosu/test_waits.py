@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from provenance import element_bytes, shapes
 
-from npu_memplan.ethosu.accelerator import Accelerator, accelerator
 from npu_memplan.ethosu.access import accesses
+from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.blockdep import blockdep
 from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
@@ -36,7 +36,7 @@ def _waits(commands: Sequence[Command]) -> list[list[tuple[str, int]]]:
     return found[:-1]
 
 
-def _bytes(op: Operation, npu: Accelerator, writes: bool) -> set[tuple[int, int]]:
+def _bytes(op: Operation, npu: Architecture, writes: bool) -> set[tuple[int, int]]:
     key = (id(op), writes)
     if key not in _KNOWN:
         found = {
@@ -53,7 +53,7 @@ def _bytes(op: Operation, npu: Accelerator, writes: bool) -> set[tuple[int, int]
 _KNOWN: dict[tuple[int, bool], tuple[Operation, set[tuple[int, int]]]] = {}
 
 
-def _first_hazard(commands: Sequence[Command], npu: Accelerator) -> int | None:
+def _first_hazard(commands: Sequence[Command], npu: Architecture) -> int | None:
     """Index of the first command that meets an unfinished one of the other engine, or None.
 
     The lazy machine: a thing finishes only when a wait or a full queue forces it.
@@ -185,7 +185,7 @@ def _programs(draw: Any) -> list[Operation]:
 @settings(max_examples=150, deadline=None)
 @given(_programs(), st.sampled_from((U55, U65)))
 def test_any_program_is_scheduled_without_hazards_and_without_needless_waits(
-    program: list[Operation], npu: Accelerator
+    program: list[Operation], npu: Architecture
 ) -> None:
     commands = schedule(program, npu)
     assert [c.op for c in commands if isinstance(c, Operation)] == [c.op for c in program]

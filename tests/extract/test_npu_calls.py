@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from npu_memplan import planners, verify
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.primfunc import encode_primfunc, from_primfunc, to_primfunc
 from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.stream.isa import Op, Register

@@ -12,7 +12,7 @@ from on_model import only_graph, random_inputs, run_program
 from single_operators import Case, all_cases
 
 from fvp_runner.reference import Reference
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu

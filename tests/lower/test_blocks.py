@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.accelerator import ACCELERATORS, accelerator
+from npu_memplan.ethosu.arch import ACCELERATORS, Shape, accelerator
 from npu_memplan.ethosu.featuremap import FeatureMap, Kernel
 from npu_memplan.ethosu.lower.blocks import choose, estimate
-from npu_memplan.ethosu.lower.shram import BlockKind, Shape, Work, layout
+from npu_memplan.ethosu.lower.shram import BlockKind, Work, layout
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
@@ -93,7 +93,7 @@ WORKS = {
 def test_blocks_that_fit_are_velas(name: str, npu: str) -> None:
     """Vela lists blocks of even height and width, whole depths or multiples of 16: of those, exactly the same fit."""
     work, target = WORKS[name], accelerator(npu)
-    unit = target.ofm_ublock_depth
+    unit = target.ofm_micro.depth
     ours = {
         (height, width, depth)
         for height in range(2, min(32, work.ofm.height) + 2, 2)

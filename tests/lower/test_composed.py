@@ -9,7 +9,7 @@ from on_model import only_graph, random_inputs, run_program
 from single_operators import Case
 from tflite_builder import ModelBuilder
 
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, partition_for_ethosu

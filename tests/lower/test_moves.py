@@ -7,7 +7,7 @@ import pytest
 from on_model import run_program
 from single_operators import all_cases
 
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.graph import (
     Concat,
     Graph,

@@ -12,7 +12,7 @@ from chains import Chain, problem_of, random_chain, run_at
 from on_model import random_inputs, run_program
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stripes.apply import apply

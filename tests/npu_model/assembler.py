@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fvp_runner.npu_model import NpuModel, RunStats
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 _PRECISION = {"int8": 1, "uint8": 0, "int16": 5, "int32": 9}

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from single_operators import all_cases
 
-from npu_memplan.ethosu.accelerator import Accelerator
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 
@@ -39,7 +39,7 @@ class Target:
     """A stream to damage, with its memory."""
 
     name: str
-    accelerator: Accelerator
+    accelerator: Architecture
     words: tuple[int, ...]
     constants: np.ndarray
     arena_bytes: int

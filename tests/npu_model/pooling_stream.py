@@ -8,7 +8,7 @@ import numpy as np
 from assembler import Assembler
 
 from fvp_runner.npu_model import NpuModel
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import Op
 
 U55 = accelerator("ethos-u55-256")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fvp_runner.npu_model import NpuModel, tables
 from fvp_runner.npu_model.rescale import Clamped, Scale
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Rounding
 
 

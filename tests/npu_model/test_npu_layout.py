@@ -10,7 +10,7 @@ from fvp_runner.npu_model.footprint import Access, Grid, of_pieces
 from fvp_runner.npu_model.layout import Layout
 from fvp_runner.npu_model.memory import FeatureMapAccess, Memory
 from fvp_runner.npu_model.registers import Registers
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op
 

@@ -15,7 +15,7 @@ from fvp_runner.npu_model import (
     ScheduleError,
     UninitialisedReadError,
 )
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode

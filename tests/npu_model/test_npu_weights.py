@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fvp_runner.npu_model import WeightStreamError, WeightStreamLongError, WeightStreamShortError, mlw
 from fvp_runner.npu_model.weights import ScaleTable, WeightOrder
-from npu_memplan.ethosu.accelerator import ACCELERATORS, accelerator
+from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
 from npu_memplan.ethosu.vela import decode_weights, encode_scales, encode_weights
 
 
@@ -72,7 +72,7 @@ def test_what_vela_encodes_is_decoded_into_place(
         dilation_xy=(dilation[1], dilation[0]),
     )
     order = WeightOrder(
-        *kernel, *dilation, inputs, depths[1], block, target.ofm_ublock_depth, bits, part_kernel, depthwise
+        *kernel, *dilation, inputs, depths[1], block, target.ofm_micro.depth, bits, part_kernel, depthwise
     )
     assert np.array_equal(order.arrange(mlw.decode(stream), "test"), weights.transpose(1, 2, 3, 0))
 

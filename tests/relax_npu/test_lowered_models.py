@@ -11,7 +11,7 @@ import pytest
 from on_model import only_graph, random_inputs, run_program
 
 from fvp_runner.reference import Reference
-from npu_memplan.ethosu.accelerator import accelerator
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.extract import extract
 from npu_memplan.frontend.relax_import import import_relax

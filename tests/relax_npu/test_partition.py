@@ -14,7 +14,7 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
 import npu_memplan as nm
-from npu_memplan.ethosu.accelerator import AcceleratorError
+from npu_memplan.ethosu.arch import AcceleratorError
 from npu_memplan.ethosu.lower.graph import Conv, Pad, Softmax
 from npu_memplan.ethosu.primfunc import is_npu_primfunc
 from npu_memplan.frontend.relax_import import import_relax

@@ -11,16 +11,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...errors import NpuMemplanError
-from ..accelerator import Accelerator
+from ..arch import Architecture, Shape
 from ..stream.isa import Upscale
-from .shram import MAX_BLOCK, BlockKind, Layout, Shape, Work, ceil_div, layout, micro_block, round_up
+from .shram import BlockKind, Layout, Work, ceil_div, layout, round_up
 
 
 class BlockError(NpuMemplanError):
     """No block configuration of an operation fits the NPU's SHRAM."""
 
 
-_BUS_BYTES = {0: 8, 1: 16}  # bytes a cycle on one AXI port, by product value
 _MEMORY_LATENCY = 32  # cycles before the first byte of a block arrives
 
 
@@ -43,9 +42,9 @@ def part_kernel_first(ifm_depth: int, ifm_bits: int, kernel_elements: int) -> bo
     return part > depth
 
 
-def _block_cycles(accelerator: Accelerator, work: Work, chosen: Layout) -> tuple[int, int]:
+def _block_cycles(accelerator: Architecture, work: Work, chosen: Layout) -> tuple[int, int]:
     """(MAC cycles, cycles to write the results) of one OFM block."""
-    block, micro = chosen.block, micro_block(accelerator)
+    block, micro = chosen.block, accelerator.ofm_micro
     micros_xy = ceil_div(block.height, micro.height) * ceil_div(block.width, micro.width)
     micros_z = ceil_div(block.depth, micro.depth * accelerator.cores)
     kernel = work.kernel_height * work.kernel_width
@@ -67,12 +66,12 @@ def _block_cycles(accelerator: Accelerator, work: Work, chosen: Layout) -> tuple
     return macs * slow, output
 
 
-def estimate(accelerator: Accelerator, work: Work, chosen: Layout) -> tuple[int, int]:
+def estimate(accelerator: Architecture, work: Work, chosen: Layout) -> tuple[int, int]:
     """(cycles, bytes of IFM and weights moved) of the whole operation in these blocks."""
     block, ofm = chosen.block, work.ofm
     across = ceil_div(ofm.height, block.height) * ceil_div(ofm.width, block.width)
     deep = ceil_div(ofm.depth, block.depth)
-    bus = _BUS_BYTES[accelerator.product.value]
+    bus = accelerator.port_bytes
     source = chosen.ifm_block
     whole_depth = work.kind in (BlockKind.CONV, BlockKind.REDUCE_SUM)
     ifm_bytes = source.area * (work.ifm.depth if whole_depth else source.depth) * work.ifm_bits // 8
@@ -99,14 +98,14 @@ def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def choose(accelerator: Accelerator, work: Work, block_depth: int | None = None) -> Choice:
+def choose(accelerator: Architecture, work: Work, block_depth: int | None = None) -> Choice:
     """The cheapest block for `work`, of a depth that weights were encoded for if given; `BlockError` when none fits."""
-    micro = micro_block(accelerator)
+    micro, limit = accelerator.ofm_micro, accelerator.max_block
     best: tuple[tuple[int, int, int], Layout] | None = None
     most = (
-        min(MAX_BLOCK[0], round_up(work.ofm.height, micro.height)),
-        min(MAX_BLOCK[1], round_up(work.ofm.width, micro.width)),
-        min(MAX_BLOCK[2], round_up(work.ofm.depth, micro.depth)),
+        min(limit.height, round_up(work.ofm.height, micro.height)),
+        min(limit.width, round_up(work.ofm.width, micro.width)),
+        min(limit.depth, round_up(work.ofm.depth, micro.depth)),
     )
     least = 2 if work.upscale is not Upscale.NONE else 1
     for depth in _sizes(micro.depth, most[2], work.ofm.depth) if block_depth is None else (block_depth,):

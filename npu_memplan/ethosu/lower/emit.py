@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
 from .. import vela
-from ..accelerator import Accelerator, Product
+from ..arch import Architecture
 from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op
 from ..stream.isa import Register as R
@@ -39,7 +39,7 @@ class LoweringError(NpuMemplanError):
 class Builder:
     """Collects buffers, constants and operations of one program."""
 
-    def __init__(self, accelerator: Accelerator, fast_region: int = -1) -> None:
+    def __init__(self, accelerator: Architecture, fast_region: int = -1) -> None:
         self.accelerator = accelerator
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.cycles = 0  # estimated, of all operations
@@ -252,14 +252,14 @@ class Builder:
             registers |= kernel_registers(window, part_kernel)
         if output.scale is not None:
             registers[R.OFM_SCALE] = output.scale.register
-        if self.accelerator.product is Product.U65:
+        if self.accelerator.parallel:
             registers[R.PARALLEL_MODE] = self.accelerator.cores - 1
         activation, (low, high) = int(output.function), output.clamp
         if output.table is not None:
             activation = 16 + self._lut(output.table, ofm.bits)
             if ofm.bits == 32:
                 activation |= 3 << 12  # the table is indexed by eight bits of a 32-bit result
-        elif self.accelerator.shram_kib <= 16:
+        elif not self.accelerator.lut_reserved:
             self._tables.clear()  # without a reserved bank, any other operation overwrites the tables
         registers |= {
             R.ACTIVATION: activation,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..accelerator import Accelerator
+from ..arch import Architecture
 from ..program import NpuProgram
 from .emit import Builder
 from .fold import fold_pads
@@ -27,7 +27,7 @@ class Lowered:
     macs: int
 
 
-def lower(graph: Graph, accelerator: Accelerator, fast_region: int = -1) -> Lowered:
+def lower(graph: Graph, accelerator: Architecture, fast_region: int = -1) -> Lowered:
     """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
 
     `LoweringError` or `BlockError` name the layer that cannot be.

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arch import Shape
 from ..stream.isa import Function, Rounding, Upscale
 from ..stream.isa import Register as R
 from .graph import Padding
 from .scaling import Scale
-from .shram import Shape
 from .views import View
 
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from ..accelerator import Accelerator
+from ..arch import BANK_BYTES, Architecture, Shape
 from ..stream.isa import AccFormat, Upscale
 
-_BANK_BYTES = 1024
 _OUTPUT_BANKS = 2
 _LUT_BANKS = 2
-MAX_BLOCK = (32, 64, 128)  # height, width, depth of an OFM block
-_SUB_KERNEL = 8  # rows and columns of one pass over a large kernel
 
 
 class BlockKind(Enum):
@@ -28,25 +25,6 @@ class BlockKind(Enum):
     POOL = "pool"
     REDUCE_SUM = "reduce_sum"
     ELEMENTWISE = "elementwise"
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Height, width and depth, in elements."""
-
-    height: int
-    width: int
-    depth: int
-
-    @property
-    def area(self) -> int:
-        """Elements of one channel."""
-        return self.height * self.width
-
-    @property
-    def elements(self) -> int:
-        """Elements in all."""
-        return self.height * self.width * self.depth
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +58,6 @@ class Layout:
     acc_format: AccFormat
 
 
-@dataclass(frozen=True, slots=True)
-class _Granules:
-    """Banks are handed out in multiples of these."""
-
-    ifm8: int
-    ifm16: int
-    ifm32: int
-    acc32: int
-    acc40: int
-
-
-_GRANULES = {
-    32: _Granules(2, 2, 4, 4, 4),
-    64: _Granules(2, 2, 4, 4, 8),
-    128: _Granules(4, 4, 8, 8, 12),
-    256: _Granules(8, 8, 16, 16, 20),
-    512: _Granules(8, 8, 16, 16, 20),
-}
-
-
-def micro_block(accelerator: Accelerator) -> Shape:
-    """The smallest OFM block: what one pass of the MAC array makes."""
-    height, width = {32: (1, 1), 64: (1, 1), 128: (1, 2)}.get(accelerator.macs, (2, 2))
-    return Shape(height, width, accelerator.ofm_ublock_depth)
-
-
 def round_up(value: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
@@ -116,14 +68,14 @@ def ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def ifm_block(accelerator: Accelerator, work: Work, block: Shape) -> Shape:
+def ifm_block(accelerator: Architecture, work: Work, block: Shape) -> Shape:
     """The IFM elements that one OFM block needs, in whole micro-blocks."""
     upscale = 1 if work.upscale is Upscale.NONE else 2
     extra = 1 if work.upscale is Upscale.NEAREST else 0
-    micro = micro_block(accelerator)
+    micro = accelerator.ofm_micro
 
     def extent(out: int, stride: int, kernel: int, unit: int) -> int:
-        return round_up(ceil_div((out - 1) * stride + min(kernel, _SUB_KERNEL) + extra, upscale), unit)
+        return round_up(ceil_div((out - 1) * stride + min(kernel, accelerator.sub_kernel) + extra, upscale), unit)
 
     if work.kind in (BlockKind.CONV, BlockKind.REDUCE_SUM):
         if work.ifm_bits == 16:
@@ -139,24 +91,20 @@ def ifm_block(accelerator: Accelerator, work: Work, block: Shape) -> Shape:
     )
 
 
-def layout(accelerator: Accelerator, work: Work, block: Shape) -> Layout | None:
+def layout(accelerator: Architecture, work: Work, block: Shape) -> Layout | None:
     """The SHRAM layout of `work` in OFM blocks of `block`; None when it does not fit or is no legal block."""
-    micro = micro_block(accelerator)
-    limits = zip(
-        (block.height, block.width, block.depth), MAX_BLOCK, (micro.height, micro.width, micro.depth), strict=True
-    )
+    micro = accelerator.ofm_micro
+    limits = zip(block.extents, accelerator.max_block.extents, micro.extents, strict=True)
     if any(not 0 < size <= most or size % unit for size, most, unit in limits):
         return None
-    granules = _GRANULES[accelerator.macs]
+    granules = accelerator.granules
     wide = work.ifm_bits == 16 and work.kind is not BlockKind.POOL and work.scaled
     acc_bits, acc_granule = (40, granules.acc40) if wide else (32, granules.acc32)
-    ifm_granule = {8: granules.ifm8, 16: granules.ifm16, 32: granules.ifm32}[work.ifm_bits]
 
     source = ifm_block(accelerator, work, block)
     ifm_bytes = source.area * round_up(source.depth * work.ifm_bits // 8, 8)
-    ifm_banks = round_up(ceil_div(ifm_bytes, _BANK_BYTES) * 2, ifm_granule)
-    reserved = 2 if accelerator.shram_kib > 16 else 0
-    top = accelerator.shram_kib - max(_LUT_BANKS if work.uses_lut else 0, reserved)
+    ifm_banks = round_up(ceil_div(ifm_bytes, BANK_BYTES) * 2, granules.ifm(work.ifm_bits))
+    top = accelerator.shram_kib - (_LUT_BANKS if work.uses_lut or accelerator.lut_reserved else 0)
     ib_end = _OUTPUT_BANKS + ifm_banks
     ifm2_start = ib_end
     if work.kind is BlockKind.ELEMENTWISE:
@@ -169,7 +117,7 @@ def layout(accelerator: Accelerator, work: Work, block: Shape) -> Layout | None:
         if work.ofm.height == 1 and work.kernel_height == 1 and micro.height == 2:
             height = 1
         acc_bytes = height * block.width * round_up(block.depth, 8) * acc_bits // 8
-        ab_start = top - round_up(ceil_div(acc_bytes, _BANK_BYTES) * 2, acc_granule)
+        ab_start = top - round_up(ceil_div(acc_bytes, BANK_BYTES) * 2, acc_granule)
         if ib_end > ab_start:
             return None
     return Layout(block, source, ib_end, ifm2_start, ab_start, AccFormat.INT40 if wide else AccFormat.INT32)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ...errors import NpuMemplanError
-from ..accelerator import Accelerator, accelerator_of_config
+from ..arch import Architecture, accelerator_of_config
 
 
 class ContainerError(NpuMemplanError):
@@ -30,7 +30,7 @@ class ContainerFormat(Enum):
 class Payload:
     """A command stream and the NPU it is for."""
 
-    accelerator: Accelerator
+    accelerator: Architecture
     words: tuple[int, ...]
     architecture_id: int = 0x10066001  # the NPU id word: architecture 1.0.6
     release: int = 0x10  # parameter of the COP1 configuration action: patch << 4 | release

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..accelerator import Accelerator
 from ..access import accesses, lut_index
+from ..arch import Architecture
 from ..featuremap import FeatureMap, Kernel, sign_extend
 from ..program import ADDRESS_REGISTERS, registers_of
 from .commands import Command, Operation, Wait
@@ -52,7 +52,7 @@ class Line:
         }
 
 
-def describe(words: Sequence[int], accelerator: Accelerator, everything: bool = False) -> Iterator[Line]:
+def describe(words: Sequence[int], accelerator: Architecture, everything: bool = False) -> Iterator[Line]:
     """The commands of a stream. Registers are those that changed since the operation before it that
     depends on them; `everything` lists all that the operation depends on."""
     shown: dict[Register, int] = {}
@@ -120,7 +120,7 @@ def _view(view: FeatureMap) -> str:
     return f"{kind}[{view.height},{view.width},{view.depth}] {layout} @{view.region}:{view.bases[0]:#x}"
 
 
-def _accesses(op: Operation, accelerator: Accelerator) -> Iterator[dict[str, Any]]:
+def _accesses(op: Operation, accelerator: Architecture) -> Iterator[dict[str, Any]]:
     for access in accesses(op, accelerator):
         ranges = access.ranges
         if len(ranges):

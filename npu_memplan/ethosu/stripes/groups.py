@@ -13,7 +13,7 @@ from functools import cached_property
 from ..access import lut_index
 from ..cycles import cost
 from ..inplace import in_place_distances
-from ..lower.shram import micro_block, round_up
+from ..lower.shram import round_up
 from ..overlap import Use, distances
 from ..program import BufferRole, NpuProgram, Overlap
 from ..stream.commands import Operation
@@ -70,7 +70,7 @@ class Groups:
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
         self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in counted}
         self.live = self._lifetimes()
-        self._micro_rows = micro_block(program.accelerator).height
+        self._micro_rows = program.accelerator.ofm_micro.height
         self._cycles: dict[tuple[int, int], int] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
         self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], Group] = {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..access import lut_index
+from ..arch import Shape
 from ..featuremap import FeatureMap, Kernel
 from ..lower.blocks import BlockError, choose
-from ..lower.shram import BlockKind, Shape, Work
+from ..lower.shram import BlockKind, Work
 from ..program import NpuOperation, NpuProgram
 from ..stream.commands import Operation
 from ..stream.isa import Op, PoolMode

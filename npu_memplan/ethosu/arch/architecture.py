@@ -1,0 +1,131 @@
+"""What one NPU configuration is: limits, micro-blocks, queues, ports, SHRAM and rates, as one record.
+
+Invariant: everything here depends on the configuration alone, never on a network or the memory around it;
+nobody outside this folder asks for a product or a number of MACs to decide how hardware behaves.
+
+A further family (Ethos-U85) is a file beside `ethosu55_65.py` with its records, listed in `__init__.py`, and
+further fields here for what it has and the others have not (a chaining buffer instead of SHRAM banks, several
+write ports); its registers and word layouts belong to `isa.py` and its successors, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+BANK_BYTES = 1024  # of SHRAM
+
+
+class Product(Enum):
+    """NPU family; the value is the product field of the configuration word."""
+
+    U55 = 0
+    U65 = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Height, width and depth, in elements."""
+
+    height: int
+    width: int
+    depth: int
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Height, width and depth as a tuple."""
+        return self.height, self.width, self.depth
+
+    @property
+    def area(self) -> int:
+        """Elements of one channel."""
+        return self.height * self.width
+
+    @property
+    def elements(self) -> int:
+        """Elements in all."""
+        return self.height * self.width * self.depth
+
+
+class OutputKind(Enum):
+    """What decides how fast the output unit makes elements."""
+
+    BINARY_32 = "elementwise of two 32-bit operands"
+    UNARY_32 = "elementwise of one 32-bit operand"
+    MUL_TO_32 = "product with 32-bit results"
+    MUL = "product, or results of 40-bit accumulators"
+    ADD = "sum of operands that are rescaled"
+    MAX_POOL = "maximum"
+    OTHER = "everything else"
+
+
+@dataclass(frozen=True, slots=True)
+class Granules:
+    """SHRAM banks are handed out in multiples of these."""
+
+    ifm8: int
+    ifm16: int
+    ifm32: int
+    acc32: int  # also for 16-bit accumulators
+    acc40: int
+
+    def ifm(self, bits: int) -> int:
+        """For input elements of `bits`."""
+        return {8: self.ifm8, 16: self.ifm16, 32: self.ifm32}[bits]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Cycles of the parts of a core. Source: the tables of Arm's published optimiser (see `ethosu55_65.py`)."""
+
+    output: Mapping[OutputKind, float] = field(hash=False)  # cycles an output element, of the whole NPU
+    lookup: float  # at least these cycles an element when a table or function follows
+    clamp: float  # at least these when a range narrower than the type follows
+    start: int  # cycles before a kernel step can follow another when a block is a single micro-block
+    start_acc40: int  # the same with 40-bit accumulators
+    doubles_16_bit_pools: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """One NPU configuration."""
+
+    product: Product
+    macs: int  # multiply-accumulates per cycle over all cores
+    cores: int
+    ofm_micro: Shape  # the smallest OFM block: what one pass of a core's multipliers makes
+    shram_kib: int  # of one core
+    granules: Granules
+    port_bytes: int  # of one beat on an AXI port
+    address_bits: int  # width of an address register
+    max_outstanding_dma: int  # DMA transfers that may be unfinished at once before the next start blocks
+    max_outstanding_kernels: int
+    axi1_writes: bool  # the second port takes writes too
+    parallel: bool  # has PARALLEL_MODE
+    id_word: int  # NPU identification register
+    part_number: int  # CoreSight part
+    rates: Rates
+    ifm_micro_depth: int = 8  # input channels that go into one pass
+    max_block: Shape = Shape(32, 64, 128)  # of an OFM
+    sub_kernel: int = 8  # rows and columns of one pass over a large kernel
+
+    @property
+    def name(self) -> str:
+        """Vela's and the user's name, e.g. `ethos-u55-256`."""
+        return f"ethos-{self.product.name.lower()}-{self.macs}"
+
+    @property
+    def lut_reserved(self) -> bool:
+        """The last two KiB of SHRAM are table slots always, not only for operations that use a table."""
+        return self.shram_kib > 16
+
+    @property
+    def lut_address(self) -> int:
+        """Byte address of LUT slot 0 inside SHRAM, two KiB before its end; slots are 256 bytes apart."""
+        return (self.shram_kib - 2) * BANK_BYTES
+
+    @property
+    def config_word(self) -> int:
+        """Configuration word: log2 MACs, stream version 0, SHRAM KiB of all cores, product."""
+        return (self.macs.bit_length() - 1) | (self.shram_kib * self.cores) << 8 | self.product.value << 28
