@@ -18,7 +18,8 @@ from pathlib import Path
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import c_files, identifier
-from npu_memplan.staging import staged_directory
+from npu_memplan.manifest import FIRMWARE as BUILT
+from npu_memplan.staging import TakenError, staged_directory
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from .elf import Elf
@@ -111,9 +112,13 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     if not (elf_path.is_file() and _stamp(folder) == key):
         if options.progress:
             options.progress(f"building {elf_path.name} for {board.name}, {cpu}")
-        with staged_directory(folder, force=True, mark="stamp") as staging:
-            _compile(sources, generated, cpu, defines, staging, elf_path.name)
-            (staging / "stamp").write_text(key, encoding="ascii")
+        try:
+            with staged_directory(folder, force=True, kind=BUILT) as staging:
+                _compile(sources, generated, cpu, defines, staging, elf_path.name)
+                (staging / "stamp").write_text(key, encoding="ascii")
+        except TakenError:  # another run builds here too: the same, or it has to be told
+            if _stamp(folder) != key:
+                raise
     return Firmware(artifact, layout, cpu, elf_path, Elf.load(elf_path))
 
 

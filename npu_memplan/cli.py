@@ -16,6 +16,7 @@ import sys
 import click
 
 from .errors import NpuMemplanError
+from .process_setup import open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
 # the click command in it is called `command`.
@@ -70,38 +71,40 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: run the command line, turning user errors into exit code 2."""
+    """Run the command line, turning user errors into exit code 2."""
     # The NPU model's products are small: a second BLAS thread only waits for the first.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
     gc.set_threshold(200_000, 20, 100)
+    open_streams()
+    with signals_as_exceptions():
+        sys.exit(_run())
+
+
+def _run() -> int:
+    """The exit code of the command that was asked for."""
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(prog_name="npu-memplan", standalone_mode=False)
         sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
-    except click.exceptions.Abort:
+        return code if isinstance(code, int) else 0
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        return 2
     except NpuMemplanError as error:
         click.echo(f"npu-memplan: {error}", err=True)
-        sys.exit(2)
+        return 2
     except BrokenPipeError:  # the reader has enough, as in `| head`; click and rich leave with 1 then too
-        _print_nowhere()
-        sys.exit(1)
+        print_nowhere()
+        return 1
     except OSError as error:  # a full disk, a file system that is read only
         where = f": {error.filename}" if error.filename else ""
         click.echo(f"npu-memplan: {error.strerror or error}{where}", err=True)
-        _print_nowhere()
-        sys.exit(2)
-
-
-def _print_nowhere() -> None:
-    """What is left in the buffer cannot be written; Python would complain about it at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print_nowhere()
+        return 2
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +32,7 @@ from .problem import (
 from .problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
 from .problem_rows import Row, problem_parts, row_from, rows_of, with_windows
 from .sizes import parse_named_size, parse_size
+from .whole_file import write_whole
 
 PROBLEM_COLUMNS = ("id", "lower", "upper", "size", "alignment", "gaps")
 CSV_POOL = "memory"  # name of the one pool of a CSV problem
@@ -75,9 +74,9 @@ def write_problem(path: str | Path, problem: Problem) -> None:
     """Write `problem` to `path` (`.json`, else CSV)."""
     path = Path(path)
     if path.suffix.lower() == ".json":
-        _write(path, json.dumps(problem_to_json(problem), indent=1) + "\n")
+        write_whole(path, (json.dumps(problem_to_json(problem), indent=1) + "\n").encode())
     else:
-        _write(path, _problem_csv(problem))
+        write_whole(path, _problem_csv(problem).encode())
 
 
 def read_plan(path: str | Path, problem: Problem) -> Plan:
@@ -108,7 +107,7 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
     """Write `plan` to `path`: JSON with everything, or MiniMalloc's CSV with a column `offset`."""
     path = Path(path)
     if path.suffix.lower() == ".json":
-        _write(path, json.dumps(plan_to_json(plan), indent=1) + "\n")
+        write_whole(path, (json.dumps(plan_to_json(plan), indent=1) + "\n").encode())
         return
     at = {p.buffer: p for p in plan.placements}
     several = len(problem.pools) > 1
@@ -120,7 +119,7 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
         row + [str(place.offset_bytes)] + ([place.pool] if several else [])
         for row, place in zip(cells, places, strict=True)
     ]
-    _write(path, _csv_text([*columns, *extra], body))
+    write_whole(path, _csv_text([*columns, *extra], body).encode())
 
 
 # -- CSV -------------------------------------------------------------------
@@ -238,21 +237,3 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ProblemFileError(f"cannot read {path}: {reason}; give a .csv or .json file") from None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside `path` and rename, so that it is whole or absent."""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ProblemFileError(f"cannot write {path}: {error.strerror}") from None

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from ..whole_file import write_whole
 from .entry import RUNTIME_HEADER
 from .errors import CodegenError
 from .interface import Interface, PoolSpec
@@ -37,19 +38,20 @@ class Library:
     constants_bytes: int
     payload_bytes: int
 
+    def tar(self) -> bytes:
+        """The tar file: the same bytes for the same files."""
+        sink = io.BytesIO()
+        with tarfile.open(fileobj=sink, mode="w") as tar:
+            for name, content in sorted(self.files.items()):
+                entry = tarfile.TarInfo(f"./{name}")
+                entry.size = len(content)
+                entry.mode = 0o644
+                tar.addfile(entry, io.BytesIO(content))
+        return sink.getvalue()
+
     def write_tar(self, path: Path) -> None:
         """Write the tar; no half-written file is ever left under `path`."""
-        temporary = path.with_name(f".{path.name}.part")
-        try:
-            with tarfile.open(temporary, "w") as tar:
-                for name, content in sorted(self.files.items()):
-                    entry = tarfile.TarInfo(f"./{name}")
-                    entry.size = len(content)
-                    entry.mode = 0o644
-                    tar.addfile(entry, io.BytesIO(content))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, self.tar())
 
     def write_tree(self, directory: Path) -> None:
         """Write the files below an existing `directory`."""

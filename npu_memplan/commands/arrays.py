@@ -6,11 +6,13 @@ written whole or not at all.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import NpuMemplanError
+from ..whole_file import write_whole
 
 
 class InputError(NpuMemplanError):
@@ -49,13 +51,9 @@ def save_array(path: Path, array: Any) -> None:
     """Write `array` as a .npy file at `path`."""
     import numpy as np
 
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("wb") as stream:
-            np.save(stream, array)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write output {path}: {error.strerror}") from None
+    sink = io.BytesIO()
+    np.save(sink, array)
+    write_whole(path, sink.getvalue())
 
 
 def _seed(text: str) -> int:

@@ -16,6 +16,7 @@ import click
 from ..artifact import Artifact
 from ..options import CompileOptions
 from ..sizes import parse_named_size, parse_size
+from ..staging import check_place
 
 
 @click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")
@@ -55,6 +56,7 @@ from ..sizes import parse_named_size, parse_size
 def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bool, target: str, **asked: Any) -> None:
     """Compile MODEL into the artifact directory."""
     options = options_of(**asked)
+    check_place(output, force)  # before any work
     from ..frontend.start import start_loading
 
     start_loading(model, options)  # Vela's own process works while this one imports TVM

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from .. import manifest
 from ..artifact import Artifact
 
 
@@ -78,6 +79,7 @@ def command(
 
         changes = diff(other, artifact, (against, directory))
         written["compare"] = write_text(target / "compare.html", compare_page(other, artifact, changes))
+    manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
     if tflm is not None:

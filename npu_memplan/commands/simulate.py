@@ -7,13 +7,13 @@ Invariant: "bit-exact" is said only after every element of every output was comp
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..whole_file import write_whole
 from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(
     for path, array in zip(outputs, ran.outputs, strict=False):
         save_array(path, array)
     if trace_file is not None:
-        _write(trace_file, trace(parsed).encode())
+        write_whole(trace_file, trace(parsed).encode())
     if as_json:
         click.echo(json.dumps(_document(parsed, ran, result, layers, fuzz_schedule, not no_checks)))
     else:
@@ -117,18 +117,6 @@ def _like(got: Any, want: Any) -> Any:
     if got.nbytes != want.nbytes or got.itemsize != want.itemsize or got.dtype.kind not in "iu":
         return got
     return got.view(want.dtype).reshape(want.shape)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """All or nothing: through a temporary sibling."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            file.write(data)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _document(

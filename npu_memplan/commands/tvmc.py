@@ -36,10 +36,10 @@ def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:
         click.echo(f"note: {note}", err=True)
-    from ..tvmc.compile import compile_to_mlf, write_library
+    from ..tvmc.compile import compile_to_mlf
 
     library = compile_to_mlf(options)
-    write_library(library, options.output)
+    library.write_tar(options.output)
     click.echo(f"wrote {options.output}")
 
 

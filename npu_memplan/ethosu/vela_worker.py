@@ -159,7 +159,11 @@ def run_regor(
     worker = _STARTED.pop((model, options), None)
     if worker is None:
         worker = _start_regor(model, target, options, system, mode, cache_bytes)
-    code = worker.process.wait()
+    try:
+        code = worker.process.wait()
+    except BaseException:  # Ctrl-C, or a request to end: it goes with us
+        worker.process.kill()
+        raise
     with worker.printed, worker.result:
         worker.printed.seek(0)
         lines = worker.printed.read().decode(errors="replace").splitlines()

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
+from ..whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
 from .html import html_report
 from .memory import PoolView, Rectangle, memory_view
@@ -43,25 +44,13 @@ def write_reports(
     }
     written = {role: write_text(directory / name, text) for role, (name, text) in texts.items()}
     if png:
-        written["png"] = write_bytes(directory / "memory.png", png_map(artifact))
+        written["png"] = write_whole(directory / "memory.png", png_map(artifact))
     return written
 
 
 def write_text(path: Path, text: str) -> Path:
     """Write `text` as UTF-8 with newlines as they are; returns `path`."""
-    return write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> Path:
-    """Write `content` under a temporary name, then rename; `ReportError` when that fails."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ReportError(f"cannot write {path}: {error.strerror}; choose another directory with -o") from None
-    return path
+    return write_whole(path, text.encode("utf-8"))
 
 
 def buffers_csv(artifact: Artifact) -> str:

@@ -18,7 +18,8 @@ from typing import Any
 from ..artifact import Artifact
 from ..planners import plan as make_plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from .files import ReportError, write_bytes
+from ..whole_file import write_whole
+from .files import ReportError
 from .memory import both
 from .tflm_file import with_metadata
 
@@ -139,7 +140,7 @@ def with_plan(model: TflmModel, plan: Plan) -> bytes:
 def write_tflm(model: TflmModel, path: Path) -> TflmBridge:
     """Plan the model for TFLite-Micro and write it to `path`."""
     plan = offline_plan(model)
-    write_bytes(path, with_plan(model, plan))
+    write_whole(path, with_plan(model, plan))
     usage = plan.usage[0]
     return TflmBridge(
         str(path), len(model.tensors), usage.used_bytes, usage.lower_bound_bytes, plan.status.value

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from .. import prefetch, verify
@@ -175,11 +174,3 @@ def _interface(
         ),
     )
     return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in passed]
-
-
-def write_library(library: Library, output: Path) -> None:
-    """Write the tar of `tvmc compile`."""
-    try:
-        library.write_tar(output)
-    except OSError as error:
-        raise TvmcError(f"cannot write {output}: {error.strerror}; choose another file with -o") from None

@@ -138,7 +138,10 @@ def test_no_checks_and_timeout(run, digits, example):
         (["--input", "random:1", "--input", "random:2"], "digits has 1 inputs (input), --input was given 2 times"),
         (["--input", "nowhere.npy"], "cannot read input nowhere.npy: No such file or directory"),
         (["--output", "a.npy", "--output", "b.npy"], "--output was given 2 times"),
-        (["--output", "nowhere/a.npy"], "cannot write output nowhere/a.npy: No such file or directory"),
+        (
+            ["--output", "nowhere/a.npy"],
+            "cannot write nowhere/a.npy: No such file or directory; choose another place for it",
+        ),
         (["--reference", "nowhere.tflite"], "cannot read the reference nowhere.tflite: No such file or directory"),
         (["--tolerance", "1"], "--tolerance is how far outputs may be from a reference; give --reference MODEL too"),
         (["--on", "moon"], "'moon' is not one of"),

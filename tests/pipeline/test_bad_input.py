@@ -154,17 +154,36 @@ def test_a_pool_that_is_too_small(cli, tmp_path: Path) -> None:
 
 def test_a_full_output_directory_needs_force(cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "mine.txt").write_text("precious")
-    (out / "plan.json").write_text("{}")
+    assert cli("compile", MODEL, "-o", out, "--accelerator", "none").code == 0
     outcome = cli("compile", MODEL, "-o", out)
     assert outcome.code == 2
     assert outcome.err == (
         f"npu-memplan: {out} has a compiled model; give --force to replace it, or another one with -o\n"
     )
+    assert cli("report", out).code == 0  # its files are ours too
+    (out / "mine.txt").write_text("precious")
+    outcome = cli("compile", MODEL, "-o", out, "--force")
+    assert outcome.code == 2
+    assert outcome.err == (
+        f"npu-memplan: {out} is not replaced: it has files that were added or changed since it was written: mine.txt; "
+        "move them, or choose another directory with -o\n"
+    )
     assert (out / "mine.txt").read_text() == "precious"
-    assert cli("compile", MODEL, "-o", out, "--force").code == 0
-    assert not (out / "mine.txt").exists()
+    (out / "mine.txt").unlink()
+    assert cli("compile", MODEL, "-o", out, "--force", "--accelerator", "none").code == 0
+    assert not (out / "report.html").exists(), "a report of the model before"
+
+
+def test_a_plan_of_plan_is_no_compiled_model(cli, tmp_path: Path) -> None:
+    """What took a repository with it: any file called plan.json had made a folder replaceable."""
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\na,0,2,64\n")
+    (tmp_path / "thesis.txt").write_text("five years")
+    assert cli("plan", tmp_path / "p.csv", "-o", tmp_path / "plan.json").code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    outcome = cli("compile", MODEL, "-o", tmp_path, "--force")
+    assert outcome.code == 2
+    assert "is not empty and is not a compiled model of npu_memplan's" in outcome.err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_options_that_need_another_are_told_before_anything_is_written(cli, tmp_
 def test_a_library_that_cannot_be_written(cli, tmp_path: Path) -> None:
     outcome = cli("tvmc", "compile", MODEL, "-o", tmp_path)
     assert outcome.code == 2
-    assert outcome.err.endswith(f"npu-memplan: cannot write {tmp_path}: Is a directory; choose another file with -o\n")
+    assert outcome.err.endswith(f"npu-memplan: cannot write {tmp_path}: Is a directory; choose another place for it\n")
     assert list(tmp_path.parent.glob(".*.part")) == []
 
 

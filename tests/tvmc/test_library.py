@@ -17,7 +17,7 @@ from tflite_builder import ModelBuilder
 from fvp_runner.reference import Reference
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.ethosu.network import read_network
-from npu_memplan.tvmc.compile import compile_to_mlf, write_library
+from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.errors import TvmcError
 from npu_memplan.tvmc.options import parse_compile
 
@@ -58,7 +58,7 @@ def empty_outputs(expected: list[np.ndarray]) -> list[np.ndarray]:
 def test_tree_has_the_legacy_files_and_the_header_names(tmp_path: Path) -> None:
     made = library(EXAMPLE)
     path = tmp_path / "module.tar"
-    write_library(made, path)
+    made.write_tar(path)
     with tarfile.open(path) as tar:
         names = set(tar.getnames())
     assert {
@@ -80,7 +80,7 @@ def test_tree_has_the_legacy_files_and_the_header_names(tmp_path: Path) -> None:
 
 def test_same_options_and_date_make_the_same_tar(tmp_path: Path) -> None:
     for name in ("a.tar", "b.tar"):
-        write_library(library(EXAMPLE), tmp_path / name)
+        library(EXAMPLE).write_tar(tmp_path / name)
     assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
 
 
