@@ -22,6 +22,7 @@ from npu_memplan.problem import (
 from npu_memplan.problem_io import read_plan, read_problem, with_capacities, write_plan, write_problem
 from npu_memplan.problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
 from npu_memplan.verify import verify
+from npu_memplan.whole_file import OutputError
 
 CSV = "id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n"
 
@@ -97,10 +98,10 @@ def test_plan_csv_of_several_pools_names_them(tmp_path: Path) -> None:
 def test_files_appear_whole_or_not_at_all(tmp_path: Path) -> None:
     problem = read_problem(written(tmp_path / "x.csv", CSV))
     answer = plan(problem)
-    with pytest.raises(ProblemError, match=r"cannot write .*missing/plan.csv: No such file"):
+    with pytest.raises(OutputError, match=r"cannot write .*missing/plan.csv: No such file"):
         write_plan(tmp_path / "missing" / "plan.csv", problem, answer)
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(ProblemError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_plan(tmp_path / "folder.json", problem, answer)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.json", "x.csv"]
 

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.report.files import (
-    ReportError,
     buffers_csv,
     png_map,
     summary_csv,
@@ -26,6 +25,7 @@ from npu_memplan.report.files import (
 from npu_memplan.report.html import html_report, report_data
 from npu_memplan.report.svg import LEFT, PANEL, WIDTH, svg_map
 from npu_memplan.verify import VerificationError
+from npu_memplan.whole_file import OutputError
 
 
 def test_buffers_csv(small: Artifact) -> None:
@@ -137,7 +137,7 @@ def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_p
 
 def test_a_report_that_cannot_be_written_leaves_nothing(small: Artifact, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
-    with pytest.raises(ReportError, match="cannot write"):
+    with pytest.raises(OutputError, match="cannot write"):
         write_text(tmp_path / "report.html", "x")
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
