@@ -17,6 +17,8 @@ from ..errors import NpuMemplanError
 from .arch import Architecture
 from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
 from .stream.commands import MissingRegisterError, Operation
+from .stream.fields import Activation, DmaRegion
+from .stream.groups import SCALES, WEIGHTS
 from .stream.isa import SHRAM_REGION, Op, Register
 
 
@@ -55,29 +57,13 @@ class Access:
         """All bytes touched: ascending disjoint half-open ranges, int64 [n, 2]."""
         return merge_ranges(part for _, part in self.parts)
 
-    @property
-    def base_registers(self) -> tuple[Register, ...]:
-        """The address registers in effect."""
-        return tuple(register for register, _ in self.parts if register is not None)
-
-
-REGION_REGISTER: dict[Role, Register] = {
-    Role.IFM: Register.IFM_REGION,
-    Role.IFM2: Register.IFM2_REGION,
-    Role.OFM: Register.OFM_REGION,
-    Role.WEIGHTS: Register.WEIGHT_REGION,
-    Role.SCALES: Register.SCALE_REGION,
-    Role.DMA_SRC: Register.DMA0_SRC_REGION,
-    Role.DMA_DST: Register.DMA0_DST_REGION,
-}
 
 _LUT_BYTES = {1: 256, 2: 2048, 4: 1024}  # by bytes of an OFM element
 
 
 def lut_index(op: Operation) -> int | None:
     """LUT slot that a kernel's activation reads; None when it uses no table."""
-    activation = op.get(Register.ACTIVATION) & 0x1F
-    return activation - 16 if activation >= 16 else None
+    return Activation.table(op.get(Register.ACTIVATION))
 
 
 def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
@@ -96,14 +82,14 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     r = Register
     source, destination, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
     for name, region in (("DMA0_SRC_REGION", source), ("DMA0_DST_REGION", destination)):
-        if region & ~SHRAM_REGION & ~0x7:
+        if region & ~(DmaRegion.INTERNAL.at(1) | DmaRegion.REGION.at(7)):
             raise AccessError(
                 f"DMA_START at stream offset {op.offset_bytes:#x}: {name} = {region:#x} asks for a 2D/3D transfer, "
                 "which no supported compiler emits; only 1D transfers are supported"
             )
-    if source & 0x100:
+    if DmaRegion.INTERNAL.of(source):
         raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
-    target = SHRAM_REGION if destination & 0x100 else destination
+    target = SHRAM_REGION if DmaRegion.INTERNAL.of(destination) else destination
     return (
         Access(Role.DMA_SRC, source, ((r.DMA0_SRC, _span(op[r.DMA0_SRC], length)),), False),
         Access(Role.DMA_DST, target, ((r.DMA0_DST, _span(op[r.DMA0_DST], length)),), True),
@@ -116,16 +102,11 @@ def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     if second is not None:
         found.append(_feature_map(Role.IFM2, second, False))
     if op.op in (Op.CONV, Op.DEPTHWISE):
-        for role, name in ((Role.WEIGHTS, "WEIGHT"), (Role.SCALES, "SCALE")):
-            region = op[REGION_REGISTER[role]]
-            parts = []
-            for prefix in (name, f"{name}1") if op.get(Register.PARALLEL_MODE) else (name,):
-                length = op[Register[f"{prefix}_LENGTH"]]
-                if length:
-                    base = Register[f"{prefix}_BASE"]
-                    parts.append((base, _span(op[base], length)))
+        cores = 2 if op.get(Register.PARALLEL_MODE) else 1
+        for role, streams in ((Role.WEIGHTS, WEIGHTS), (Role.SCALES, SCALES)):
+            parts = [(s.base, _span(op[s.base], op[s.length])) for s in streams[:cores] if op[s.length]]
             if parts:
-                found.append(Access(role, region, tuple(parts), False))
+                found.append(Access(role, op[streams[0].region], tuple(parts), False))
     ofm = FeatureMap.ofm(op)
     slot = lut_index(op)
     if slot is not None:

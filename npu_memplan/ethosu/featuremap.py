@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
 from .stream.commands import Operation
+from .stream.fields import InputPrecision, KernelStride, OutputPrecision, Precision, signed16
+from .stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
 from .stream.isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
 
 Ranges = NDArray[np.int64]
@@ -99,21 +101,16 @@ class Kernel:
         return Kernel(
             height=op[Register.KERNEL_HEIGHT_M1] + 1,
             width=op[Register.KERNEL_WIDTH_M1] + 1,
-            stride_y=1 + ((bits >> 1 & 1) | (bits >> 9 & 7) << 1),
-            stride_x=1 + ((bits & 1) | (bits >> 6 & 7) << 1),
-            dilation_y=1 + (bits >> 4 & 1),
-            dilation_x=1 + (bits >> 3 & 1),
-            part_kernel_first=bool(bits & 4),
+            stride_y=KernelStride.stride_y(bits),
+            stride_x=KernelStride.stride_x(bits),
+            dilation_y=1 + KernelStride.DILATION_Y.of(bits),
+            dilation_x=1 + KernelStride.DILATION_X.of(bits),
+            part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(bits)),
             pad_top=op[Register.IFM_PAD_TOP],
             pad_left=op[Register.IFM_PAD_LEFT],
             pad_bottom=op[Register.IFM_PAD_BOTTOM],
             pad_right=op[Register.IFM_PAD_RIGHT],
         )
-
-
-def sign_extend(value: int, signed: bool) -> int:
-    """A 16-bit register as a number: two's complement when the tensor is signed."""
-    return value - 0x10000 if signed and value & 0x8000 else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ class FeatureMap:
     def ofm(op: Operation) -> FeatureMap:
         """The output of a kernel operation."""
         r = Register
-        return _view(op, "OFM", op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_WIDTH_M1] + 1, op[r.OFM_DEPTH_M1] + 1)
+        return _view(op, OFM, op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_WIDTH_M1] + 1, op[r.OFM_DEPTH_M1] + 1)
 
     @staticmethod
     def ifm(op: Operation) -> FeatureMap:
@@ -159,7 +156,7 @@ class FeatureMap:
                 height, width = (height + 1) // 2, (width + 1) // 2
             if op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM):
                 depth = op[Register.IFM_DEPTH_M1] + 1
-        return _view(op, "IFM", max(height, 0), max(width, 0), depth)
+        return _view(op, IFM, max(height, 0), max(width, 0), depth)
 
     @staticmethod
     def ifm2(op: Operation) -> FeatureMap | None:
@@ -171,7 +168,7 @@ class FeatureMap:
             return None
         return _view(
             op,
-            "IFM2",
+            IFM2,
             1 if broadcast & Broadcast.HEIGHT else op[_OFM_H] + 1,
             1 if broadcast & Broadcast.WIDTH else op[_OFM_W] + 1,
             1 if broadcast & Broadcast.DEPTH else op[_OFM_D] + 1,
@@ -280,50 +277,38 @@ class FeatureMap:
 
     def base_register(self, tile: int) -> Register:
         """The register that holds the base address of `tile` (0..3)."""
-        return Register[f"{self.name}_BASE{tile}"]
+        return FEATURE_MAPS[self.name].bases[tile]
 
 
 _UNARY = frozenset(mode.value for mode in ElementwiseMode if mode.is_unary)
 _OFM_H, _OFM_W, _OFM_D = Register.OFM_HEIGHT_M1, Register.OFM_WIDTH_M1, Register.OFM_DEPTH_M1
-# name -> registers in the order: 4 bases, strides x y c, heights 0 and 1, width 0, region, precision, zero point
-_FIELDS = {
-    name: tuple(
-        Register[f"{name}_{field}"]
-        for field in (
-            *("BASE0", "BASE1", "BASE2", "BASE3", "STRIDE_X", "STRIDE_Y", "STRIDE_C"),
-            *("HEIGHT0_M1", "HEIGHT1_M1", "WIDTH0_M1", "REGION", "PRECISION", "ZERO_POINT"),
-        )
-    )
-    for name in ("IFM", "IFM2", "OFM")
-}
 
 
-def _view(op: Operation, name: str, height: int, width: int, depth: int) -> FeatureMap:
-    fields = _FIELDS[name]
-    # Bases and strides that are still at reset value (never written) are 0; the rest must have been set.
-    base0, base1, base2, base3, stride_x, stride_y, stride_c = (op.get(f) for f in fields[:7])
-    height0, height1, width0 = (op[f] + 1 for f in fields[7:10])
-    precision = op[fields[11]]
-    signed = bool(precision & 1)
-    code = precision >> (1 if name == "OFM" else 2) & 3
+def _view(op: Operation, registers: MapRegisters, height: int, width: int, depth: int) -> FeatureMap:
+    precision = op[registers.precision]
+    signed = bool(Precision.SIGNED.of(precision))
+    code = (OutputPrecision if registers is OFM else InputPrecision).SIZE.of(precision)
     if code == 3:
         raise FeatureMapError(
-            f"{op.op.name} at stream offset {op.offset_bytes:#x}: {name}_PRECISION = {precision:#x} has no element size"
+            f"{op.op.name} at stream offset {op.offset_bytes:#x}: {registers.precision.name} = {precision:#x} has no "
+            "element size"
         )
+    first, second, third, fourth = registers.bases
+    # Bases and strides that are still at reset value (never written) are 0; the rest must have been set.
     return FeatureMap(
-        name=name,
-        region=op[fields[10]],
-        bases=(base0, base1, base2, base3),
-        height0=height0,
-        height1=height1,
-        width0=width0,
-        stride_x=stride_x,
-        stride_y=stride_y,
-        stride_c=stride_c,
+        name=registers.name,
+        region=op[registers.region],
+        bases=(op.get(first), op.get(second), op.get(third), op.get(fourth)),
+        height0=op[registers.height0] + 1,
+        height1=op[registers.height1] + 1,
+        width0=op[registers.width0] + 1,
+        stride_x=op.get(registers.stride_x),
+        stride_y=op.get(registers.stride_y),
+        stride_c=op.get(registers.stride_c),
         element_bytes=1 << code,
         signed=signed,
-        brick=bool(precision & 1 << 6),
-        zero_point=sign_extend(op.get(fields[12]), signed),
+        brick=bool(Precision.BRICK.of(precision)),
+        zero_point=signed16(op.get(registers.zero_point), signed),
         height=height,
         width=width,
         depth=depth,

@@ -22,16 +22,14 @@ from .featuremap import FeatureMap, Ranges, merge_ranges
 from .inplace import in_place_distances
 from .network import NpuCall, VelaNetwork
 from .program import (
-    ADDRESS_REGISTERS,
-    REGION_REGISTERS,
     BufferRole,
     NpuBuffer,
     NpuOperation,
     NpuProgram,
-    registers_of,
 )
 from .stream.commands import Operation
 from .stream.decode import decode
+from .stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
 from .stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..errors import NpuMemplanError
 from .arch import Architecture
 from .stream.container import Payload, parse_payload
-from .stream.isa import Register
+from .stream.groups import REGION_REGISTERS
 
 
 class NetworkError(NpuMemplanError):
@@ -315,7 +315,7 @@ def _npu_call(
     )
 
 
-_REGION_OPCODES = frozenset(r.opcode for r in Register if r.name.endswith("REGION"))
+_REGION_OPCODES = frozenset(register.opcode for register in REGION_REGISTERS)
 
 
 def _uses_region(words: tuple[int, ...], region: int) -> bool:

@@ -18,9 +18,10 @@ from typing import Any
 
 from ..errors import NpuMemplanError
 from .arch import accelerator
-from .program import ADDRESS_REGISTERS, BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from .stream.commands import Command
 from .stream.encode import encode
+from .stream.groups import ADDRESS_REGISTERS
 from .stream.isa import Op, Register
 from .waits import schedule
 

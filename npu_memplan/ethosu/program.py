@@ -17,6 +17,7 @@ from .arch import Architecture
 from .inplace import in_place_distances
 from .overlap import Use, distances
 from .stream.commands import Operation
+from .stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
 from .stream.isa import SHRAM_REGION, Op, Register
 
 
@@ -64,37 +65,6 @@ class NpuOperation:
     parameter: int
     registers: Mapping[Register, int]  # without addresses, regions and BLOCKDEP
     addresses: Mapping[Register, tuple[str, int]]
-
-
-# Register groups by what reads them; what an operation does not read is not part of it.
-_DMA_REGISTERS = frozenset(r for r in Register if r.name.startswith("DMA0"))
-_WEIGHT_REGISTERS = frozenset(r for r in Register if r.name.startswith(("WEIGHT", "SCALE")))
-_SECOND_INPUT = frozenset(r for r in Register if r.name.startswith(("IFM2", "OPA", "OPB")))
-REGION_REGISTERS = frozenset(r for r in Register if r.name.endswith("REGION"))
-ADDRESS_REGISTERS = frozenset(r for r in Register if "BASE" in r.name or r in (Register.DMA0_SRC, Register.DMA0_DST))
-_SISTERS = {
-    Register[f"{view}_BASE0"]: tuple(Register[f"{view}_BASE{tile}"] for tile in (1, 2, 3))
-    for view in ("IFM", "IFM2", "OFM")
-}
-_KERNEL_REGISTERS = frozenset(Register) - _DMA_REGISTERS
-
-
-def registers_of(op: Op) -> frozenset[Register]:
-    """Registers that an operation of this kind depends on, addresses and regions included."""
-    if op is Op.DMA_START:
-        return _DMA_REGISTERS
-    if op is Op.ELEMENTWISE:
-        return _KERNEL_REGISTERS - _WEIGHT_REGISTERS
-    if op is Op.POOL:
-        return _KERNEL_REGISTERS - _WEIGHT_REGISTERS - _SECOND_INPUT
-    return _KERNEL_REGISTERS - _SECOND_INPUT
-
-
-def region_register(register: Register) -> Register:
-    """The register that says which region an address register points into."""
-    if register in (Register.DMA0_SRC, Register.DMA0_DST):
-        return Register[f"{register.name}_REGION"]
-    return Register[f"{register.name.partition('_')[0].replace('WEIGHT1', 'WEIGHT').replace('SCALE1', 'SCALE')}_REGION"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +124,8 @@ class NpuProgram:
         for register, (name, offset) in operation.addresses.items():
             region, base = where(name)
             registers[register] = base + offset
-            holder = region_register(register)
-            for unused in _SISTERS.get(register, ()):
+            holder = REGION_OF[register]
+            for unused in TILE_BASES.get(register, ()):
                 registers.setdefault(unused, 0)  # tiles that are not addressed stay 0, as compilers leave them
             if registers.setdefault(holder, region) != region:
                 raise ProgramError(
@@ -183,14 +153,14 @@ class NpuProgram:
         operation = self.operations[index]
         found: dict[tuple[str, bool], None] = {}
         for register, (name, _) in operation.addresses.items():
-            if not _writes(register):
+            if register not in WRITTEN_THROUGH:
                 found[name, False] = None
         if operation.op is not Op.DMA_START:
             lut = self._lut_read(operation)
             if lut is not None:
                 found[lut, False] = None
         for register, (name, _) in operation.addresses.items():
-            if _writes(register):
+            if register in WRITTEN_THROUGH:
                 found[name, True] = None
         return tuple(found)
 
@@ -280,7 +250,7 @@ class NpuProgram:
         if reads is None or writes is None:
             return Use(reads, writes)
         operation = self.operations[index]
-        views = {view: operation.addresses.get(Register[f"{view}_BASE0"]) for view in ("IFM", "IFM2", "OFM")}
+        views = {name: operation.addresses.get(view.bases[0]) for name, view in FEATURE_MAPS.items()}
         holder = {view: place[0] for view, place in views.items() if place is not None}
         return Use(reads, writes, in_place_distances(self.at_zero(index), holder).get(source))
 
@@ -293,7 +263,3 @@ class NpuProgram:
 
 _LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)
 _LIVE_AFTER = (BufferRole.OUTPUT, BufferRole.STATE, BufferRole.CONSTANTS, BufferRole.LUT)
-
-
-def _writes(register: Register) -> bool:
-    return register is Register.DMA0_DST or register.name.startswith("OFM_")

@@ -17,7 +17,9 @@ from ...errors import NpuMemplanError
 from .. import vela
 from ..arch import Architecture
 from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op
+from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
+from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
 from ..stream.isa import Register as R
 from .blocks import Choice, choose
 from .operands import Operand, Output, Window, kernel_registers
@@ -29,6 +31,7 @@ _LUT_SLOT_BYTES = 256
 _LUT_SLOTS = 8
 CONSTANTS = "constants"
 LUT = "lut"
+_AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
 _OP_NAMES = {BlockKind.CONV: Op.CONV, BlockKind.DEPTHWISE: Op.DEPTHWISE}
 
 
@@ -140,20 +143,20 @@ class Builder:
         full = isinstance(ifm2, Operand)
         choice = self._choose(BlockKind.ELEMENTWISE, ifm, ofm, Window(), output, second=full)
         registers, addresses = self._common(ifm, ofm, None, output, choice, False)
-        registers[R.IFM_PRECISION] |= scaled_operand << 8
+        registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.at(scaled_operand)
         if ifm2 is not None:
-            broadcast = 64 if swap else 0
+            broadcast = Broadcast.SWAP_OPERANDS if swap else Broadcast(0)
             if isinstance(ifm2, Operand):
-                for bit, mine, theirs in zip((1, 2, 4), ofm.view.shape, ifm2.view.shape, strict=True):
-                    broadcast |= bit if mine != theirs else 0
-                self._map(registers, addresses, "IFM2", ifm2)
+                for axis, mine, theirs in zip(_AXES, ofm.view.shape, ifm2.view.shape, strict=True):
+                    broadcast |= axis if mine != theirs else Broadcast(0)
+                self._map(registers, addresses, IFM2, ifm2)
                 registers[R.IFM2_PRECISION] = ifm2.precision
             else:
-                broadcast |= 128
-                registers[R.IFM2_SCALAR] = ifm2 & 0xFFFF
-                registers[R.IFM2_ZERO_POINT] = second_zero_point & 0xFFFF
+                broadcast |= Broadcast.SCALAR
+                registers[R.IFM2_SCALAR] = word16(ifm2)
+                registers[R.IFM2_ZERO_POINT] = word16(second_zero_point)
                 registers[R.IFM2_PRECISION] = second_precision
-            registers[R.IFM2_BROADCAST] = broadcast
+            registers[R.IFM2_BROADCAST] = int(broadcast)
             registers[R.IFM2_IB_START] = choice.layout.ifm2_ib_start
         if operand_scales is not None:
             registers[R.OPA_SCALE], registers[R.OPB_SCALE] = operand_scales
@@ -194,7 +197,7 @@ class Builder:
         self,
         registers: dict[R, int],
         addresses: dict[R, tuple[str, int]],
-        name: str,
+        group: MapRegisters,
         operand: Operand,
     ) -> None:
         view = operand.view
@@ -203,15 +206,15 @@ class Builder:
             stride_y, stride_x, stride_c = view.strides[0], BRICK_CHANNELS * view.element_bytes, view.strides[2]
         else:
             stride_y, stride_x, stride_c = view.strides[0], view.strides[1], BRICK_CHANNELS * view.element_bytes
-        addresses[R[f"{name}_BASE0"]] = (view.buffer, view.offset)
+        addresses[group.bases[0]] = (view.buffer, view.offset)
         registers |= {
-            R[f"{name}_HEIGHT0_M1"]: height - 1,
-            R[f"{name}_HEIGHT1_M1"]: height - 1,
-            R[f"{name}_WIDTH0_M1"]: width - 1,
-            R[f"{name}_STRIDE_Y"]: stride_y,
-            R[f"{name}_STRIDE_X"]: stride_x,
-            R[f"{name}_STRIDE_C"]: stride_c,
-            R[f"{name}_ZERO_POINT"]: operand.zero_point & 0xFFFF,
+            group.height0: height - 1,
+            group.height1: height - 1,
+            group.width0: width - 1,
+            group.stride_y: stride_y,
+            group.stride_x: stride_x,
+            group.stride_c: stride_c,
+            group.zero_point: word16(operand.zero_point),
         }
 
     def _common(
@@ -225,10 +228,9 @@ class Builder:
     ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
         registers: dict[R, int] = {}
         addresses: dict[R, tuple[str, int]] = {}
-        self._map(registers, addresses, "IFM", ifm)
-        self._map(registers, addresses, "OFM", ofm)
+        self._map(registers, addresses, IFM, ifm)
+        self._map(registers, addresses, OFM, ofm)
         chosen, shape = choice.layout, ofm.shape
-        size = {8: 0, 16: 1, 32: 2}[ofm.bits]
         registers |= {
             R.IFM_PRECISION: ifm.precision,
             R.IFM_DEPTH_M1: ifm.shape.depth - 1,
@@ -236,11 +238,9 @@ class Builder:
             R.OFM_HEIGHT_M1: shape.height - 1,
             R.OFM_WIDTH_M1: shape.width - 1,
             R.OFM_DEPTH_M1: shape.depth - 1,
-            R.OFM_PRECISION: int(ofm.dtype.startswith("int"))
-            | size << 1
-            | int(ofm.view.brick) << 6
-            | int(output.scale is not None) << 8
-            | int(output.rounding) << 14,
+            R.OFM_PRECISION: ofm.packed_precision(OutputPrecision)
+            | OutputPrecision.GLOBAL_SCALE.at(output.scale is not None)
+            | OutputPrecision.ROUNDING.at(output.rounding),
             R.OFM_BLK_HEIGHT_M1: chosen.block.height - 1,
             R.OFM_BLK_WIDTH_M1: chosen.block.width - 1,
             R.OFM_BLK_DEPTH_M1: chosen.block.depth - 1,
@@ -256,15 +256,15 @@ class Builder:
             registers[R.PARALLEL_MODE] = self.accelerator.cores - 1
         activation, (low, high) = int(output.function), output.clamp
         if output.table is not None:
-            activation = 16 + self._lut(output.table, ofm.bits)
+            activation = Activation.FIRST_TABLE + self._lut(output.table, ofm.bits)
             if ofm.bits == 32:
-                activation |= 3 << 12  # the table is indexed by eight bits of a 32-bit result
+                activation |= Activation.CLIP_RANGE.at(3)  # the table is indexed by eight bits of a 32-bit result
         elif not self.accelerator.lut_reserved:
             self._tables.clear()  # without a reserved bank, any other operation overwrites the tables
         registers |= {
             R.ACTIVATION: activation,
-            R.ACTIVATION_MIN: max(low, -0x8000) & 0xFFFF,
-            R.ACTIVATION_MAX: min(high, 0x7FFF) & 0xFFFF,
+            R.ACTIVATION_MIN: word16(max(low, -0x8000)),
+            R.ACTIVATION_MAX: word16(min(high, 0x7FFF)),
         }
         return registers, addresses
 
@@ -284,8 +284,7 @@ class Builder:
         cores = self.accelerator.cores
         depth = len(bias)
         for core in range(cores):
-            suffix = "1" if core else ""
-            weight, scale = R[f"WEIGHT{suffix}_BASE"], R[f"SCALE{suffix}_BASE"]
+            weight, scale = WEIGHTS[core], SCALES[core]
             channels = range(core, depth, cores)
             stream, table = b"", b""
             if channels:
@@ -303,10 +302,10 @@ class Builder:
                 table = vela.encode_scales(
                     [int(bias[c]) for c in channels], [s.multiplier for s in used], [s.shift for s in used]
                 )
-            addresses[weight] = (CONSTANTS, self.constant(stream) if channels else addresses[R.WEIGHT_BASE][1])
-            addresses[scale] = (CONSTANTS, self.constant(table) if channels else addresses[R.SCALE_BASE][1])
-            registers[R[f"WEIGHT{suffix}_LENGTH"]] = len(stream)
-            registers[R[f"SCALE{suffix}_LENGTH"]] = len(table)
+            addresses[weight.base] = (CONSTANTS, self.constant(stream) if channels else addresses[R.WEIGHT_BASE][1])
+            addresses[scale.base] = (CONSTANTS, self.constant(table) if channels else addresses[R.SCALE_BASE][1])
+            registers[weight.length] = len(stream)
+            registers[scale.length] = len(table)
 
     def _lut(self, table: NDArray[np.int64], ofm_bits: int) -> int:
         """Slot of `table`, loaded by a DMA when it is not there already."""

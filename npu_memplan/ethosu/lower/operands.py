@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arch import Shape
+from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
 from ..stream.isa import Function, Rounding, Upscale
 from ..stream.isa import Register as R
 from .graph import Padding
@@ -39,8 +40,13 @@ class Operand:
     @property
     def precision(self) -> int:
         """Signedness, size and layout as IFM_PRECISION has them."""
+        return self.packed_precision(InputPrecision)
+
+    def packed_precision(self, fields: type[InputPrecision] | type[OutputPrecision]) -> int:
+        """Signedness, size and layout in the fields of an input or an output."""
         size = {8: 0, 16: 1, 32: 2}[self.bits]
-        return int(self.dtype.startswith("int")) | size << 2 | int(self.view.brick) << 6
+        signed = self.dtype.startswith("int")
+        return fields.SIGNED.at(signed) | fields.SIZE.at(size) | fields.BRICK.at(self.view.brick)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +80,12 @@ class Output:
 
 
 def kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:
-    """KERNEL_* and IFM_PAD_*: the stride's low bits are apart from its high bits."""
-    (stride_y, stride_x), (dilation_y, dilation_x) = window.stride, window.dilation
-    bits = (stride_x - 1) & 1 | ((stride_y - 1) & 1) << 1 | int(part_kernel) << 2
-    bits |= (dilation_x - 1) << 3 | (dilation_y - 1) << 4 | (stride_x - 1) >> 1 << 6 | (stride_y - 1) >> 1 << 9
+    """KERNEL_* and IFM_PAD_*."""
     padding = window.padding
     return {
         R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
         R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
-        R.KERNEL_STRIDE: bits,
+        R.KERNEL_STRIDE: KernelStride.pack(window.stride, window.dilation, part_kernel),
         R.IFM_PAD_TOP: padding.top,
         R.IFM_PAD_LEFT: padding.left,
         R.IFM_PAD_BOTTOM: padding.bottom,

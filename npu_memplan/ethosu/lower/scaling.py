@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import NpuMemplanError
+from ..stream.fields import ScaleWord
 
 
 class ScaleError(NpuMemplanError):
@@ -29,7 +30,7 @@ class Scale:
     @property
     def register(self) -> int:
         """Value of OFM_SCALE/OPA_SCALE: the shift stands above the multiplier."""
-        return self.shift << 32 | self.multiplier
+        return ScaleWord.SHIFT.at(self.shift) | ScaleWord.MULTIPLIER.at(self.multiplier)
 
 
 UNITY = Scale(1, 0)  # leaves a value as it is

@@ -6,21 +6,34 @@ its meaning, so nothing is lost when the meaning is not known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from ..access import accesses, lut_index
 from ..arch import Architecture
-from ..featuremap import FeatureMap, Kernel, sign_extend
-from ..program import ADDRESS_REGISTERS, registers_of
+from ..featuremap import FeatureMap, Kernel
 from .commands import Command, Operation, Wait
 from .decode import decode
+from .fields import (
+    Activation,
+    DmaRegion,
+    InputPrecision,
+    KernelStride,
+    OutputPrecision,
+    Precision,
+    ScaleWord,
+    signed16,
+)
+from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, REGION_REGISTERS, registers_of
 from .isa import (
     SHRAM_REGION,
     AccFormat,
     Broadcast,
     ElementwiseMode,
+    Function,
     Op,
     PoolMode,
     Register,
@@ -98,7 +111,7 @@ def summary(op: Operation) -> str:
     """One line: shapes and places of what an operation works on."""
     if op.op is Op.DMA_START:
         target = op[Register.DMA0_DST_REGION]
-        place = "SHRAM" if target & SHRAM_REGION & 0x100 else f"region {target}"
+        place = "SHRAM" if DmaRegion.INTERNAL.of(target) else f"region {target}"
         return (
             f"{op[Register.DMA0_LEN]} bytes, region {op[Register.DMA0_SRC_REGION]} {op[Register.DMA0_SRC]:#x} -> "
             f"{place} {op[Register.DMA0_DST]:#x}"
@@ -136,49 +149,83 @@ def _accesses(op: Operation, accelerator: Architecture) -> Iterator[dict[str, An
 
 def meaning(register: Register, value: int, op: Operation) -> str:
     """What a raw value says; "" when it is just a number."""
-    name = register.name
-    if name.endswith("_M1"):
-        return str(value + 1)
-    if name.endswith("PRECISION"):
-        return _precision(name, value)
-    if "ZERO_POINT" in name or name in ("ACTIVATION_MIN", "ACTIVATION_MAX", "IFM2_SCALAR"):
-        prefix = "IFM2" if name.startswith("IFM2") else "IFM" if name.startswith("IFM") else "OFM"
-        return str(sign_extend(value, bool(op.get(Register[f"{prefix}_PRECISION"]) & 1)))
-    if register in (Register.OFM_SCALE, Register.OPA_SCALE, Register.OPB_SCALE):
-        return f"{value & 0xFFFFFFFF} >> {value >> 32 & 0x3F}"
     if register in ADDRESS_REGISTERS:
         return f"{value:#x}"
-    if register is Register.KERNEL_STRIDE:
-        kernel = Kernel.of(op)
-        order = "part-kernel first" if kernel.part_kernel_first else "depth first"
-        stride = f"stride {kernel.stride_y}x{kernel.stride_x}"
-        return f"{stride}, dilation {kernel.dilation_y}x{kernel.dilation_x}, {order}"
-    if register is Register.ACTIVATION:
-        return _activation(value)
-    if register is Register.IFM2_BROADCAST:
-        return " ".join(str(b.name) for b in Broadcast if value & b) or "none"
-    enumeration: Any = {Register.IFM_UPSCALE: Upscale, Register.ACC_FORMAT: AccFormat}.get(register)
-    if enumeration is not None:
-        return next((str(m.name) for m in enumeration if m == value), "")
-    if name.endswith("REGION") and value & 0x100:
-        return "SHRAM"
+    if register in _ONE_LESS:
+        return str(value + 1)
+    if register in _NUMBER_OF:
+        return str(signed16(value, bool(Precision.SIGNED.of(op.get(_NUMBER_OF[register].precision)))))
+    if register in _WORDS:
+        return _WORDS[register](value)
     return ""
 
 
-def _precision(name: str, value: int) -> str:
-    bits = 8 << (value >> (1 if name.startswith("OFM") else 2) & 3)
-    words = [f"{'int' if value & 1 else 'uint'}{bits}", "NHCWB16" if value & 1 << 6 else "NHWC"]
-    if name.startswith("OFM"):
-        words.append("global scale" if value & 1 << 8 else "scale per channel")
-        rounding = value >> 14 & 3
-        words.append({int(r): r.name for r in Rounding}.get(rounding, str(rounding)))
-    elif name == "IFM_PRECISION" and value >> 8 & 3:
-        words.append(f"operand {'A' if value >> 8 & 3 == 1 else 'B'} scaled")
-    return " ".join(words)
+def _input_precision(value: int) -> str:
+    return " ".join(_precision(InputPrecision, value))
+
+
+def _first_input_precision(value: int) -> str:
+    operand = InputPrecision.SCALED_OPERAND.of(value)
+    words = [f"operand {'A' if operand == 1 else 'B'} scaled"] if operand else []
+    return " ".join([*_precision(InputPrecision, value), *words])
+
+
+def _output_precision(value: int) -> str:
+    scale = "global scale" if OutputPrecision.GLOBAL_SCALE.of(value) else "scale per channel"
+    rounding = OutputPrecision.ROUNDING.of(value)
+    return " ".join([*_precision(OutputPrecision, value), scale, _name_in(Rounding, rounding) or str(rounding)])
+
+
+def _precision(fields: type[InputPrecision] | type[OutputPrecision], value: int) -> list[str]:
+    kind = "int" if fields.SIGNED.of(value) else "uint"
+    return [f"{kind}{8 << fields.SIZE.of(value)}", "NHCWB16" if fields.BRICK.of(value) else "NHWC"]
+
+
+def _kernel_stride(value: int) -> str:
+    stride = f"stride {KernelStride.stride_y(value)}x{KernelStride.stride_x(value)}"
+    dilation = f"dilation {1 + KernelStride.DILATION_Y.of(value)}x{1 + KernelStride.DILATION_X.of(value)}"
+    order = "part-kernel first" if KernelStride.PART_KERNEL_FIRST.of(value) else "depth first"
+    return f"{stride}, {dilation}, {order}"
 
 
 def _activation(value: int) -> str:
-    kind = value & 0x1F
-    word = f"LUT {kind - 16}" if kind >= 16 else {0: "none", 3: "tanh", 4: "sigmoid"}.get(kind, str(kind))
-    clip = value >> 12 & 7
+    function, table = Activation.FUNCTION.of(value), Activation.table(value)
+    word = _name_in(Function, function).lower() or str(function) if table is None else f"LUT {table}"
+    clip = Activation.CLIP_RANGE.of(value)
     return word + (f", clip range {clip}" if clip else "")
+
+
+def _broadcast(value: int) -> str:
+    return " ".join(str(b.name) for b in Broadcast if value & b) or "none"
+
+
+def _scale(value: int) -> str:
+    return f"{ScaleWord.MULTIPLIER.of(value)} >> {ScaleWord.SHIFT.of(value)}"
+
+
+def _region(value: int) -> str:
+    return "SHRAM" if DmaRegion.INTERNAL.of(value) else ""
+
+
+def _name_in(enumeration: type[IntEnum], value: int) -> str:
+    return next((member.name for member in enumeration if member == value), "")
+
+
+_ONE_LESS = frozenset(r for r in Register if r.name.endswith("_M1"))  # so the architecture names what it holds less one
+_NUMBER_OF = {view.zero_point: view for view in FEATURE_MAPS.values()} | {
+    Register.IFM2_SCALAR: IFM2,
+    Register.ACTIVATION_MIN: OFM,
+    Register.ACTIVATION_MAX: OFM,
+}
+_WORDS: dict[Register, Callable[[int], str]] = {
+    Register.IFM_PRECISION: _first_input_precision,
+    Register.IFM2_PRECISION: _input_precision,
+    Register.OFM_PRECISION: _output_precision,
+    Register.KERNEL_STRIDE: _kernel_stride,
+    Register.ACTIVATION: _activation,
+    Register.IFM2_BROADCAST: _broadcast,
+    Register.IFM_UPSCALE: partial(_name_in, Upscale),
+    Register.ACC_FORMAT: partial(_name_in, AccFormat),
+    **dict.fromkeys((Register.OFM_SCALE, Register.OPA_SCALE, Register.OPB_SCALE), _scale),
+    **dict.fromkeys(REGION_REGISTERS, _region),
+}

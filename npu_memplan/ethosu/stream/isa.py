@@ -115,15 +115,6 @@ class Register(IntEnum):
         return self.value & 0x3FF
 
 
-# A scale register's value is `shift << 32 | scale`, an address's is the 40-bit address:
-# in both cases the command word's 16-bit parameter carries bits 32 and up.
-WIDE_REGISTERS = frozenset(
-    r
-    for r in Register
-    if r.has_payload and ("BASE" in r.name or r.name.endswith("_SCALE") or r.name in ("DMA0_SRC", "DMA0_DST"))
-)
-
-
 @unique
 class Op(IntEnum):
     """Mode-0 opcodes that do something instead of setting a register."""
@@ -177,7 +168,7 @@ class ElementwiseMode(IntEnum):
 
 @unique
 class Rounding(IntEnum):
-    """OFM_PRECISION bits 14-15."""
+    """OFM_PRECISION, ROUNDING."""
 
     TFL = 0
     TRUNCATE = 1
@@ -186,7 +177,7 @@ class Rounding(IntEnum):
 
 @unique
 class Function(IntEnum):
-    """ACTIVATION, low 5 bits, without tables: functions of x / (3 * 4096) with results in 15 fraction bits."""
+    """ACTIVATION, FUNCTION, without tables: functions of x / (3 * 4096) with results in 15 fraction bits."""
 
     NONE = 0
     TANH = 3
@@ -223,4 +214,3 @@ class Broadcast(IntFlag):
 
 SHRAM_REGION = 0x103  # bit 8 set: DMA0_DST is an address inside SHRAM (a LUT slot)
 BRICK_CHANNELS = 16  # channels of one NHCWB16 brick
-MAX_REGIONS = 8
