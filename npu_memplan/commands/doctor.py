@@ -104,6 +104,7 @@ def look() -> tuple[Finding, ...]:
         Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), "firmware"),
         Finding("newlib for Arm", "firmware for every board", _newlib(), "firmware"),
         Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), "firmware"),
+        Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), hint="pip install 'npu_memplan[litert]'"),
         Finding("onnx", "compiling ONNX models", _package("onnx"), hint="pip install 'npu_memplan[onnx]'"),
         Finding("matplotlib", "report --png", _package("matplotlib"), hint="pip install 'npu_memplan[plots]'"),
         Finding("FVP, Ethos-U55", "run --on fvp", _fvp("corstone-300-u55")(), hint=FVP_HINT),

@@ -19,7 +19,7 @@ from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.framework_reference import FrameworkReference
-    from fvp_runner.reference import Reference
+    from fvp_runner.reference import TFLiteReference
     from fvp_runner.result import RunResult
     from fvp_runner.runner import RunOutputs
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 @click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
               metavar="FILE.npy", help="Keep an output; repeat for every model output.")  # fmt: skip
 @click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
-              help="Compare with this model's reference result: tflite-micro for .tflite, "
-              "TVM's Relax VM for .onnx, PyTorch for .pt2.")  # fmt: skip
+              help="Compare with this model's reference result: tflite-micro (LiteRT where it has no "
+              "kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for .pt2.")  # fmt: skip
 @click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
               "with 0 too when no output element is further than DIFF from it, in the output's own units. "
               "Default: 0, bit-exact.")  # fmt: skip
@@ -130,7 +130,7 @@ def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
     return read_inputs(artifact.name, artifact.inputs, given)
 
 
-def _open_reference(path: Path, artifact: Artifact) -> Reference | FrameworkReference:
+def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | FrameworkReference:
     import hashlib
 
     from npu_memplan.frontend.onnx_model import is_onnx
@@ -150,13 +150,13 @@ def _open_reference(path: Path, artifact: Artifact) -> Reference | FrameworkRefe
         from fvp_runner.torch_reference import TorchReference
 
         return TorchReference(path)
-    from fvp_runner.reference import Reference
+    from fvp_runner.reference import TFLiteReference
 
-    return Reference(data, path.name)
+    return TFLiteReference(data, path.name)
 
 
 def _compare(
-    artifact: Artifact, name: str, ran: RunOutputs, model: Reference | FrameworkReference, values: Sequence[Any]
+    artifact: Artifact, name: str, ran: RunOutputs, model: TFLiteReference | FrameworkReference, values: Sequence[Any]
 ) -> RunResult:
     from fvp_runner.result import compare
 
@@ -218,11 +218,9 @@ def _print_table(
         console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes", markup=False)
     if result is None:
         suffix = Path(artifact.source).suffix or ".tflite"
-        console.print(f"not compared: give --reference MODEL{suffix}", markup=False)
+        console.print(f"not compared with any reference: give --reference MODEL{suffix}", markup=False)
     else:
-        if reference != "tflite-micro":
-            console.print(f"reference: {reference}")
         verdict = "bit-exact" if result.bit_exact else "NOT bit-exact"
         if tolerance and not result.bit_exact:
             verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
-        console.print(verdict)
+        console.print(f"against {reference}: {verdict}", markup=False, soft_wrap=True)

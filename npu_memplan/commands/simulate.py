@@ -97,10 +97,10 @@ def _compare(
     network: VelaNetwork, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None]:
     from fvp_runner.npu_model.layers import compare_layers
-    from fvp_runner.reference import Reference
+    from fvp_runner.reference import TFLiteReference
     from fvp_runner.result import compare
 
-    reference = Reference(original, name)
+    reference = TFLiteReference(original, name)
     expected = reference.run(values)
     names = [network.tensors[i].name for i in network.outputs]
     cycles = sum(stats.cycles for stats in ran.stats)

@@ -1,4 +1,4 @@
-"""What the lowering makes of a single-operator model, held against tflite-micro.
+"""What the lowering makes of a single-operator model, held against its reference.
 
 Invariant: every element of every output is compared.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from on_model import only_graph, random_inputs, run_program
 from single_operators import Case, all_cases
 
-from fvp_runner.reference import Reference
+from fvp_runner.reference import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax
@@ -20,18 +20,16 @@ from npu_memplan.relax.partition import host_operators, offloaded, partition_for
 
 def equals_reference(case: Case, npu: str, seed: int) -> None:
     """The whole model is on the NPU and equals the reference."""
-    module = partition_for_ethosu(import_relax(case.build()), npu)
+    model = case.build()
+    module = partition_for_ethosu(import_relax(model), npu)
     assert host_operators(module) == ()
     graph = only_graph(module)
     lowered = lower(graph, accelerator(npu))
     inputs = random_inputs(graph, seed)
     found = run_program(lowered, inputs)
-    given = [_signed(inputs[str(p.name)]) for p in module["main"].params]
-    for ours, theirs in zip(found, Reference(case.reference()).run(given), strict=True):
-        wanted = theirs.reshape(-1)
-        # tflite-micro has no uint8: the reference is the same model 128 lower, unless the case itself converts
-        seen = _signed(ours).reshape(-1) if wanted.dtype == np.int8 else ours.reshape(-1)
-        assert np.array_equal(seen, wanted)
+    given = [inputs[str(p.name)] for p in module["main"].params]
+    for ours, theirs in zip(found, TFLiteReference(model, case.name).run(given), strict=True):
+        assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
 
 
 def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:
@@ -40,7 +38,3 @@ def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:
     module = partition_for_ethosu(import_relax(case.build()))
     assert not offloaded(module)
     assert any(reasons[name] in o.reason for o in host_operators(module)), host_operators(module)
-
-
-def _signed(values: np.ndarray) -> np.ndarray:
-    return (values ^ np.uint8(128)).view(np.int8) if values.dtype == np.uint8 else values

@@ -45,7 +45,7 @@ def convolution(
     w = b.constant(
         random_weights(rng, weights_shape, weight_type),
         s_w,
-        0 if per_channel else 128,  # the int8 twin has no weight zero point
+        0 if per_channel else 119,
         axis=3 if depthwise else 0,
     )
     bias = b.constant(random_bias(rng, channels, dtype, wide_bias), s_in * s_w)
@@ -97,7 +97,9 @@ def fully_connected(
     b = ModelBuilder()
     s_in, s_w = random_scale(rng, dtype), float(rng.uniform(0.001, 0.01))
     x = b.tensor((batch, inputs), dtype, s_in, random_zero(rng, dtype))
-    w = b.constant(random_weights(rng, (outputs, inputs)), s_w)
+    unsigned = dtype == "uint8"
+    weights = random_weights(rng, (outputs, inputs), "uint8" if unsigned else "int8")
+    w = b.constant(weights, s_w, 119 if unsigned else 0)
     bias = b.constant(random_bias(rng, outputs, dtype, True), s_in * s_w)
     s_out = 73 * 60 * float(np.sqrt(inputs)) * s_in * s_w / 40
     y = b.tensor((batch, outputs), dtype, s_out, random_zero(rng, dtype))
@@ -198,12 +200,14 @@ def unary(
     return b.made([x], [y])
 
 
-def prelu(rng: np.random.Generator, dtype: str = "int8", per_channel: bool = True) -> ModelBuilder:
+def prelu(
+    rng: np.random.Generator, dtype: str = "int8", per_channel: bool = True, shape: tuple[int, ...] = (1, 5, 6, 10)
+) -> ModelBuilder:
     """PRELU with constant slopes."""
     b = ModelBuilder()
-    shape = (1, 5, 6, 10)
     x = b.tensor(shape, dtype, 0.05, random_zero(rng, dtype))
-    a = b.constant(random_weights(rng, (1, 1, 10) if per_channel else (1, 1, 1)), 0.01, 3)
+    slopes = random_weights(rng, (1, 1, 10) if per_channel else (1, 1, 1), "uint8" if dtype == "uint8" else "int8")
+    a = b.constant(slopes, 0.01, 3 + (128 if dtype == "uint8" else 0))
     y = b.tensor(shape, dtype, 0.06, random_zero(rng, dtype))
     b.operator("PRELU", [x, a], [y])
     return b.made([x], [y])

@@ -40,16 +40,9 @@ class Case:
     group: str
     make: Callable[[np.random.Generator], ModelBuilder]
 
-    def _builder(self) -> ModelBuilder:
-        return self.make(np.random.default_rng(zlib.crc32(self.name.encode())))
-
     def build(self) -> bytes:
         """The file; the same bytes each time."""
-        return self._builder().finish()
-
-    def reference(self) -> bytes:
-        """The same model for tflite-micro, which has no uint8: with int8 tensors, 128 lower."""
-        return self._builder().as_int8().finish()
+        return self.make(np.random.default_rng(zlib.crc32(self.name.encode()))).finish()
 
 
 def _case(group: str, label: str, function: Callable[..., ModelBuilder], /, **options: Any) -> Case:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import flatbuffers
@@ -63,14 +63,6 @@ class ModelBuilder:
     def made(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelBuilder:
         """Say what the model's inputs and outputs are."""
         self.inputs, self.outputs = list(inputs), list(outputs)
-        return self
-
-    def as_int8(self) -> ModelBuilder:
-        """The same model with each uint8 tensor as int8, values and zero point 128 lower."""
-        for i, spec in enumerate(self.tensors):
-            if spec.dtype == "uint8":
-                data = None if spec.data is None else (spec.data ^ 0x80).view(np.int8)
-                self.tensors[i] = replace(spec, dtype="int8", zero_point=spec.zero_point - 128, data=data)
         return self
 
     def finish(self) -> bytes:

@@ -114,11 +114,11 @@ class Emitter:
         if layer.fully_connected:
             rows, depth = int(np.prod(source.shape)) // layer.weights.shape[3], layer.weights.shape[3]
             ifm, ofm = _as(ifm, (rows, 1, depth)), _as(ofm, (rows, 1, len(layer.bias)))
-        scales = [
-            conv_scale(source.scale, s, result.scale, fully_connected=layer.fully_connected)
-            for s in layer.weight_scales
-        ]
+        single = source.dtype == "uint8" or (layer.fully_connected and len(layer.weight_scales) == 1)
+        scales = [conv_scale(source.scale, s, result.scale, single=single) for s in layer.weight_scales]
         output = self._output(layer.clamp)
+        if layer.fully_connected and source.dtype == "uint8":  # LiteRT's kernel rounds these once
+            output = replace(output, rounding=Rounding.NATURAL)
         if layer.wide:
             scales, output = [rounded_once(s) for s in scales], Output(layer.clamp, rounding=Rounding.NATURAL)
         kernel = cast("tuple[int, int]", layer.weights.shape[1:3])

@@ -60,10 +60,14 @@ def quantise_multiplier(real: float) -> Scale:
     return Scale(multiplier, 31 - exponent)
 
 
-def conv_scale(ifm: float, weight: float, ofm: float, *, fully_connected: bool = False) -> Scale:
-    """Output scale of a convolution. Fully connected multiplies the input scales as float32, TFLite's way."""
+def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -> Scale:
+    """Output scale of a convolution. `single`: the input scales are multiplied as float32.
+
+    TFLite does that where a layer has one multiplier: uint8, and fully connected with one weight scale
+    (`GetQuantizedConvolutionMultipler`); multipliers of channels are products of doubles.
+    """
     product = double(ifm) * double(weight)
-    if fully_connected:
+    if single:
         product = float(np.float32(ifm) * np.float32(weight))
     return quantise_multiplier(product / double(ofm))
 

@@ -109,13 +109,13 @@ def lower_softmax(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_s
     # exp(x - max), a table over the 256 differences
     exponentials = temporary("exp", depth)
     table = exp_table(beta, ifm_scale)
-    offset = 127 if clamp8[0] else 255  # brings the difference 0 to the last entry
+    largest_index = 127  # of the difference 0; tables are indexed by signed values, whatever the input's type
     builder.elementwise(
         ElementwiseMode.SUB,
         ifm,
         Operand(largest.view, ifm.dtype, ifm.zero_point),
-        Operand(exponentials.view, "int32", offset),
-        Output((-128, 127), UNITY, table=table),
+        Operand(exponentials.view, "int32", largest_index),
+        Output((-128, largest_index), UNITY, table=table),
         operand_scales=(1, 1),
     )
     # their sum with 12 integer bits

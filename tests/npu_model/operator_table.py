@@ -1,0 +1,245 @@
+"""One model for each kind of operator and type, by which `npu_memplan.exactness` is held to what it says.
+
+Invariant: a row is (operator, type of its activations) -> a model of that operator alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from arithmetic_models import (
+    SAME,
+    argmax,
+    batch_matmul,
+    binary,
+    convolution,
+    fully_connected,
+    mean,
+    pool,
+    prelu,
+    quantize,
+    transpose_convolution,
+    unary,
+)
+from movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
+from random_values import random_scale, random_zero
+from single_operators import Case
+from tflite_builder import ModelBuilder
+
+TYPES = ("int8", "int16", "uint8")
+_PLANE = (1, 6, 8, 12)
+_WIDE = (1, 16, 16, 10)  # where rounding has to be met
+Make = Callable[[np.random.Generator, str], ModelBuilder]
+
+
+def _moving(name: str, out: tuple[int, ...], options: str | None, *constants: object, **fields: object) -> Make:
+    """An operator of one tensor and constants that gives another shape with the same quantisation."""
+
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        b = ModelBuilder()
+        scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+        x = b.tensor(_PLANE, dtype, scale, zero)
+        parts = [b.constant(np.asarray(c, np.int32)) for c in constants]
+        y = b.tensor(out, dtype, scale, zero)
+        b.operator(name, [x, *parts], [y], options, 2, **fields)
+        return b.made([x], [y])
+
+    return make
+
+
+def _padv2(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+    x = b.tensor(_PLANE, dtype, scale, zero)
+    p = b.constant(np.array([[0, 0], [1, 2], [2, 1], [0, 0]], np.int32))
+    v = b.constant(np.array([zero], dtype), scale, zero)
+    y = b.tensor((1, 9, 11, 12), dtype, scale, zero)
+    b.operator("PADV2", [x, p, v], [y], "PadV2Options", 2)
+    return b.made([x], [y])
+
+
+def _parts(name: str, options: str, shape: tuple[int, ...], **fields: object) -> Make:
+    """SPLIT_V and UNPACK into two."""
+
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        b = ModelBuilder()
+        scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+        x = b.tensor((1, 2, 8, 12) if name == "UNPACK" else _PLANE, dtype, scale, zero)
+        extra = [b.constant(np.array([3, 3], np.int32)), b.constant(np.array(1, np.int32))] if name == "SPLIT_V" else []
+        made = [b.tensor(shape, dtype, scale, zero) for _ in range(2)]
+        b.operator(name, [x, *extra], made, options, 2, **fields)
+        return b.made([x], made)
+
+    return make
+
+
+def _reduced(name: str) -> Make:
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        b = ModelBuilder()
+        scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+        x, axes = b.tensor(_PLANE, dtype, scale, zero), b.constant(np.array([1, 2], np.int32))
+        sums = name == "SUM"
+        y = b.tensor((1, 1, 1, 12), dtype, scale * (31 if sums else 1), random_zero(rng, dtype) if sums else zero)
+        b.operator(name, [x, axes], [y], "ReducerOptions", 2, KeepDims=True)
+        return b.made([x], [y])
+
+    return make
+
+
+def _gather(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+    x, i = b.tensor(_PLANE, dtype, scale, zero), b.constant(np.array([5, 0, 3, 3], np.int32))
+    y = b.tensor((1, 4, 8, 12), dtype, scale, zero)
+    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=1)
+    return b.made([x], [y])
+
+
+def _compared(name: str) -> Make:
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        b = ModelBuilder()
+        x, y = (b.tensor(_PLANE, dtype, random_scale(rng, dtype), random_zero(rng, dtype)) for _ in range(2))
+        z = b.tensor(_PLANE, "bool")
+        b.operator(name, [x, y], [z], None, 2)
+        return b.made([x, y], [z])
+
+    return make
+
+
+def _argmin(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = argmax(rng, dtype)
+    _, inputs, outputs, _, _, version = b.operators[0]
+    b.operators[0] = ("ARG_MIN", inputs, outputs, "ArgMinOptions", {"OutputType": 2}, version)
+    return b
+
+
+def _div(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    """By numbers that are not zero."""
+    b = ModelBuilder()
+    x = b.tensor(_PLANE, dtype, 0.05, random_zero(rng, dtype))
+    low = {"uint8": 10, "int8": -118, "int16": 10}[dtype]
+    y = b.constant(rng.integers(low, low + 100, _PLANE).astype(dtype), 0.04, low - 9 if dtype != "int16" else 0)
+    z = b.tensor(_PLANE, dtype, 0.03, random_zero(rng, dtype))
+    b.operator("DIV", [x, y], [z], "DivOptions", 2)
+    return b.made([x], [z])
+
+
+def _squashed(name: str) -> Make:
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        one = name == "LOGISTIC"
+        out = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128) if one else (1 / 128, 0),
+               "uint8": (1 / 256, 0) if one else (1 / 128, 128)}[dtype]  # fmt: skip
+        return unary(rng, name, dtype=dtype, out=out, in_scale=8 / 32768 if dtype == "int16" else 0.05, shape=_WIDE)
+
+    return make
+
+
+def _softmax(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    out = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}[dtype]
+    scale = 0.001 if dtype == "int16" else 0.08
+    options = {"options": "SoftmaxOptions", "shape": (40, 17), "in_scale": scale, "Beta": 1.0}
+    return unary(rng, "SOFTMAX", dtype=dtype, out=out, **options)
+
+
+def _log_softmax(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    out = (1 / 16, 127 if dtype == "int8" else 255)
+    return unary(rng, "LOG_SOFTMAX", dtype=dtype, out=out, shape=(40, 17), in_scale=0.08)
+
+
+def _l2(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    out = (1 / 128, 0 if dtype == "int8" else 128)
+    return unary(rng, "L2_NORMALIZATION", dtype=dtype, out=out, options="L2NormOptions", shape=(40, 17))
+
+
+def _other_scale(name: str, options: str | None = None, **fields: object) -> Make:
+    """An operator of one tensor whose output has another scale than its input."""
+
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        scale = random_scale(rng, dtype)
+        out = (scale * 0.71, random_zero(rng, dtype))
+        return unary(rng, name, dtype=dtype, in_scale=scale, out=out, options=options, shape=_WIDE, **fields)
+
+    return make
+
+
+def _exp(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    return unary(rng, "EXP", dtype=dtype, in_scale=0.02, out=(0.05, random_zero(rng, dtype)), shape=_WIDE)
+
+
+def _square(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    return binary(rng, "SQUARED_DIFFERENCE", _WIDE, _WIDE, dtype=dtype, ratio=0.8)
+
+
+def _arithmetic(name: str) -> Make:
+    return lambda rng, dtype: binary(rng, name, _WIDE, _WIDE, dtype=dtype, ratio=0.7)
+
+
+def _extreme(name: str) -> Make:
+    return lambda rng, dtype: binary(rng, name, dtype=dtype, same=True)
+
+
+ROWS: dict[str, Make] = {
+    "CONV_2D": lambda rng, dtype: convolution(rng, dtype=dtype, shape=(16, 16, 7), channels=24),
+    "DEPTHWISE_CONV_2D": lambda rng, dtype: convolution(rng, dtype=dtype, shape=(16, 16, 24), depthwise=True),
+    "FULLY_CONNECTED": lambda rng, dtype: fully_connected(rng, inputs=33, outputs=50, batch=20, dtype=dtype),
+    "TRANSPOSE_CONV": lambda rng, dtype: transpose_convolution(rng, dtype=dtype),
+    "BATCH_MATMUL": lambda rng, dtype: batch_matmul(rng, dtype),
+    "AVERAGE_POOL_2D": lambda rng, dtype: pool(rng, "AVERAGE", (3, 3), (2, 2), SAME, (20, 20, 9), dtype),
+    "MAX_POOL_2D": lambda rng, dtype: pool(rng, "MAX", (3, 3), (2, 2), SAME, (20, 20, 9), dtype),
+    "MEAN": lambda rng, dtype: mean(rng, (1, 2), dtype, (1, 9, 10, 100)),
+    **{name: _reduced(name) for name in ("SUM", "REDUCE_MAX", "REDUCE_MIN")},
+    **{name: _arithmetic(name) for name in ("ADD", "SUB", "MUL")},
+    **{name: _extreme(name) for name in ("MINIMUM", "MAXIMUM")},
+    "SQUARED_DIFFERENCE": _square,
+    "DIV": _div,
+    "PRELU": lambda rng, dtype: prelu(rng, dtype, shape=_WIDE),
+    "RELU": _other_scale("RELU"),
+    "RELU6": lambda rng, dtype: unary(rng, "RELU6", dtype=dtype),
+    "RELU_N1_TO_1": lambda rng, dtype: unary(rng, "RELU_N1_TO_1", dtype=dtype),
+    "LEAKY_RELU": _other_scale("LEAKY_RELU", "LeakyReluOptions", Alpha=0.17),
+    "ABS": _other_scale("ABS", "AbsOptions"),
+    "ELU": _other_scale("ELU"),
+    "HARD_SWISH": _other_scale("HARD_SWISH", "HardSwishOptions"),
+    "EXP": _exp,
+    **{name: _squashed(name) for name in ("LOGISTIC", "TANH")},
+    "SOFTMAX": _softmax,
+    "LOG_SOFTMAX": _log_softmax,
+    "L2_NORMALIZATION": _l2,
+    "QUANTIZE": lambda rng, dtype: quantize(rng, dtype, dtype),
+    "ARG_MAX": argmax,
+    "ARG_MIN": _argmin,
+    **{name: _compared(name) for name in ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")},
+    "RESIZE_NEAREST_NEIGHBOR": lambda rng, dtype: resize(rng, "RESIZE_NEAREST_NEIGHBOR", dtype=dtype),
+    "RESIZE_BILINEAR": lambda rng, dtype: resize(rng, "RESIZE_BILINEAR", dtype=dtype),
+    "PAD": lambda rng, dtype: pad(rng, ((0, 0), (1, 2), (3, 1), (0, 0)), dtype),
+    "PADV2": _padv2,
+    "MIRROR_PAD": _moving("MIRROR_PAD", (1, 9, 11, 12), "MirrorPadOptions", [[0, 0], [1, 2], [2, 1], [0, 0]], Mode=0),
+    "RESHAPE": reshape,
+    "SQUEEZE": _moving("SQUEEZE", (6, 8, 12), "SqueezeOptions", SqueezeDims=[0]),
+    "EXPAND_DIMS": _moving("EXPAND_DIMS", (1, 1, 6, 8, 12), "ExpandDimsOptions", 0),
+    "CONCATENATION": lambda rng, dtype: concatenation(rng, 3, dtype),
+    "SPLIT": lambda rng, dtype: split(rng, 3, 3, dtype),
+    "SPLIT_V": _parts("SPLIT_V", "SplitVOptions", (1, 3, 8, 12), NumSplits=2),
+    "PACK": lambda rng, dtype: pack(rng, 0, dtype),
+    "UNPACK": _parts("UNPACK", "UnpackOptions", (1, 8, 12), Num=2, Axis=1),
+    "SLICE": _moving("SLICE", (1, 3, 5, 12), "SliceOptions", [0, 1, 2, 0], [1, 3, 5, 12]),
+    "STRIDED_SLICE": lambda rng, dtype: strided_slice(rng, [0, 0, 1, 0], [1, 8, 9, 10], [1, 2, 2, 1], dtype),
+    "TRANSPOSE": lambda rng, dtype: transpose(rng, (0, 2, 1, 3), dtype),
+    "REVERSE_V2": _moving("REVERSE_V2", _PLANE, "ReverseV2Options", [1]),
+    "GATHER": _gather,
+    "BROADCAST_TO": _moving("BROADCAST_TO", (2, 6, 8, 12), "BroadcastToOptions", [2, 6, 8, 12]),
+    "TILE": _moving("TILE", (1, 12, 8, 24), "TileOptions", [1, 2, 1, 2]),
+    "DEPTH_TO_SPACE": _moving("DEPTH_TO_SPACE", (1, 12, 16, 3), "DepthToSpaceOptions", BlockSize=2),
+    "SPACE_TO_DEPTH": _moving("SPACE_TO_DEPTH", (1, 3, 4, 48), "SpaceToDepthOptions", BlockSize=2),
+    "SPACE_TO_BATCH_ND": _moving("SPACE_TO_BATCH_ND", (4, 3, 4, 12), "SpaceToBatchNDOptions", [2, 2], [[0, 0], [0, 0]]),
+}
+
+
+def row(kind: str, dtype: str, number: int = 0) -> Case:
+    """A model of a row; others of the same form, with other scales and weights, by `number`."""
+
+    def make(rng: np.random.Generator) -> ModelBuilder:
+        return ROWS[kind](rng, dtype)
+
+    return Case(f"{kind.lower()}_{dtype}" + (f"_{number}" if number else ""), kind, make)
