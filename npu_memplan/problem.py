@@ -10,8 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from .errors import NpuMemplanError
+
+LARGEST_BYTES = (
+    1 << 60
+)  # sizes, offsets and points stay below it, so sums of millions fit 128 bits and floats order them
+# What a file may say (`schema.py` holds it to these); `validate` says the same of problems made in Python.
+Count = Annotated[int, Meta(ge=0, le=LARGEST_BYTES - 1)]
+Alignment = Annotated[int, Meta(ge=1, le=LARGEST_BYTES - 1)]
+Point = Annotated[int, Meta(ge=1 - LARGEST_BYTES, le=LARGEST_BYTES - 1)]
+Distance = Point  # bytes, in either direction
+Rate = Annotated[float, Meta(gt=0)]
 
 
 class ProblemError(NpuMemplanError):
@@ -46,12 +59,11 @@ class PlanStatus(Enum):
     FEASIBLE = "feasible"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Lifetime:
-    """Half-open interval of points `[first, last)` in which the bytes must be kept."""
+class Lifetime(NamedTuple):
+    """Half-open interval of points `[first, last)` in which the bytes must be kept; `[first, last]` in JSON."""
 
-    first: int
-    last: int
+    first: Point
+    last: Point
 
     def meets(self, other: Lifetime) -> bool:
         """True when the two intervals share a point."""
@@ -69,15 +81,15 @@ class Buffer:
     """
 
     name: str
-    size_bytes: int
-    lifetimes: tuple[Lifetime, ...]
-    alignment: int = 16  # bytes; the offset is a multiple of it
+    size_bytes: Count
+    lifetimes: tuple[Lifetime, ...] = ()
+    alignment: Alignment = 16  # bytes; the offset is a multiple of it
     pools: tuple[str, ...] = ()
     agents: frozenset[Agent] = frozenset((Agent.HOST,))
     kind: BufferKind = BufferKind.TENSOR
-    fixed: tuple[str, int] | None = None  # (pool, offset in bytes) the plan must keep
-    read_bytes: int = 0  # bytes read over one inference, for spilling by cost
-    write_bytes: int = 0  # bytes written over one inference
+    fixed: tuple[str, Count] | None = None  # (pool, offset in bytes) the plan must keep
+    read_bytes: Count = 0  # bytes read over one inference, for spilling by cost
+    write_bytes: Count = 0  # bytes written over one inference
     producer: str = ""  # label of the operation that first writes it (constants: the model), for reports
     consumers: tuple[str, ...] = ()  # labels of the operations that read it
 
@@ -95,16 +107,16 @@ class Pool:
     """
 
     name: str
-    size_bytes: int | None = None
-    alignment: int = 16  # of the base address
+    size_bytes: Count | None = None
+    alignment: Alignment = 16  # of the base address
     agents: frozenset[Agent] = frozenset((Agent.HOST, Agent.NPU))
     read_only: bool = False
-    clock_hz: int | None = None
-    read_bandwidth_bytes_per_cycle: float | None = None
-    write_bandwidth_bytes_per_cycle: float | None = None
-    read_latency_cycles: int = 0
-    write_latency_cycles: int = 0
-    burst_bytes: Mapping[str, int] = field(default_factory=dict)  # agent or target name -> bytes
+    clock_hz: Count | None = None
+    read_bandwidth_bytes_per_cycle: Rate | None = None
+    write_bandwidth_bytes_per_cycle: Rate | None = None
+    read_latency_cycles: Count = 0
+    write_latency_cycles: Count = 0
+    burst_bytes: Mapping[str, Count] = field(default_factory=dict)  # agent or target name -> bytes
     targets: tuple[str, ...] = ()  # devices of a Relax module, by kind ("llvm") or one ("llvm:1"); empty: every one
 
 
@@ -116,7 +128,7 @@ class AliasGroup:
     """
 
     name: str
-    members: tuple[tuple[str, int], ...]
+    members: tuple[tuple[str, Distance], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +143,8 @@ class AllowedOverlap:
 
     first: str
     second: str
-    lowest: int | None
-    highest: int | None
+    lowest: Distance | None = None
+    highest: Distance | None = None
     reason: str = ""
 
     def permits(self, distance_bytes: int) -> bool:
@@ -187,7 +199,7 @@ class Placement:
 
     buffer: str
     pool: str
-    offset_bytes: int
+    offset_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +207,8 @@ class PoolUsage:
     """Height of one pool under a plan, and the height no plan of it can go below."""
 
     pool: str
-    used_bytes: int
-    lower_bound_bytes: int
+    used_bytes: Count
+    lower_bound_bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +238,6 @@ def used_bytes(problem: Problem, placements: Iterable[Placement]) -> dict[str, i
     for p in placements:
         heights[p.pool] = max(heights.get(p.pool, 0), p.offset_bytes + sizes[p.buffer])
     return heights
-
-
-LARGEST_BYTES = (
-    1 << 60
-)  # sizes, offsets and points stay below it, so sums of millions fit 128 bits and floats order them
 
 
 def _is_count(value: object) -> bool:

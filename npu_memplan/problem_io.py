@@ -31,6 +31,7 @@ from .problem import (
 )
 from .problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
 from .problem_rows import Row, problem_parts, row_from, rows_of, with_windows
+from .schema import json_values
 from .sizes import parse_named_size, parse_size
 from .whole_file import write_whole
 
@@ -84,13 +85,10 @@ def read_plan(path: str | Path, problem: Problem) -> Plan:
     path = Path(path)
     text = _text(path)
     if path.suffix.lower() == ".json":
-        try:
-            document = json.loads(text)
-            return Artifact.from_json(text, str(path)).plan if _is_artifact(document) else plan_from_json(document)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ProblemFileError(f"{path}: not JSON: {error}") from None
-        except ProblemError as error:
-            raise ProblemFileError(f"{path}: {error}") from None
+        document = json_values(text, str(path), ProblemFileError)
+        if _is_artifact(document):
+            return Artifact.from_json(text, str(path)).plan
+        return plan_from_json(document, str(path))
     placements = []
     default = problem.pools[0].name if problem.pools else CSV_POOL
     for where, row in _rows(path, text, ("id", "offset"), (*PROBLEM_COLUMNS, "offset", "pool")):
@@ -217,13 +215,12 @@ def _csv_text(columns: list[str], rows: list[list[str]]) -> str:
 
 
 def _json_problem(path: Path, text: str) -> Problem:
-    try:
-        document = json.loads(text)
-        return Artifact.from_json(text, str(path)).problem if _is_artifact(document) else problem_from_json(document)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ProblemFileError(f"{path}: not JSON: {error}") from None
-    except ProblemError as error:
-        raise ProblemFileError(f"{path}: {error}") from None
+    document = json_values(text, str(path), ProblemFileError)
+    return (
+        Artifact.from_json(text, str(path)).problem
+        if _is_artifact(document)
+        else problem_from_json(document, str(path))
+    )
 
 
 def _is_artifact(document: object) -> bool:

@@ -67,7 +67,7 @@ def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bo
 
     climbed = None
     if fit is None:
-        with Console(stderr=True).status(f"compiling {model.name}"):  # on a terminal only
+        with Console(stderr=True, markup=False).status(f"compiling {model.name}"):  # on a terminal only
             artifact = compile_model(model, options, output, force=force)
     else:  # its lines show that it is running
         artifact, climbed = compile_to_fit(
@@ -80,7 +80,7 @@ def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bo
         click.echo(f"in place of --fit {fit}: {climbed.flags}\n")
     from ..report.memory_txt import print_memory
 
-    console = Console(file=sys.stdout, highlight=False)
+    console = Console(file=sys.stdout, highlight=False, markup=False)
     print_memory(artifact, console)
     for pool, size in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)

@@ -22,7 +22,7 @@ def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
     """Compare the artifacts in BEFORE and AFTER."""
     from ..report.diff import diff
 
-    answer = diff(Artifact.load(before), Artifact.load(after), (before, after))
+    answer = diff(Artifact.load_verified(before), Artifact.load_verified(after), (before, after))
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)
     if exit_code and not answer.same:
         raise click.exceptions.Exit(1)

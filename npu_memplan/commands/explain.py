@@ -22,6 +22,6 @@ def command(directory: Path, name: str | None, as_json: bool) -> None:
     from ..report.explain import explain_peak
     from ..report.explain_name import explain_name
 
-    artifact = Artifact.load(directory)
+    artifact = Artifact.load_verified(directory)
     answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)

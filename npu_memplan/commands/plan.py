@@ -102,7 +102,7 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
             format_size(usage.lower_bound_bytes),
             f"{over} bytes ({share})" if over else "none",
         )
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     if answer.status is PlanStatus.OPTIMAL:
         console.print("optimal: every pool is at a bound that no plan can go below")

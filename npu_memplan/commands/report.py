@@ -58,19 +58,19 @@ def command(
             f"{directory} is a file; give its plan with --plan PLAN, or the directory of a compiled model"
         )
     else:
-        artifact = Artifact.load(directory)
+        artifact = Artifact.load_verified(directory)
     if table:
         from ..report.memory_txt import print_memory
 
-        print_memory(artifact, Console(highlight=False))
+        print_memory(artifact, Console(highlight=False, markup=False))
         return
-    other = None if against is None else Artifact.load(against)
+    other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output
     try:
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
-    with Console(stderr=True).status(f"drawing {artifact.name}"):
+    with Console(stderr=True, markup=False).status(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:

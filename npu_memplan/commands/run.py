@@ -206,7 +206,7 @@ def _print_table(
     else:
         for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
             table.add_row(slot.name, f"{array.size:,}", "-", "-")
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     for note in ran.notes:
         console.print(f"note: {note}", markup=False)

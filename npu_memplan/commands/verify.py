@@ -70,7 +70,7 @@ def _show(violations: tuple[Violation, ...]) -> None:
     table.add_column("what")
     for violation in violations[:50]:
         table.add_row(violation.law.value, Text(violation.message))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print(table)
     if len(violations) > 50:
         console.print(f"and {len(violations) - 50} more")

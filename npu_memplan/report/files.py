@@ -133,11 +133,11 @@ def trace_json(artifact: Artifact) -> str:
     kinds = {b.name: b for b in artifact.problem.buffers}
     for pid, pool in enumerate(view.pools, 2):
         events.append(_named("process_name", f"pool {pool.pool.name}", pid))
-        ends = (*pool.curve.starts[1:], view.end)
-        for start, live in zip(pool.curve.starts, pool.curve.live, strict=True):
+        live, end = 0, 0
+        for start, end, live in pool.curve.steps(view.end):
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
-        if pool.curve.live and pool.curve.live[-1]:
-            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": ends[-1], "args": {"bytes": 0}})
+        if live:
+            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": end, "args": {"bytes": 0}})
         lanes = list(_lanes(pool))
         for lane in sorted({lane for lane, _ in lanes}):
             events.append(_named("thread_name", f"lane {lane + 1}", pid, lane + 1))

@@ -64,7 +64,6 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     ]
     does = npu_labels(artifact, directory)
     points = [labels(f"{p}: {does[t]}" if t in does else p) for t, p in enumerate(problem.points)]
-    points += [labels("")] * (view.end - len(points))
     return {
         "version": metadata.version("npu_memplan"),
         "title": artifact.name,

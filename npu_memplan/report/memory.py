@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..problem import Buffer, Placement, Plan, Pool, Problem
@@ -37,6 +37,10 @@ class Curve:
         """Live bytes at `point`; 0 before the first start."""
         i = bisect_right(self.starts, point) - 1
         return self.live[i] if i >= 0 else 0
+
+    def steps(self, end: int) -> Iterator[tuple[int, int, int]]:
+        """(point, next one, live bytes between them) of every step, the last one until `end`; none of an empty pool."""
+        return zip(self.starts, (*self.starts[1:], end)[: len(self.starts)], self.live, strict=True)
 
     @property
     def peak(self) -> tuple[int, int]:

@@ -29,7 +29,9 @@ LARGEST = 8  # rows of the table of buffers at the peak
 def memory_text(artifact: Artifact) -> str:
     """The text of memory.txt, at most 80 columns wide."""
     sink = io.StringIO()
-    print_memory(artifact, Console(file=sink, width=WIDTH, no_color=True, force_terminal=False, highlight=False))
+    print_memory(
+        artifact, Console(file=sink, width=WIDTH, no_color=True, force_terminal=False, highlight=False, markup=False)
+    )
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 

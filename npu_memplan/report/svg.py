@@ -101,11 +101,10 @@ def _panel(
 
 def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float, used: int) -> Iterator[str]:
     levels = [used, panel.lower_bound_bytes, panel.pool.size_bytes or 0, panel.curve.peak[1]]
-    y_scale = CURVE / (max(levels) * 1.05)
+    y_scale = CURVE / (max(*levels, 1) * 1.05)
     floor = top + CURVE
     points = [f"{LEFT:g},{floor:g}"]
-    ends = (*panel.curve.starts[1:], view.end)
-    for start, end, live in zip(panel.curve.starts, ends, panel.curve.live, strict=True):
+    for start, end, live in panel.curve.steps(view.end):
         y = floor - live * y_scale
         points.append(f"{LEFT + start * x_scale:.2f},{y:.2f} {LEFT + end * x_scale:.2f},{y:.2f}")
     points.append(f"{LEFT + WIDTH:g},{floor:g}")

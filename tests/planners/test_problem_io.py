@@ -28,7 +28,7 @@ CSV = "id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n"
 
 
 def written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
     return path
 
 
@@ -157,16 +157,25 @@ def test_bad_csv_is_named_with_its_line(tmp_path: Path, text: str, message: str)
     [
         (lambda d: d.update(schema="other/1"), "has schema 'other/1'; this version reads 'npu_memplan.problem/1'"),
         (lambda d: d.pop("schema"), "the document has no 'schema'"),
-        (lambda d: d.update(buffers={}), "buffers is '{}'; give a list"),
-        (lambda d: d["buffers"][0].pop("name"), r"buffers\[0\] has no 'name'"),
-        (lambda d: d["buffers"][0].update(name=3), r"buffers\[0\].name is '3'; give a string"),
-        (lambda d: d["buffers"][0].update(size_bytes=1.5), r"size_bytes is '1.5'; give a whole number"),
-        (lambda d: d["buffers"][0].update(size_bytes=True), r"size_bytes is 'True'"),
-        (lambda d: d["buffers"][0].update(lifetimes=[[1]]), r"lifetimes\[0\] is '\[1\]'; give a list of two"),
-        (lambda d: d["buffers"][0].update(kind="odd"), r"kind is 'odd'; give one of 'input'"),
-        (lambda d: d["pools"][0].update(read_only="no"), "read_only is 'no'; give true or false"),
-        (lambda d: d["pools"][0].update(read_bandwidth_bytes_per_cycle="x"), "give a number or null"),
-        (lambda d: d["pools"].append(7), r"pools\[1\] is '7'; give an object"),
+        (lambda d: d.update(buffers={}), "buffers is {}: expected `array`, got `object`"),
+        (lambda d: d["buffers"][0].pop("name"), r"buffers\[0\] is {.*: object missing required field `name`"),
+        (lambda d: d["buffers"][0].update(name=3), r"buffers\[0\].name is 3: expected `str`, got `int`"),
+        (lambda d: d["buffers"][0].update(size_bytes=1.5), "size_bytes is 1.5: expected `int`, got `float`"),
+        (lambda d: d["buffers"][0].update(size_bytes=True), "size_bytes is True: expected `int`, got `bool`"),
+        (lambda d: d["buffers"][0].update(lifetimes=[[1]]), r"lifetimes\[0\] is \[1\]: expected `array` of length 2"),
+        (
+            lambda d: d["buffers"][0].update(kind="odd"),
+            r"kind is 'odd': invalid enum value 'odd'; give one of 'constant', 'host_scratch'",
+        ),
+        (lambda d: d["pools"][0].update(read_only="no"), "read_only is 'no': expected `bool`, got `str`"),
+        (
+            lambda d: d["pools"][0].update(read_bandwidth_bytes_per_cycle="x"),
+            "read_bandwidth_bytes_per_cycle is 'x': expected `float | null`, got `str`",
+        ),
+        (lambda d: d["pools"][0].update(burst_bytes={"npu": -1}), "pools.* expected `int` >= 0"),
+        (lambda d: d["pools"][0].update(alignment=0), r"pools\[0\].alignment is 0: expected `int` >= 1"),
+        (lambda d: d["buffers"][0].update(size_bytes=10**30), "size_bytes is 1000.*0: expected `int` <= 11529215046"),
+        (lambda d: d["pools"].append(7), r"pools\[1\] is 7: expected `object`, got `int`"),
     ],
 )
 def test_bad_json_is_named_with_its_path(tmp_path: Path, change: object, message: str) -> None:
@@ -180,11 +189,13 @@ def test_bad_json_is_named_with_its_path(tmp_path: Path, change: object, message
 def test_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=r"cannot read .*none.csv: No such file"):
         read_problem(tmp_path / "none.csv")
+    with pytest.raises(ProblemError, match="not UTF-8 text"):
+        read_problem(written(tmp_path / "x.json", '{"name": "\ud800"}'))
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProblemError, match="not UTF-8 text"):
         read_problem(tmp_path / "binary.csv")
     problem = read_problem(written(tmp_path / "x.csv", CSV))
-    for bad in ("{", "[" * 100_000):
+    for bad in ("{", "[" * 200_000, '{"name": NaN}', '{"name": "\\ud800"}', '{"seed": ' + "9" * 5000 + "}"):
         path = written(tmp_path / "bad.json", bad)
         with pytest.raises(ProblemError, match="not JSON"):
             read_problem(path)

@@ -1,0 +1,245 @@
+"""plan.json: what is written of an `Artifact`, and how it is read and checked.
+
+Invariant: reading what was written gives an equal object, and values that no compile could have written are
+refused here, in one place: the types are those of `Document` (`schemas/artifact.json`), the rest is `_check`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta
+
+from .artifact import SCHEMA, Artifact, ArtifactError, Call, Operator, TensorSlot
+from .options import CompileOptions
+from .problem import (
+    AliasGroup,
+    AllowedOverlap,
+    Buffer,
+    Count,
+    Placement,
+    Plan,
+    PlanStatus,
+    Pool,
+    PoolUsage,
+    Problem,
+    ProblemError,
+    validate,
+)
+from .problem_json import buffer_to_json, pool_to_json
+from .schema import check_schema, from_values, json_values
+
+LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it beside a pool, and no linker places coarser
+
+Region = Annotated[int, Meta(ge=0, le=7)]
+T = TypeVar("T", Buffer, Pool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow(Pool):
+    """A pool in plan.json: its capacity (which `Pool` calls `size_bytes`) and its use."""
+
+    region: Region
+    capacity_bytes: Count | None
+    used_bytes: Count
+    lower_bound_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferRow(Buffer):
+    """A buffer in plan.json, and where it lies."""
+
+    pool: str
+    offset_bytes: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """plan.json as it is written; what follows from the rest (`host_operations`, totals) is not read back."""
+
+    name: str
+    source: str
+    source_sha256: str
+    target: CompileOptions
+    status: PlanStatus
+    planner: str
+    seed: int
+    budget: str
+    stopped_early: bool
+    pools: tuple[PoolRow, ...]
+    vela_arena_bytes: Mapping[str, Count]
+    constants_bytes: Count
+    stream_bytes: Count
+    npu_operations: Count
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
+    states: tuple[TensorSlot, ...]
+    buffers: tuple[BufferRow, ...]
+    conflicts: tuple[tuple[str, str], ...]
+    aliases: tuple[AliasGroup, ...]
+    overlaps: tuple[AllowedOverlap, ...]
+    points: tuple[str, ...]
+    calls: tuple[Call, ...]
+    operators: tuple[Operator, ...]
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def artifact_to_json(artifact: Artifact) -> str:
+    """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
+    placed = {p.buffer: p for p in artifact.plan.placements}
+    usage = {u.pool: u for u in artifact.plan.usage}
+    document = {
+        "schema": SCHEMA,
+        "name": artifact.name,
+        "source": artifact.source,
+        "source_sha256": artifact.source_sha256,
+        "target": asdict(artifact.target),
+        "status": artifact.plan.status.value,
+        "planner": artifact.plan.planner,
+        "seed": artifact.plan.seed,
+        "budget": artifact.plan.budget,
+        "stopped_early": artifact.plan.stopped_early,
+        "pools": [
+            _pool_row(pool, region, usage[pool.name])
+            for pool, region in zip(artifact.problem.pools, artifact.regions, strict=True)
+        ],
+        "vela_arena_bytes": dict(artifact.vela_arena_bytes),
+        "constants_bytes": artifact.constants_bytes,
+        "stream_bytes": artifact.stream_bytes,
+        "npu_operations": artifact.npu_operations,
+        "host_operations": artifact.host_operations,
+        "estimated_cycles": artifact.estimated_cycles,
+        "npu_macs": artifact.npu_macs,
+        "inputs": [asdict(slot) for slot in artifact.inputs],
+        "outputs": [asdict(slot) for slot in artifact.outputs],
+        "states": [asdict(slot) for slot in artifact.states],
+        "buffers": [_buffer_row(b, placed[b.name]) for b in artifact.problem.buffers],
+        "conflicts": [list(pair) for pair in artifact.problem.conflicts],
+        "aliases": [asdict(group) for group in artifact.problem.aliases],
+        "overlaps": [asdict(overlap) for overlap in artifact.problem.overlaps],
+        "points": list(artifact.problem.points),
+        "calls": [{**asdict(call), "agent": call.agent.value} for call in artifact.calls],
+        "operators": [{**asdict(op), "agent": op.agent.value} for op in artifact.operators],
+        "files": dict(artifact.files),
+        "notes": list(artifact.notes),
+    }
+    return _compact_rows(document)
+
+
+def artifact_from_json(text: str, where: str) -> Artifact:
+    """The artifact in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
+    values = json_values(text, where, ArtifactError)
+    check_schema(values, SCHEMA, where, ArtifactError)
+    artifact = _artifact(from_values(values, Document, where, ArtifactError))
+    try:
+        validate(artifact.problem)
+        _check(artifact)
+    except ProblemError as error:
+        raise ArtifactError(f"{where} is damaged: {error}; compile the model again") from None
+    return artifact
+
+
+def _artifact(d: Document) -> Artifact:
+    pools = tuple(replace(_plain(row, Pool), size_bytes=row.capacity_bytes) for row in d.pools)
+    buffers = tuple(_plain(row, Buffer) for row in d.buffers)
+    return Artifact(
+        name=d.name,
+        source=d.source,
+        source_sha256=d.source_sha256,
+        target=d.target,
+        problem=Problem(buffers, pools, d.conflicts, d.aliases, d.overlaps, d.points, d.name),
+        plan=Plan(
+            placements=tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers),
+            usage=tuple(PoolUsage(row.name, row.used_bytes, row.lower_bound_bytes) for row in d.pools),
+            status=d.status,
+            planner=d.planner,
+            seed=d.seed,
+            budget=d.budget,
+            stopped_early=d.stopped_early,
+        ),
+        regions=tuple(row.region for row in d.pools),
+        inputs=d.inputs,
+        outputs=d.outputs,
+        states=d.states,
+        calls=d.calls,
+        operators=d.operators,
+        constants_bytes=d.constants_bytes,
+        stream_bytes=d.stream_bytes,
+        vela_arena_bytes=d.vela_arena_bytes,
+        npu_operations=d.npu_operations,
+        files=d.files,
+        notes=d.notes,
+    )
+
+
+def _check(artifact: Artifact) -> None:
+    """`ProblemError` at what no field alone shows: names, tensors outside their pools, time that runs backwards."""
+    used = {usage.pool: usage.used_bytes for usage in artifact.plan.usage}
+    for pool in artifact.problem.pools:
+        if pool.alignment > LARGEST_POOL_ALIGNMENT:
+            raise ProblemError(
+                f"pool {pool.name!r} has alignment {pool.alignment}; at most {LARGEST_POOL_ALIGNMENT} is possible"
+            )
+    for placement in artifact.plan.placements:
+        if placement.pool not in used:
+            raise ProblemError(
+                f"buffer {placement.buffer!r} lies in pool {placement.pool!r}; there are: {', '.join(used) or 'none'}"
+            )
+    for slot in (*artifact.inputs, *artifact.outputs, *artifact.states):
+        size = math.prod(slot.shape) * element_bytes(slot.dtype)
+        if slot.size_bytes != size:
+            raise ProblemError(
+                f"tensor {slot.name!r} has {slot.size_bytes} bytes, {slot.dtype}{list(slot.shape)} needs {size}"
+            )
+        if slot.offset_bytes + size > used.get(slot.pool, -1):
+            raise ProblemError(
+                f"tensor {slot.name!r} lies at bytes [{slot.offset_bytes}, {slot.offset_bytes + size}) of pool "
+                f"{slot.pool!r}, of which the plan uses {used.get(slot.pool, 'nothing')}"
+            )
+    for call in artifact.calls:
+        if call.points[0] > call.points[1]:
+            raise ProblemError(f"call {call.function!r} lasts from point {call.points[0]} to {call.points[1]}")
+
+
+def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
+    row = pool_to_json(pool)
+    return {
+        "name": row.pop("name"),
+        "region": region,
+        "capacity_bytes": row.pop("size_bytes"),
+        "used_bytes": usage.used_bytes,
+        "lower_bound_bytes": usage.lower_bound_bytes,
+        **row,
+    }
+
+
+def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
+    row = buffer_to_json(buffer)
+    return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
+
+
+def _plain(row: T, kind: type[T]) -> T:
+    """A row of plan.json without what is only there."""
+    return kind(*(getattr(row, field.name) for field in fields(kind)))
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of numpy's type `dtype`."""
+    return 1 if dtype == "bool" else int(dtype.lstrip("uintfloa")) // 8
+
+
+def _compact_rows(document: dict[str, Any]) -> str:
+    """JSON with one top-level key, or one row of a top-level list, a line: small and diffable."""
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list) and value and not isinstance(value[0], str):
+            rows = ",\n".join("  " + json.dumps(row) for row in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -1,0 +1,92 @@
+"""JSON from files, held to the types that it becomes; the same types give the published schemas.
+
+Invariant: what `from_values` returns has the types and ranges that its class declares, whatever the text was: NaN, lone
+surrogates, numbers of 5,000 digits and endless nesting included. Everything else is one error of the caller's kind
+that names the file, the place in it, what stands there and what may. `schemas/*.json` are what `published` says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from .errors import NpuMemplanError
+
+T = TypeVar("T")
+
+
+def json_values(text: str, where: str, error: type[NpuMemplanError]) -> object:
+    """`text` as dicts, lists, strings and numbers; `error` when it is not JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except UnicodeEncodeError as reason:
+        raise error(f"{where}: not JSON: {reason.reason} at character {reason.start}") from None
+    except (msgspec.DecodeError, RecursionError) as reason:
+        raise error(f"{where}: not JSON: {reason}") from None
+
+
+def check_schema(value: object, wanted: str, where: str, error: type[NpuMemplanError]) -> None:
+    """`error` unless the document says that it is a `wanted`."""
+    found = value.get("schema") if isinstance(value, dict) else None
+    if found is None:
+        raise error(f"{_start(where)}the document has no 'schema'; this version reads {wanted!r}")
+    if found != wanted:
+        raise error(f"{_start(where)}the document has schema {_short(found)}; this version reads {wanted!r}")
+
+
+def from_values(value: object, kind: type[T], where: str, error: type[NpuMemplanError]) -> T:
+    """`value` (see `json_values`) as a `kind`; `error` names the first thing that does not fit."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as reason:
+        message, _, path = str(reason).rpartition(" - at `$")
+        message, path = (message, path.rstrip("`").lstrip(".")) if message else (str(reason), "")
+        found, schema = _at(value, path, msgspec.json.schema(kind))
+        allowed = f"; give one of {', '.join(map(repr, schema['enum']))}" if "enum" in schema else ""
+        place = path or "the document"
+        raise error(f"{_start(where)}{place} is {_short(found)}: {message[:1].lower()}{message[1:]}{allowed}") from None
+
+
+def _start(where: str) -> str:
+    return f"{where}: " if where else ""
+
+
+def _short(value: object) -> str:
+    shown = str(value)[:200] if isinstance(value, str) else repr(value)[:200]
+    shown = shown if len(shown) <= 40 else shown[:37] + "..."
+    return repr(shown) if isinstance(value, str) else shown
+
+
+def _at(value: Any, path: str, schema: dict[str, Any]) -> tuple[object, dict[str, Any]]:
+    """What stands at `path` of `value`, and what the schema says of it as far as that can be followed."""
+    definitions, node = schema.get("$defs", {}), schema
+    for key, index in re.findall(r"([^.\[\]]+)(?=[.\[]|$)|\[(\d+|\.\.\.)\]", path):
+        node = _resolved(node, definitions)
+        if index == "...":  # of a mapping: it does not say which
+            return value, {}
+        value = value[int(index)] if index else value[key]
+        node = node.get("properties", {}).get(key, {}) if key else node.get("items") or {}
+    return value, _resolved(node, definitions)
+
+
+def _resolved(node: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(node, dict):
+        return {}
+    return definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+
+
+def published(kind: type, name: str) -> str:
+    """The JSON Schema of documents with `"schema": name` that hold a `kind`, as text."""
+    (top,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    top = definitions.pop(top["$ref"].rpartition("/")[2])
+    for node in [top, *definitions.values()]:
+        for field in node.get("properties", {}).values():
+            if field.get("uniqueItems") and "default" in field:
+                field["default"].sort()  # of a set, which has no order
+    top["properties"] = {"schema": {"const": name}, **top["properties"]}
+    top["required"] = ["schema", *top["required"]]
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
+    return json.dumps(document, indent=1) + "\n"

@@ -1,0 +1,50 @@
+"""Damaged files of every kind through the whole command line: `benchmarks/damage.py` in small.
+
+Invariant: every case ends with exit code 0, 1 or 2, without a traceback, a signal, a hang or gigabytes of memory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLE = REPOSITORY / "examples" / "digits" / "digits.tflite"
+
+
+def campaign(kind: str, count: int, *files: Path) -> None:
+    """Run one, in a process of its own: its cases are forks, which other tests' threads would disturb."""
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "damage.py"), kind, str(count), "5", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_plans(tmp_path: Path) -> None:
+    out = tmp_path / "digits"
+    subprocess.run(
+        [sys.executable, "-m", "npu_memplan.cli", "compile", str(EXAMPLE), "-o", str(out)],
+        check=True, capture_output=True, cwd=REPOSITORY,
+    )  # fmt: skip
+    campaign("plans", 40, out)
+
+
+@pytest.mark.slow
+def test_problems(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n")
+    (tmp_path / "q.json").write_text(PROBLEM)
+    campaign("problems", 60, tmp_path / "p.csv", tmp_path / "q.json")
+
+
+PROBLEM = """{"schema": "npu_memplan.problem/1", "name": "q", "points": ["a", "b", "c"],
+ "pools": [{"name": "fast", "size_bytes": 96, "alignment": 16, "agents": ["host"], "burst_bytes": {"npu": 8}},
+  {"name": "slow", "size_bytes": null, "read_bandwidth_bytes_per_cycle": 0.5, "clock_hz": 1000}],
+ "buffers": [{"name": "x", "size_bytes": 64, "lifetimes": [[0, 2], [5, 9]], "alignment": 4, "kind": "input"},
+  {"name": "y", "size_bytes": 32, "lifetimes": [[1, 3]], "fixed": ["slow", 64], "read_bytes": 9, "producer": "a"},
+  {"name": "[/nope]", "size_bytes": 48, "lifetimes": [[2, 6]], "pools": ["slow", "fast"], "consumers": ["b", "c"]},
+  {"name": "w", "size_bytes": 16, "lifetimes": [[0, 9]]}],
+ "conflicts": [["x", "w"]], "aliases": [{"name": "g", "members": [["x", 0], ["w", 16]]}],
+ "overlaps": [{"first": "y", "second": "[/nope]", "lowest": null, "highest": -8, "reason": "r"}]}"""

@@ -1,0 +1,74 @@
+"""Values that no compile wrote are refused when plan.json is read, whatever command reads it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_memplan.artifact import Artifact, ArtifactError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """plan.json of a compiled model, as text."""
+    out = tmp_path_factory.mktemp("plan") / "out"
+    command = [sys.executable, "-m", "npu_memplan.cli", "compile", str(EXAMPLE), "-o", str(out)]
+    subprocess.run(command, check=True, capture_output=True, cwd=EXAMPLE.parents[2])
+    return (out / "plan.json").read_text(encoding="utf-8")
+
+
+def slot(**values: object) -> Callable[[Any], None]:
+    return lambda d: d["inputs"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda d: d.update(schema="x/1"),
+            "the document has schema 'x/1'; this version reads 'npu_memplan.artifact/1'",
+        ),
+        (lambda d: d.pop("buffers"), "object missing required field `buffers`"),
+        (lambda d: d["calls"][0].update(points=[]), r"calls\[0\].points is \[\]: expected `array` of length 2"),
+        (lambda d: d["calls"][0].update(points=[9, 2]), "lasts from point 9 to 2"),
+        (lambda d: d["buffers"][0].update(offset_bytes="x"), r"buffers\[0\].offset_bytes is 'x': expected `int`"),
+        (lambda d: d["buffers"][0].update(offset_bytes=-16), r"buffers\[0\].offset_bytes is -16: expected `int` >= 0"),
+        (lambda d: d["buffers"][0].update(pool="nope"), "lies in pool 'nope'; there are: sram"),
+        (lambda d: d["buffers"][0].update(pool=["sram"]), r"buffers\[0\].pool is \['sram'\]: expected `str`"),
+        (lambda d: d["buffers"][0].update(alignment=0), r"alignment is 0: expected `int` >= 1"),
+        (lambda d: d["pools"][0].update(alignment=(1 << 60) - 1), r"alignment 1152921504606846975; at most 65536"),
+        (lambda d: d["pools"][0].update(region=300), r"pools\[0\].region is 300: expected `int` <= 7"),
+        (
+            lambda d: d.update(status="best"),
+            "status is 'best': invalid enum value 'best'; give one of 'feasible', 'opt",
+        ),
+        (slot(dtype="object"), r"inputs\[0\].dtype is 'object': expected `str` matching"),
+        (slot(shape=[1, 10**9, 5]), r"has 256 bytes, int8\[1, 1000000000, 5\] needs 5000000000"),
+        (slot(shape=[1, -1]), r"inputs\[0\].shape\[1\] is -1: expected `int` >= 0"),
+        (slot(pool="nope"), "pool 'nope', of which the plan uses nothing"),
+        (slot(offset_bytes=1 << 40), r"lies at bytes \[1099511627776, 1099511628032\) of pool 'sram', of which"),
+        (slot(zero_point=1 << 40), "zero_point is 1099511627776: expected `int` <= 2147483647"),
+        (slot(scale=None), r"inputs\[0\].scale is None: expected `float`, got `null`"),
+    ],
+)
+def test_a_value_is_named_with_its_place(document: str, change: Callable[[Any], None], message: str) -> None:
+    damaged = json.loads(document)
+    change(damaged)
+    with pytest.raises(ArtifactError, match=message):
+        Artifact.from_json(json.dumps(damaged))
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "-Infinity", "9" * 5000, '"\\ud800"', "[" * 200_000, "[" * 200_000 + "]" * 200_000, "1e999"]
+)
+def test_what_json_cannot_hold(document: str, value: str) -> None:
+    with pytest.raises(ArtifactError, match=r"plan.json: (not JSON|seed is|the document)"):
+        Artifact.from_json(document.replace('"seed": 0', f'"seed": {value}'))
