@@ -133,11 +133,11 @@ def trace_json(artifact: Artifact) -> str:
     kinds = {b.name: b for b in artifact.problem.buffers}
     for pid, pool in enumerate(view.pools, 2):
         events.append(_named("process_name", f"pool {pool.pool.name}", pid))
-        live, end = 0, 0
-        for start, end, live in pool.curve.steps(view.end):
+        live = 0
+        for start, _, live in pool.curve.steps(view.end):
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
         if live:
-            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": end, "args": {"bytes": 0}})
+            events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": view.end, "args": {"bytes": 0}})
         lanes = list(_lanes(pool))
         for lane in sorted({lane for lane, _ in lanes}):
             events.append(_named("thread_name", f"lane {lane + 1}", pid, lane + 1))
@@ -188,8 +188,8 @@ def png_map(artifact: Artifact, dpi: int = 150) -> bytes:
     view = memory_view(artifact.problem, artifact.plan)
     pools = [p for p in view.pools if p.rectangles] or list(view.pools[:1])
     kinds = {b.name: b.kind for b in artifact.problem.buffers}
-    figure, axes = pyplot.subplots(len(pools), 1, figsize=(8, 3.6 * len(pools)), squeeze=False)
-    for axis, pool in zip(axes[:, 0], pools, strict=True):
+    figure, axes = pyplot.subplots(max(1, len(pools)), 1, figsize=(8, 3.6 * max(1, len(pools))), squeeze=False)
+    for axis, pool in zip(axes[:, 0], pools, strict=False):
         boxes = [Box((r.first, r.low / 1024), r.last - r.first, (r.high - r.low) / 1024) for r in pool.rectangles]
         colours = [KIND_COLOURS[kinds[r.buffer]] for r in pool.rectangles]
         axis.add_collection(PatchCollection(boxes, facecolors=colours, edgecolors="white", linewidths=0.4))
