@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tvm import relax
+
 from ..problem import (
     Agent,
     AliasGroup,
@@ -24,8 +26,11 @@ from .calls import may_overlap
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
-from .program import Branch, Candidate, Internal, Loop, Node, Program, Step, Tensor, View, result_views
+from .program import Branch, Candidate, Internal, Loop, Node, Plain, Program, Step, Tensor, View, result_views
 from .sizes import static_extent
+
+OWNS, GETS = "the caller owns it", "the caller gets it"
+"""Why a boundary tensor is not planned: its bytes are no matter of the function's."""
 
 VIEW_ALIGNMENT = 64
 """A tensor object on pool bytes must start at a multiple of this (the runtime's own alignment)."""
@@ -90,7 +95,14 @@ def build(
 
 
 def _check_static(program: Program) -> None:
-    """Inputs in pools must have sizes that are known, or bounded."""
+    """Inputs in pools must be tensors whose sizes are known, or bounded."""
+    for parameter in program.function.params:
+        for leaf in result_views(program.values[parameter]):
+            if isinstance(leaf, Plain) and not isinstance(leaf.expr.ty, relax.ShapeType):
+                raise ExtractionError(
+                    f"parameter {leaf.expr.name!r} of {program.name!r} is no tensor ({leaf.expr.ty}), so it cannot lie"
+                    " in a pool; leave inputs and outputs to the caller (use_workspace_io=False)"
+                )
     for tensor in program.inputs:
         if tensor.size_bytes is None or tensor.external:
             extents = [e if static_extent(e) is None else static_extent(e) for e in tensor.shape]
@@ -212,10 +224,10 @@ def _settle_external(program: Program, groups: Sequence[set[Tensor]], options: O
     """Marks what the caller owns, and keeps groups together: all planned or none."""
     if not options.io_in_pools:
         for tensor in program.inputs:
-            tensor.external = tensor.external or "the caller owns it"
+            tensor.external = tensor.external or OWNS
         for leaf in result_views(program.result):
             if isinstance(leaf, View):
-                leaf.tensor.external = leaf.tensor.external or "the caller gets it"
+                leaf.tensor.external = leaf.tensor.external or GETS
     for group in groups:
         reasons = sorted({t.external for t in group if t.external})
         if not reasons and any(t.size_bytes is None for t in group):

@@ -24,7 +24,7 @@ ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT)
 def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     """Lifetimes of all storages that are touched, are parameters or are results of `program`.
 
-    Points must have been numbered. Parameters are live from point 0, results to the end, states
+    Points must have been numbered. Parameters are live from point 0, results and what outlasts it to the end, states
     and constants always; a parameter that nobody reads is live at point 0 alone. The value of an `if`
     that ends the program is live at no point: its sources are.
     """
@@ -38,9 +38,8 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     for leaf in result_views(program.result):
         if isinstance(leaf, View):
             live[leaf.tensor] = _EVERYTHING
-    for tensor in program.tensors:
-        if tensor.kind in ALWAYS:
-            live[tensor] = _EVERYTHING
+    for tensor in (*program.kept, *(t for t in program.tensors if t.kind in ALWAYS)):
+        live[tensor] = _EVERYTHING
     state = _State(live, dict.fromkeys(live, end))
     analysis.sequence(program.nodes, state, 0)
     given = {*program.inputs, *(t for t in program.tensors if t.kind in ALWAYS)}

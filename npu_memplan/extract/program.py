@@ -187,6 +187,15 @@ class Invoke:
 
 
 @dataclass(eq=False, slots=True)
+class External:
+    """A call of a packed function in destination-passing style: arguments, then results."""
+
+    function: Any
+    arguments: tuple[Value, ...]
+    results: tuple[View, ...]
+
+
+@dataclass(eq=False, slots=True)
 class Evaluate:
     """Any other Relax expression: packed calls, shape computations. `result` is None if unused."""
 
@@ -224,7 +233,7 @@ class Choose:
     branch: Branch
 
 
-Statement = Invoke | Evaluate | Cast | Transfer | Choose
+Statement = Invoke | External | Evaluate | Cast | Transfer | Choose
 
 
 @dataclass(eq=False, slots=True)
@@ -242,6 +251,7 @@ class Program:
     values: dict[Any, Value] = field(default_factory=dict)  # what each Relax variable stands for
     bounds: dict[Any, int] = field(default_factory=dict)  # greatest values promised for shape symbols
     vdevices: tuple[Any, ...] = ()  # of the module; empty: one device without a name
+    kept: tuple[Tensor, ...] = ()  # tensors that something which outlasts the function may hold
 
     def number_points(self) -> list[Step]:
         """Gives every step its point and returns the steps in that order."""

@@ -19,12 +19,12 @@ from .calls import CallWalker
 from .constants import Constants
 from .errors import ExtractionError
 from .names import Names
+from .outside import Outside
 from .program import (
     Access,
     Branch,
     Cast,
     Choose,
-    Evaluate,
     Fixed,
     Invoke,
     Node,
@@ -39,7 +39,7 @@ from .program import (
     View,
     result_views,
 )
-from .sizes import entry_symbols, size_bytes
+from .sizes import entry_symbols, size_bytes, static_extent
 
 STATES = "npu.states"
 """main's attribute that lists which of its parameters (by name) keep their content between runs."""
@@ -82,6 +82,7 @@ class _Walker:
         self.bounds = _bounds(function, attrs)
         pooled = Constants(self.names, self.tensors) if constants else None
         self.call_walker = CallWalker(self.names, self.bounds, pooled)
+        self.outside = Outside(self.tensor)
 
     # -- the function ------------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class _Walker:
         for leaf in result_views(result):
             if isinstance(leaf, View) and leaf.tensor.kind is BufferKind.TENSOR:
                 leaf.tensor.kind = BufferKind.OUTPUT
+        kept = self.outside.settle(nodes, result)
         return Program(
             self.name,
             self.function,
@@ -107,13 +109,14 @@ class _Walker:
             self.env,
             self.bounds,
             tuple(self.devices),
+            kept,
         )
 
     def parameter(self, name: str, ty: Any, var: Any, inputs: list[Tensor]) -> Value:
         if isinstance(ty, relax.TupleType):
             return Several(tuple(self.parameter(f"{name}_{i}", t, None, inputs) for i, t in enumerate(ty.fields)))
         if not isinstance(ty, relax.TensorType):
-            return Plain(var)
+            return self.outside.parameter(name, ty, var)
         kind = BufferKind.STATE if name in self.states else BufferKind.INPUT
         tensor = self.tensor(name, ty, var, kind)
         inputs.append(tensor)
@@ -197,13 +200,17 @@ class _Walker:
             return self.call_tir(var, call, None, statements, nodes)
         if name == "relax.call_tir_inplace":
             return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices], statements, nodes)
+        if name == "relax.call_dps_packed":
+            return self.outside.destination(var, call, self.value(call.args[1]), statements, nodes)
+        if name == "relax.builtin.alloc_tensor" and isinstance(call.args[0], relax.ShapeExpr) and _is_plain(call):
+            return self.outside.allocate(var)
         if name == "relax.to_vdevice" and isinstance(var.ty.shape, relax.ShapeExpr):
             return self.transfer(var, self.value(call.args[0]), statements, nodes)
         if name in VIEWS and isinstance(self.value(call.args[0]), View):
             source = self.value(call.args[0])
             assert isinstance(source, View)
             return View(source.tensor, tuple(var.ty.shape.values), source.dtype)
-        return self.opaque(var, call, statements, nodes)
+        return self.outside.opaque(var, call, self.env, statements, nodes)
 
     def call_tir(
         self, var: Any, call: Any, inplace: list[int] | None, statements: list[Statement], nodes: list[Node]
@@ -245,36 +252,6 @@ class _Walker:
         assert isinstance(source, View | Fixed)
         statements.append(Transfer(source, result))
         return result
-
-    def opaque(self, var: Any, call: Any, statements: list[Statement], nodes: list[Node]) -> Value:
-        """A call that is not looked into: its tensor arguments are read and written as objects."""
-        used = {v: self.env[v] for v in relax.analysis.free_vars(call) if v in self.env}
-        accesses: list[Access] = []
-        for value in used.values():
-            for leaf in result_views(value):
-                if isinstance(leaf, View):
-                    leaf.tensor.view = True
-                    leaf.tensor.agents.add(Agent.HOST)
-                    size = leaf.tensor.size_bytes or 1
-                    accesses += [Access(leaf.tensor, 0, size, False), Access(leaf.tensor, 0, size, True)]
-        label = call.op.name if isinstance(call.op, ir.Op) else str(getattr(call.op, "name_hint", None) or call.op)
-        result = self.opaque_result(var, var.ty, f"it is the result of {label}")
-        if any(isinstance(leaf, View) for leaf in result_views(result)) or accesses:
-            own = [
-                Access(v.tensor, 0, v.tensor.size_bytes or 1, True, True)
-                for v in result_views(result)
-                if isinstance(v, View)
-            ]
-            nodes.append(Step(label, tuple(accesses + own)))
-        statements.append(Evaluate(call, used, var, result))
-        return result
-
-    def opaque_result(self, var: Any, ty: Any, why: str) -> Value:
-        if isinstance(ty, relax.TensorType):
-            tensor = self.tensor(var.name, ty, var)
-            tensor.external = tensor.external or why
-            return View(tensor, tensor.shape, tensor.dtype)
-        return Plain(var)
 
     # -- if ----------------------------------------------------------------------------------
 
@@ -339,6 +316,11 @@ class _Walker:
 def _device(virtual: Any) -> tuple[str, int, str]:
     """What tells virtual devices apart (their own comparison does not return in TVM 0.27)."""
     return str(virtual.target), int(virtual.vdevice_id), str(virtual.memory_scope)
+
+
+def _is_plain(allocation: Any) -> bool:
+    """Whether a `builtin.alloc_tensor` is in global memory of the first device."""
+    return static_extent(allocation.args[2]) == 0 and str(allocation.args[3].value) == "global"
 
 
 def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:

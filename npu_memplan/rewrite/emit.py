@@ -19,6 +19,7 @@ from ..extract.program import (
     Cast,
     Choose,
     Evaluate,
+    External,
     Fixed,
     Invoke,
     Plain,
@@ -110,17 +111,8 @@ class Emitter:
 
     def take_inputs(self) -> None:
         """Parameters stand for themselves; fields of tuple parameters are taken out."""
-        inputs = iter(self.program.inputs)
-
-        def take(ty: Any, value: Any) -> None:
-            if isinstance(ty, relax.TupleType):
-                for i, field in enumerate(ty.fields):
-                    take(field, self.builder.emit(relax.TupleGetItem(value, i)))
-            elif isinstance(ty, relax.TensorType):
-                self.objects[next(inputs)] = value
-
         for parameter in self.program.function.params:
-            take(parameter.ty, parameter)
+            self.bind(self.program.values[parameter], parameter)
 
     def object(self, tensor: Tensor) -> Any:
         """The Relax value of a tensor outside the pools, allocated on first use."""
@@ -165,6 +157,8 @@ class Emitter:
         for statement in statements:
             if isinstance(statement, Invoke):
                 self.invoke(statement)
+            elif isinstance(statement, External):
+                self.external(statement.function, (*statement.arguments, *statement.results))
             elif isinstance(statement, Evaluate):
                 self.evaluate(statement)
             elif isinstance(statement, Cast):
@@ -219,15 +213,17 @@ class Emitter:
             else:
                 self.values[var] = old
         self.bind(statement.result, result)
-        if isinstance(statement.result, Plain):
-            self.values[statement.var] = result
 
     def bind(self, value: Value, result: Any) -> None:
+        """Makes `value`, which lies in no pool, stand for the emitted `result`."""
         if isinstance(value, Several):
             for i, field in enumerate(value.fields):
                 self.bind(field, self.builder.emit(relax.TupleGetItem(result, i)))
         elif isinstance(value, View):
-            self.objects[value.tensor] = result
+            if value.tensor.name not in self.slots:
+                self.objects[value.tensor] = result
+        elif isinstance(value, Plain) and value.expr is not None:
+            self.values[value.expr] = result
 
     def cast(self, statement: Cast) -> None:
         result = self.builder.match_cast(self.value(statement.source), statement.ty)
@@ -237,9 +233,12 @@ class Emitter:
             self.values[statement.var] = result
 
     def transfer(self, statement: Transfer) -> None:
-        function = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
-        arguments = [self.value(statement.source), self.value(statement.target)]
-        self.builder.emit(relax.Call(function, arguments, ty_args=[relax.TupleType([])]))
+        self.external(relax.ExternFunc("runtime.TVMTensorCopyFromTo"), (statement.source, statement.target))
+
+    def external(self, function: Any, arguments: Sequence[Value]) -> None:
+        """A call of a packed function that returns nothing."""
+        values = [self.value(argument) for argument in arguments]
+        self.builder.emit(relax.Call(function, values, ty_args=[relax.TupleType([])]))
 
     def choose(self, statement: Choose) -> None:
         condition = self.value(statement.condition)

@@ -124,14 +124,14 @@ def _initialise(emitter: Emitter, name: str) -> str:
 
 
 def _relink(module: Any, name: str) -> None:
-    """Points every reference to function `name` in the other functions at its planned form."""
+    """Points every reference to function `name` at its planned form, also those of a function that calls itself."""
     current = module.get_global_var(name)
 
     def link(gv: Any) -> Any:
         return current if gv.name_hint == name else gv
 
     for gv, function in module.functions.items():
-        if isinstance(function, relax.Function) and not gv.same_as(current):
+        if isinstance(function, relax.Function):
             module.update_func(gv, tvm_ffi.structural_map(function, (ir.GlobalVar, link)))
 
 

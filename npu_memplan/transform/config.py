@@ -8,7 +8,7 @@ takes the whole configuration, keeps what is this package's, and hands the rest 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -85,9 +85,14 @@ def pass_context(*, config: Mapping[str, Any] | None = None, **others: Any) -> I
 _config = config  # `pass_context` has a parameter of this name
 
 
-def options(**given: Any) -> PlanOptions:
-    """The options in force; those `given` and not None win."""
-    chosen = {**_SCOPE.get(), **{k: v for k, v in given.items() if v is not None}}
+def checked(**given: Any) -> Mapping[str, Any]:
+    """Those of `given` options that are not None; `ConfigError` for a value of the wrong kind."""
+    return {name: _checked(name, name, value) for name, value in given.items() if value is not None}
+
+
+def options(given: Mapping[str, Any]) -> PlanOptions:
+    """The options in force; those `given`, which are `checked`, win."""
+    chosen = {**_SCOPE.get(), **given}
     result = replace(PlanOptions(), **chosen)
     for pool in result.pools:
         if pool.read_only:
@@ -114,9 +119,14 @@ def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _checked(key: str, name: str, value: Any) -> Any:
     if name in ("pools", "constant_pools"):
-        if not isinstance(value, Sequence) or not all(isinstance(p, Pool) for p in value) or not value:
-            raise ConfigError(f"{key} must be a list of at least one npu_memplan.Pool, not {value!r}")
-        return tuple(value)
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        pools = tuple(value) if several else ()
+        if not all(isinstance(p, Pool) for p in pools) or (not pools and (name == "pools" or not several)):
+            example = value if isinstance(value, str) else "sram"
+            raise ConfigError(
+                f"{key} must be a list of at least one npu_memplan.Pool, not {value!r}; e.g. [Pool({example!r})]"
+            )
+        return pools
     kinds: dict[str, Any] = {"planner": str, "alignment": int, "seed": int, "bounds": Mapping, "poison": int}
     kind = kinds.get(name, bool)
     if kind is bool and value in (0, 1):

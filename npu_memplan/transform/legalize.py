@@ -2,7 +2,8 @@
 
 Invariant: afterwards every tensor operator is a call_tir of a PrimFunc (or a call that is not
 looked into), operators that only look at bytes in another shape are still operators, and private
-Relax functions are part of their callers.
+Relax functions are part of their callers, except those that are values (of closures), which are functions of
+their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import tvm
-from tvm import relax
+import tvm_ffi
+from tvm import ir, relax
 
 from ..extract.lower import prepare
 from ..extract.relax_walk import VIEWS
@@ -18,13 +20,44 @@ from ..extract.relax_walk import VIEWS
 
 def legalize(module: Any) -> Any:
     """The legal form of `module`; a module in legal form comes back as it is."""
-    passes = [relax.transform.InlinePrivateFunctions()]
+    passes = [_LiftValues(), relax.transform.InlinePrivateFunctions()]
     if module.global_infos.get("vdevice"):
         passes.append(relax.transform.RealizeVDevice())
     if tvm.target.Target.current(allow_none=True) is not None:  # sort, scan, sampling depend on the target
         passes += [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
     passes += [relax.transform.LegalizeOps(skip_ops=sorted(VIEWS)), relax.transform.ToNonDataflow()]
     return prepare(tvm.ir.transform.Sequential(passes)(module))
+
+
+@tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.LiftValues")
+class _LiftValues:
+    """Functions inside functions lifted, and functions that are values made public: TVM's inlining drops them."""
+
+    def transform_module(self, module: Any, context: Any) -> Any:
+        functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
+        if any(_finds(f.body, relax.Function) for f in functions.values()):
+            module = relax.transform.LambdaLift()(module)
+            functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
+        values: dict[str, int] = {}
+        for function in functions.values():
+            for gv in _finds(function.body, ir.GlobalVar):
+                values[gv.name_hint] = values.get(gv.name_hint, 0) + 1
+            for call in _finds(function.body, ir.Call):
+                if isinstance(call.op, ir.GlobalVar):
+                    values[call.op.name_hint] -= 1
+        private = [gv for gv, f in functions.items() if f.attrs is None or "global_symbol" not in f.attrs]
+        named = {
+            gv: functions[gv].with_attr("global_symbol", gv.name_hint) for gv in private if values.get(gv.name_hint)
+        }
+        if not named:
+            return module
+        return ir.IRModule({**module.functions, **named}, module.attrs, dict(module.global_infos.items()))
+
+
+def _finds(body: Any, kind: type) -> list[Any]:
+    found: list[Any] = []
+    tvm_ffi.structural_walk(body, (kind, lambda n: found.append(n)), order="pre")
+    return found
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.Legalize")

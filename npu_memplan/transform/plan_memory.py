@@ -14,13 +14,17 @@ from tvm import relax
 
 from .. import prefetch, verify
 from ..errors import NpuMemplanError
-from ..extract.build import Options, build
+from ..extract import ExtractionError
+from ..extract.build import GETS, OWNS, Options, build
+from ..extract.devices import labels, serves
+from ..extract.liveness import Storage
+from ..extract.program import Program, Tensor
 from ..extract.relax_walk import walk
 from ..extract.symbolic import plan_symbolic
 from ..problem import Pool
 from ..rewrite.main import POOLS, rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of
-from .config import PlanOptions, options
+from .config import PlanOptions, checked, options
 from .legalize import legalize
 from .order import reorder
 
@@ -54,18 +58,18 @@ class _PlanMemory:
         bounds: Mapping[str, int] | None = None,
         poison: int | None = None,
     ) -> None:
-        self.given = {
-            "pools": None if pools is None else tuple(pools),
-            "constant_pools": None if constant_pools is None else tuple(constant_pools),
-            "planner": planner,
-            "use_workspace_io": use_workspace_io,
-            "overlaps": overlaps,
-            "reorder": reorder,
-            "alignment": alignment,
-            "seed": seed,
-            "bounds": bounds,
-            "poison": poison,
-        }
+        self.given = checked(
+            pools=pools,
+            constant_pools=constant_pools,
+            planner=planner,
+            use_workspace_io=use_workspace_io,
+            overlaps=overlaps,
+            reorder=reorder,
+            alignment=alignment,
+            seed=seed,
+            bounds=bounds,
+            poison=poison,
+        )
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The planned module."""
@@ -77,19 +81,22 @@ class _PlanMemory:
 
     def plan(self, module: Any) -> Any:
         """Plans each function that is not planned yet."""
-        open_functions = [
-            gv.name_hint
-            for gv, f in module.functions.items()
-            if isinstance(f, relax.Function) and not (f.attrs is not None and POOLS in f.attrs)
-        ]
-        if not open_functions:
+        if not _open_functions(module):
             return module
-        chosen = options(**self.given)
+        chosen = options(self.given)
         module = legalize(module)
-        for name in open_functions:
-            if name in {gv.name_hint for gv in module.functions}:  # private ones are part of their callers now
-                module = plan_function(module, name, chosen)
+        for name in _open_functions(module):
+            module = plan_function(module, name, chosen)
         return module
+
+
+def _open_functions(module: Any) -> list[str]:
+    """Names of the Relax functions that are not planned."""
+    return [
+        gv.name_hint
+        for gv, f in module.functions.items()
+        if isinstance(f, relax.Function) and not (f.attrs is not None and POOLS in f.attrs)
+    ]
 
 
 _Pass: Any = _PlanMemory  # the decorator has made a TVM pass class of it
@@ -131,6 +138,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     verify.check(problem, plan)
     pools, slots = pools_of(problem, plan, program)
     symbolic = plan_symbolic(program, lives)
+    _check_hard(program, [s for s in lives if s.name not in slots], chosen.pools)
     if symbolic.offsets:
         pools.append(PlannedPool(DYNAMIC_POOL, symbolic.size))
         slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
@@ -139,3 +147,23 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     gv = planned.get_global_var(name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
     return planned
+
+
+def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:
+    """Pools that all have a size hold everything but what is the caller's; what is `outside` must be that."""
+    devices = labels(program.vdevices)
+    found = []
+    for storage in outside:
+        own = [p for p in pools if not devices or serves(p, devices[storage.device])]
+        why = storage.external if isinstance(storage, Tensor) else ""
+        if why not in (OWNS, GETS) and all(p.size_bytes is not None for p in own):
+            size = "" if storage.size_bytes is None else f"{storage.size_bytes} bytes, "
+            found.append(f"{storage.name!r} ({size}{why or 'its size has no upper bound'})")
+    if found:
+        named = ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+        sizes = ", ".join(f"{p.name!r} of {p.size_bytes} bytes" for p in pools)
+        raise ExtractionError(
+            f"{program.name!r} was given hard pools only ({sizes}), but these would lie outside them, wherever the run"
+            f" time allocates them: {named}; add a pool without a size to allow that, give shape symbols bounds"
+            " (bounds={...}), or call packed functions in destination-passing style (R.call_dps_packed)"
+        )

@@ -1,0 +1,191 @@
+"""Calls that are not looked into: packed functions, closures, other Relax functions.
+
+Invariant: arguments and results are tensor objects. A packed function in destination-passing style
+writes its results, whole, where it is told, and keeps nothing. Any other call may keep its tensor
+arguments, in its result or in an object that it was given: they are read wherever that is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import ir, relax
+
+from ..problem import Agent
+from .program import (
+    Access,
+    Evaluate,
+    External,
+    Fixed,
+    Node,
+    Plain,
+    Several,
+    Statement,
+    Step,
+    Tensor,
+    Value,
+    View,
+    result_views,
+    steps,
+)
+
+IN_PLACE = "relax.call_inplace_packed"
+KEEPERS = ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure")
+"""Operators that may keep their arguments, beside calls of functions; those of every other operator are copied."""
+
+COPYING = ("vm.builtin.attention_kv_cache_", "vm.builtin.kv_state_", "vm.builtin.paged_attention_kv_cache_")
+"""How packed functions begin that copy what they are given into a store of their own."""
+
+Make = Callable[[str, Any, Any], Tensor]
+
+
+class Outside:
+    """The calls of one function that are not looked into; `make` makes a tensor of a name, a type, a variable."""
+
+    def __init__(self, make: Make) -> None:
+        self.make = make
+        self.held: dict[Tensor, dict[Tensor, None]] = {}  # result of a call -> what it may share bytes with
+        self.objects: dict[Tensor, None] = {}  # what objects may hold: any of them, as they may hold each other
+        self.given: set[Any] = set()  # objects that the caller passed
+        self.kept: dict[Tensor, None] = {}  # what those may hold
+        self.allocated: set[Tensor] = set()
+
+    def parameter(self, name: str, ty: Any, var: Any) -> Plain:
+        """A parameter (`var`), or a field of one (None), that is no tensor."""
+        stands = relax.Var(name, ty) if var is None else var
+        self.given.add(stands)
+        return Plain(stands)
+
+    def allocate(self, var: Any) -> View:
+        """An allocation of the program's own: a workspace, most often."""
+        tensor = self.make(var.name, var.ty, var)
+        self.allocated.add(tensor)
+        return View(tensor, tensor.shape, tensor.dtype)
+
+    def destination(
+        self, var: Any, call: Any, arguments: Value, statements: list[Statement], nodes: list[Node]
+    ) -> Value:
+        """`call_dps_packed`: its results are allocations like those of a call_tir."""
+        several = isinstance(call.ty, relax.TupleType)
+        types = list(call.ty.fields) if several else [call.ty]
+        results = []
+        for i, ty in enumerate(types):
+            tensor = self.make(f"{var.name}_{i}" if several else var.name, ty, var)
+            results.append(View(tensor, tensor.shape, tensor.dtype))
+        given = arguments.fields if isinstance(arguments, Several) else (arguments,)
+        reads = [_access(t, writes=False) for t in self.reached(given)]
+        writes = [_access(r.tensor, writes=True, exact=True) for r in results]
+        nodes.append(Step(_label(call.args[0]), tuple(reads + writes)))
+        statements.append(External(call.args[0], given, tuple(results)))
+        return Several(tuple(results)) if several else results[0]
+
+    def opaque(
+        self, var: Any, call: Any, env: Mapping[Any, Value], statements: list[Statement], nodes: list[Node]
+    ) -> Value:
+        """Any other call: its tensor arguments may be read, written and kept."""
+        used = {v: env[v] for v in relax.analysis.free_vars(call) if v in env}
+        touched = self.reached(used.values())
+        accesses = [_access(t, writes=writes) for t in touched for writes in (False, True)]
+        operator = call.op.name if isinstance(call.op, ir.Op) else ""
+        packed = operator in (IN_PLACE, "relax.call_pure_packed")
+        label = _label(call.args[0] if packed else call.op)
+        if operator == IN_PLACE:
+            result = self.in_place(var, call, env)
+        else:
+            result = self.result(var.name, var.ty, var, f"it is the result of {label}")
+        if (not operator or operator in KEEPERS) and not label.startswith(COPYING):
+            self.keep(touched, used.values(), result)
+        own = [leaf.tensor for leaf in result_views(result) if isinstance(leaf, View) and leaf.tensor not in touched]
+        if own or accesses:
+            nodes.append(Step(label, (*accesses, *(_access(t, writes=True, exact=True) for t in own))))
+        statements.append(Evaluate(call, used, var, result))
+        return result
+
+    def reached(self, values: Any) -> dict[Tensor, None]:
+        """The tensors of `values`, those that objects hold included; they are needed as tensor objects."""
+        found: dict[Tensor, None] = {}
+        for leaf in (leaf for value in values for leaf in result_views(value)):
+            if isinstance(leaf, View):
+                found[leaf.tensor] = None
+                found.update(self.held.get(leaf.tensor, {}))
+            elif _is_object(leaf):
+                found.update(self.objects)
+        for tensor in found:
+            tensor.view = True
+            tensor.agents.add(Agent.HOST)
+        return found
+
+    def result(self, name: str, ty: Any, var: Any, why: str) -> Value:
+        """What a call returns: tensors of the run time, objects."""
+        if isinstance(ty, relax.TupleType):
+            fields = [self.result(f"{name}_{i}", t, relax.Var(f"{name}_{i}", t), why) for i, t in enumerate(ty.fields)]
+            return Several(tuple(fields))
+        if not isinstance(ty, relax.TensorType):
+            return Plain(var)
+        tensor = self.make(name, ty, var)
+        tensor.external = tensor.external or why
+        return View(tensor, tensor.shape, tensor.dtype)
+
+    def in_place(self, var: Any, call: Any, env: Mapping[Any, Value]) -> Value:
+        """The results of `call_inplace_packed`: arguments, except those of index -1."""
+        types = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
+        fields: list[Value] = []
+        for i, (ty, index) in enumerate(zip(types, call.attrs.inplace_indices, strict=True)):
+            argument = call.args[int(index) + 1] if int(index) >= 0 else None
+            value = env.get(argument) if argument is not None else None
+            if isinstance(value, View) and isinstance(ty.shape, relax.ShapeExpr):
+                fields.append(View(value.tensor, tuple(ty.shape.values), str(ty.dtype)))
+            else:
+                own = relax.Var(f"{var.name}_{i}", ty) if len(types) > 1 else var
+                fields.append(self.result(own.name, ty, own, f"it is the result of {_label(call.args[0])}"))
+        return Several(tuple(fields)) if isinstance(var.ty, relax.TupleType) else fields[0]
+
+    def keep(self, touched: Mapping[Tensor, None], arguments: Any, result: Value) -> None:
+        """Notes that `result`, and objects among `arguments`, may hold the tensors `touched`."""
+        for leaf in result_views(result):
+            if isinstance(leaf, View) and leaf.tensor not in touched:
+                self.held.setdefault(leaf.tensor, {}).update(touched)
+            elif _is_object(leaf):
+                self.objects.update(touched)
+        for leaf in (leaf for value in arguments for leaf in result_views(value)):
+            if _is_object(leaf):
+                self.objects.update(touched)
+                if isinstance(leaf, Plain) and leaf.expr in self.given:
+                    self.kept.update(touched)
+
+    def settle(self, nodes: Sequence[Node], result: Value) -> tuple[Tensor, ...]:
+        """Completes the steps once all are known; returns the tensors that something outlasting the function holds."""
+        for leaf in result_views(result):
+            if isinstance(leaf, View):
+                self.kept.update(self.held.get(leaf.tensor, {}))
+            elif _is_object(leaf):
+                self.kept.update(self.objects)
+        written = {a.storage for step in steps(nodes) for a in step.accesses if a.writes}
+        undefined = self.allocated - written  # what nobody writes has no content: nothing to keep between uses
+        for step in steps(nodes):
+            accesses = [a._replace(writes=True, exact=True) if a.storage in undefined else a for a in step.accesses]
+            held = {t for a in accesses if isinstance(a.storage, Tensor) for t in self.held.get(a.storage, ())}
+            missing = sorted(held - {a.storage for a in accesses}, key=lambda t: t.name)
+            step.accesses = (*accesses, *(_access(t, writes=False) for t in missing))
+        return tuple(self.kept)
+
+
+def _is_object(leaf: View | Fixed | Plain) -> bool:
+    """Whether a value may hold tensors; shapes and scalars do not."""
+    if not isinstance(leaf, Plain):
+        return False
+    return not isinstance(leaf.expr, ir.Var) or not isinstance(leaf.expr.ty, relax.ShapeType | ir.PrimType)
+
+
+def _access(tensor: Tensor, *, writes: bool, exact: bool = False) -> Access:
+    return Access(tensor, 0, tensor.size_bytes or 1, writes, exact)
+
+
+def _label(function: Any) -> str:
+    return str(
+        getattr(function, "global_symbol", "")
+        or getattr(function, "name_hint", "")
+        or getattr(function, "name", "")
+        or function
+    )
