@@ -1,6 +1,6 @@
 """How long firmware takes: build once, then whole runs on each runner.
 
-    python benchmarks/corstone.py MODEL.tflite... [--checks]
+    python -m benchmarks.corstone MODEL.tflite... [--checks]
 
 Prints one row a model: seconds to build the Cortex-M55 firmware, and the best of three whole runs
 (start of the emulator to the last output) on qemu, unicorn and host, with the register accesses

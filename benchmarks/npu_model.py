@@ -1,6 +1,6 @@
 """Times one steady-state inference of the NPU model, next to tflite-micro's in the same run.
 
-Usage: python benchmarks/npu_model.py [--models FOLDER] [--accelerator NAME] [--json FILE] [NAME ...]
+Usage: python -m benchmarks.npu_model [--models FOLDER] [--accelerator NAME] [--json FILE] [NAME ...]
 
 One core: BLAS is held to one thread. Each figure is the fastest of several runs, taken in turns so that a
 busy machine slows all of them alike. "first" includes decoding the stream and the weights.
@@ -14,14 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "npu_model"))
-
-from trial import random_inputs
 
 from fvp_runner.npu_model import NetworkModel
 from fvp_runner.npu_model.dma import DmaSpec
@@ -29,6 +24,7 @@ from fvp_runner.npu_model.program import Program
 from fvp_runner.reference import Reference, invoke
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from tests.support.trial import random_inputs
 
 _SECONDS = 2.0  # per model and figure
 _ROUNDS = 30

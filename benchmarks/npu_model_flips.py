@@ -1,6 +1,6 @@
 """Damages compiled command streams at random and requires a typed error or a finished run.
 
-Usage: python benchmarks/npu_model_flips.py [COUNT] [SEED] [MODEL.tflite ...]
+Usage: python -m benchmarks.npu_model_flips [COUNT] [SEED] [MODEL.tflite ...]
 
 Invariant: exit code 0 means that no stream hung, crashed the process or raised anything but `NpuModelError`.
 Without models, single-operator models of the tests are used.
@@ -18,15 +18,11 @@ import signal
 import sys
 import time
 import traceback
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "npu_model"))
-
-from damage import damaged_streams, targets
-
 from fvp_runner.npu_model import ModelFaultError, NpuModel, NpuModelError
+from tests.support.damage import damaged_streams, targets
 
 _LIMIT_S = 20
 

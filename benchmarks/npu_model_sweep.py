@@ -1,6 +1,6 @@
 """Runs every single-operator model, and real models, on all configurations; writes docs/npu_model_coverage.md.
 
-Usage: python benchmarks/npu_model_sweep.py [--models FOLDER] [--output FILE.md] [--only TEXT]
+Usage: python -m benchmarks.npu_model_sweep [--models FOLDER] [--output FILE.md] [--only TEXT]
 
 Invariant: every cell of the table comes from a run of this script with all checks on, compared element by
 element with tflite-micro's reference kernels. Exit code 1 when something differs that is not a known case.
@@ -17,14 +17,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "npu_model"))
-
-from single_operators import all_cases
-from trial import Trial, random_inputs, try_case, try_model
-
 from fvp_runner.reference import Reference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from tests.support.single_operators import all_cases
+from tests.support.trial import Trial, random_inputs, try_case, try_model
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATIONS = (
@@ -140,7 +137,7 @@ def main() -> int:
     page = [
         "# What the NPU model is tried on",
         "",
-        "Written by `python benchmarks/npu_model_sweep.py`; do not edit. Every run executes Vela's command stream with",
+        "Written by `python -m benchmarks.npu_model_sweep`; do not edit. Every run executes Vela's command stream with",
         "all checks on and compares every output element with tflite-micro's reference kernels. *exact*: no element",
         "differs. *CPU*: Vela left the operator (or a part) to the host, where tflite-micro itself runs it.",
         "",

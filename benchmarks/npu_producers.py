@@ -1,7 +1,7 @@
 """Arena bytes and estimated cycles of one model by every compiler: legacy TVM, Vela, ours from Vela's stream, ours
 from TVM, and ours from TVM in stripes.
 
-    python benchmarks/npu_producers.py MODEL.tflite... [--accelerator ethos-u55-256]
+    python -m benchmarks.npu_producers MODEL.tflite... [--accelerator ethos-u55-256]
 
 Bytes are counted in two ways, each the same for all columns. "in the arena": inputs and outputs have a place in the
 arena, as Vela plans; for the legacy columns their bytes are added, because it keeps them outside. "outside": the

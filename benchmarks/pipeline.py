@@ -1,6 +1,6 @@
 """Time compile and simulated run per model, beside Vela alone, and compare arena bytes.
 
-    python benchmarks/pipeline.py [MODEL.tflite ...] [--accelerator ethos-u55-256] [--repeat 3]
+    python -m benchmarks.pipeline [MODEL.tflite ...] [--accelerator ethos-u55-256] [--repeat 3]
 
 Every figure is the median of several runs in one process on one machine; read the ratios.
 """

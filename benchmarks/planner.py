@@ -1,8 +1,8 @@
 """The planner measured on every set of instances; prints Markdown tables, asserts no time.
 
-    python benchmarks/planner.py                     all sets but `heights` and `million`
-    python benchmarks/planner.py fit anytime         some of them
-    MINIMALLOC=path/to/minimalloc python benchmarks/planner.py fit
+    python -m benchmarks.planner                     all sets but `heights` and `million`
+    python -m benchmarks.planner fit anytime         some of them
+    MINIMALLOC=path/to/minimalloc python -m benchmarks.planner fit
 
 Invariant: compiled code is warmed up before anything is timed; every plan was verified by
 `plan()`; times are CPU seconds of this process (wall seconds beside them), so that a busy

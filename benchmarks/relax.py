@@ -1,21 +1,19 @@
 """Bytes and planning times of Relax programs: TVM's planner, legacy-style planning, and this one.
 
-python benchmarks/relax.py                 # bytes of the zoo
-python benchmarks/relax.py --run           # also compare planned with unplanned results, bit for bit
-python benchmarks/relax.py --dynamic       # the symbolic example for several h, w
-python benchmarks/relax.py --times 100 1000 10000
+python -m benchmarks.relax                 # bytes of the zoo
+python -m benchmarks.relax --run           # also compare planned with unplanned results, bit for bit
+python -m benchmarks.relax --dynamic       # the symbolic example for several h, w
+python -m benchmarks.relax --times 100 1000 10000
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import itertools
 import random
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,18 +30,9 @@ from npu_memplan.rewrite.pools import pools_of
 from npu_memplan.transform import PlanMemory, pipeline
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
+from tests.support.zoo import ZOO
 
 POOL = (Pool("workspace"),)
-
-
-def load_zoo() -> Any:
-    """tests/relax/zoo.py."""
-    path = Path(__file__).resolve().parent.parent / "tests" / "relax" / "zoo.py"
-    spec = importlib.util.spec_from_file_location("npu_memplan_zoo", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["npu_memplan_zoo"] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def storages(module: Any) -> list[Any]:
@@ -211,7 +200,7 @@ def same_results(module: Any, inputs: list[list[Any]]) -> bool:
 
 
 def bytes_of_zoo(names: list[str], run: bool) -> None:
-    zoo = load_zoo().ZOO
+    zoo = ZOO
     rows, wrong = [], []
     for name in names or zoo:
         entry = zoo[name]()
@@ -236,7 +225,7 @@ def bytes_of_zoo(names: list[str], run: bool) -> None:
 
 def dynamic() -> None:
     """The symbolic example: run-time bytes of TVM's storages, and of the pool with proven offsets."""
-    entry = load_zoo().ZOO["dynamic_convs"]()
+    entry = ZOO["dynamic_convs"]()
     legal = legalize(entry.module)
     from npu_memplan.extract.liveness import lifetimes
     from npu_memplan.extract.symbolic import plan_symbolic

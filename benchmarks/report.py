@@ -1,6 +1,6 @@
 """How long the reports take, and how soon the page paints, up to 10,000 buffers.
 
-    python benchmarks/report.py [--browser]
+    python -m benchmarks.report [--browser]
 
 Prints one row a size: buffers, bytes of report.html, seconds to write all files, and with
 --browser the milliseconds from navigation to the first drawn map (headless Chromium).
@@ -9,7 +9,6 @@ Prints one row a size: buffers, bytes of report.html, seconds to write all files
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import random
 import tempfile
 import time
@@ -61,12 +60,9 @@ def main() -> None:
     arguments = parser.parse_args()
     browser = None
     if arguments.browser:
-        spec = importlib.util.spec_from_file_location("browser", REPOSITORY / "tests/report/browser.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        browser = module.Browser()
+        from tests.support.browser import Browser
+
+        browser = Browser()
     print(f"{'buffers':>8} {'report.html':>12} {'write s':>8} {'paint ms':>9} {'redraw ms':>9}")
     for count in (100, 1_000, 10_000):
         artifact = synthetic(count)

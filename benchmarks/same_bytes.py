@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+ZOO = REPOSITORY / "tests" / "support" / "zoo.py"  # for both sides: the text of a constant names the file it came from
 CACHE = REPOSITORY / "build" / "same_bytes"
-ZOO = REPOSITORY / "tests" / "relax" / "zoo.py"  # for both sides: the text of a constant names the file it came from
 ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
 WAYS = {
     "lifted": ("--npu-compiler", "vela"),

@@ -1,6 +1,6 @@
 """Draw the pictures of the README and of docs/: report page (light, dark) and map, as small PNGs.
 
-    python benchmarks/screenshots.py BUILD_DIRECTORY [NAME [OTHER_DIRECTORY]]
+    python -m benchmarks.screenshots BUILD_DIRECTORY [NAME [OTHER_DIRECTORY]]
 
 BUILD_DIRECTORY is a compiled model. Writes docs/images/report-NAME.png, report-NAME-dark.png,
 map-NAME.png and terminal-NAME.png; with OTHER_DIRECTORY only compare-NAME.png, of the two. Needs Chromium.
@@ -9,7 +9,6 @@ map-NAME.png and terminal-NAME.png; with OTHER_DIRECTORY only compare-NAME.png, 
 from __future__ import annotations
 
 import html
-import importlib.util
 import io
 import sys
 import tempfile
@@ -30,12 +29,9 @@ IMAGES = REPOSITORY / "docs" / "images"
 
 def browser() -> Any:
     """The headless Chromium of the tests."""
-    spec = importlib.util.spec_from_file_location("browser", REPOSITORY / "tests/report/browser.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Browser(1240, 950)
+    from tests.support.browser import Browser
+
+    return Browser(1240, 950)
 
 
 def terminal_page(artifact: Artifact) -> str:

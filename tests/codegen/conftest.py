@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 
 from fvp_runner.host_build import compiler
 from npu_memplan.artifact import Artifact
-
-sys.path.insert(0, str(Path(__file__).parent))  # for planned_toy
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

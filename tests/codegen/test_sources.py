@@ -9,7 +9,6 @@ import subprocess
 import numpy as np
 import pytest
 import tvm
-from planned_toy import SCALE, interface, planned_module, scaled
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
@@ -26,6 +25,7 @@ from npu_memplan.extract import extract
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, rewrite
+from tests.support.planned_toy import SCALE, interface, planned_module, scaled
 
 LAUNCH = """
 #include "npu_memplan_runtime.h"

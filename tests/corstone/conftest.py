@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 CORSTONE_TOOLS = {
     "arm-none-eabi-gcc": "gcc-arm-none-eabi and libnewlib-arm-none-eabi",
@@ -44,7 +41,7 @@ def unicorn_engine(arm_gcc: None) -> None:
 @pytest.fixture(scope="session")
 def kws_by_hand(tmp_path_factory: pytest.TempPathFactory, shared_model: Callable[[str], Path]) -> tuple[Path, Any]:
     """(directory, artifact) of the keyword spotter at Vela's own addresses."""
-    from handmade import vela_artifact
+    from tests.support.plain_artifacts import vela_artifact
 
     directory = tmp_path_factory.mktemp("kws") / "kws"
     return directory, vela_artifact(shared_model("kws_ref_model"), directory, "kws")

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import plain_artifact, vela_artifact, write
 
 from fvp_runner.build import build
 from fvp_runner.gdb import GdbError, _expand
@@ -31,6 +30,7 @@ from npu_memplan.codegen.c_array import c_array
 from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.target_data import targets_folder
+from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 RUNNERS = ("qemu", "unicorn")

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import plain_artifact, write
 
 from fvp_runner.build import FIRMWARE, BuildError, build
 from fvp_runner.elf import Elf, ElfError
@@ -20,6 +19,7 @@ from fvp_runner.sources import linker_script, program_header, region_config
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from npu_memplan.target_data import board_names, load_board
+from tests.support.plain_artifacts import plain_artifact, write
 
 IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
 OUT = TensorSlot("out", "int8", (1, 16), "sram", 32, 16, 1.0, 0)

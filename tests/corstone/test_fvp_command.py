@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import plain_artifact, write
 
 from fvp_runner.build import Firmware, build
 from fvp_runner.elf import Elf
@@ -23,6 +22,7 @@ from fvp_runner.unicorn import UnicornRunner
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.target_data import load_board
+from tests.support.plain_artifacts import plain_artifact, write
 
 IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
 OUT = TensorSlot("out", "int8", (1, 16), "sram", 32, 16, 1.0, 0)

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from handmade import plain_artifact, write
 
 from fvp_runner import runner
 from fvp_runner.fvp import HINT as FVP_HINT
@@ -19,6 +18,7 @@ from fvp_runner.runner import RUNNERS, RunnerError, RunnerMissingError, RunOptio
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
+from tests.support.plain_artifacts import plain_artifact, write
 
 A = np.array([[1, -2, 3]], np.int8)
 

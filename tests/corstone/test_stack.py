@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import plain_artifact, write
 
 from fvp_runner import unicorn as runner
 from fvp_runner.runner import RunOptions, create
 from npu_memplan.artifact import TensorSlot
+from tests.support.plain_artifacts import plain_artifact, write
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 

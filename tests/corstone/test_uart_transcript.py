@@ -7,11 +7,11 @@ import zlib
 
 import numpy as np
 import pytest
-from handmade import plain_artifact
 
 from fvp_runner.runner import FirmwareError
 from fvp_runner.transcript import check, parse
 from npu_memplan.artifact import TensorSlot
+from tests.support.plain_artifacts import plain_artifact
 
 OUTPUT = np.arange(-20, 20, dtype=np.int8).reshape(1, 40)
 SECOND = np.array([[1.5, -2.0]], np.float32)

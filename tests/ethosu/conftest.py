@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +11,7 @@ import pytest
 from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 
-_HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(_HERE))  # hand_made, provenance
-sys.path.insert(0, str(_HERE.parent / "npu_model"))  # tflite_builder
-
-EXAMPLE = _HERE.parent.parent / "examples" / "digits" / "digits.tflite"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
 
 @functools.lru_cache(maxsize=32)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hand_made import STOP, conv, dma, elementwise, pool, view
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.cycles import cost, macs, timeline
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from tests.support.hand_made import STOP, conv, dma, elementwise, pool, view
 
 U55, U65, DUAL = (accelerator(f"ethos-{n}") for n in ("u55-256", "u65-256", "u65-512"))
 SHAPE = (8, 8, 32)

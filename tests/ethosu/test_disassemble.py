@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view
 
 from npu_memplan.commands.disassemble import command
 from npu_memplan.errors import NpuMemplanError
@@ -19,6 +18,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from tests.support.hand_made import STOP, conv, dma, elementwise, lut_dma, pool, view
 
 U55 = accelerator("ethos-u55-256")
 S = (4, 4, 16)

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import conv, dma, elementwise, lut_dma, pool, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from provenance import element_bytes, shapes
 
 from npu_memplan.ethosu.access import AccessError, Role, accesses
 from npu_memplan.ethosu.arch import accelerator
@@ -17,6 +15,8 @@ from npu_memplan.ethosu.featuremap import FeatureMap, merge_ranges, strided_rang
 from npu_memplan.ethosu.hazards import share_byte
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import PoolMode, Register
+from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
+from tests.support.provenance import element_bytes, shapes
 
 U55 = accelerator("ethos-u55-256")
 

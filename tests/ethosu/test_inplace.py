@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_made import conv, elementwise, network, pool, view
 
 from npu_memplan.ethosu.lift import lift
 from npu_memplan.ethosu.stream.isa import PoolMode
+from tests.support.hand_made import conv, elementwise, network, pool, view
 
 S = (4, 4, 16)
 

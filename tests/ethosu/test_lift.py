@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
 from npu_memplan.ethosu.lift import LiftError, arguments, lift
 from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
+from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
 S = (4, 4, 16)  # 256 bytes
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tflite_builder import ModelBuilder
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
@@ -23,6 +22,7 @@ from npu_memplan.ethosu.stream.container import (
     build_payload,
     parse_payload,
 )
+from tests.support.tflite_builder import ModelBuilder
 
 _payloads = st.builds(
     Payload,

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hand_made import conv, dma, elementwise, lut_dma, network, view
 
 from npu_memplan.ethosu.lift import lift
 from npu_memplan.ethosu.network import VelaNetwork
@@ -24,6 +23,7 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.waits import schedule
+from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 
 S = (4, 4, 16)
 tvm = pytest.importorskip("tvm")

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hand_made import conv, dma, elementwise, network, view
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from provenance import Memory, execute, same
 
 from npu_memplan.ethosu.lift import arguments, lift
 from npu_memplan.ethosu.program import BufferRole
@@ -16,6 +14,8 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify
+from tests.support.hand_made import conv, dma, elementwise, network, view
+from tests.support.provenance import Memory, execute, same
 
 _SLOT = 64  # bytes; every map covers one or two slots
 _SLOTS = 8

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from provenance import Memory, execute, same
 
 from npu_memplan.ethosu.lift import arguments, lift
 from npu_memplan.ethosu.network import NpuCall, VelaNetwork
@@ -20,6 +19,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
+from tests.support.provenance import Memory, execute, same
 
 _MODELS = [
     ("digits", {"accelerator": "ethos-u55-256"}),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_builder import ModelBuilder
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import AcceleratorError, accelerator
@@ -22,6 +21,7 @@ from npu_memplan.ethosu.vela import (
     encode_scales,
     encode_weights,
 )
+from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"
 

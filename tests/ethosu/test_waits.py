@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_made import conv, dma, elementwise, lut_dma, pool, view
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from provenance import element_bytes, shapes
 
 from npu_memplan.ethosu.access import accesses
 from npu_memplan.ethosu.arch import Architecture, accelerator
@@ -20,6 +18,8 @@ from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.waits import schedule
+from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
+from tests.support.provenance import element_bytes, shapes
 
 S = (4, 4, 16)
 U55, U65 = accelerator("ethos-u55-256"), accelerator("ethos-u65-256")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-_TESTS = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(_TESTS / "npu_model"))  # tflite_builder
 
 
 @pytest.fixture(scope="session")
 def digits() -> Path:
     """The project's own model."""
-    return _TESTS.parent / "examples" / "digits" / "digits.tflite"
+    return Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_builder import ModelBuilder
 
 from npu_memplan.ethosu.network import NetworkError, read_network
 from npu_memplan.ethosu.primfunc import from_primfunc, is_npu_primfunc
@@ -22,6 +21,7 @@ from npu_memplan.frontend.names import NameTable
 from npu_memplan.frontend.reasons import refusal, refusals
 from npu_memplan.frontend.restore import with_omitted_inputs
 from npu_memplan.frontend.tflite import Imported, import_host_only, import_tflite
+from tests.support.tflite_builder import ModelBuilder
 
 tvm = pytest.importorskip("tvm")
 relax = tvm.relax

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, Pool
 from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, rewrite
 from npu_memplan.verify import check
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the model writer, single_op
 
 POISON = 0xA5
 
@@ -123,7 +120,7 @@ def compiled(tmp_path: Path) -> Callable[[bytes], Compiled]:
 @pytest.fixture
 def bit_exact(compiled: Callable[[bytes], Compiled]) -> Callable[..., Compiled]:
     """`bit_exact(model, runs=3)`: random inputs, every output element equal to TFLite Micro's."""
-    from single_op import reference
+    from tests.support.single_op import reference
 
     def check_model(model: bytes, runs: int = 3, seed: int = 0) -> Compiled:
         operator = compiled(model)

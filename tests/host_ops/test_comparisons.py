@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from single_op import TensorSpec, reference, write_model
+
+from tests.support.single_op import TensorSpec, reference, write_model
 
 every_int8 = np.arange(-128, 128, dtype=np.int8)
 

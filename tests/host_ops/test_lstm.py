@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from single_op import TensorSpec, constant, write_model
 
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.frontend.host_ops import unsupported_reason
+from tests.support.single_op import TensorSpec, constant, write_model
 
 R = np.random.default_rng(11)
 

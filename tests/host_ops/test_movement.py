@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from single_op import TensorSpec, constant, write_model
+
+from tests.support.single_op import TensorSpec, constant, write_model
 
 R = np.random.default_rng(3)
 

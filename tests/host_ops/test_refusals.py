@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from single_op import TensorSpec, constant, write_model
 
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.frontend.host_ops import (
@@ -17,6 +16,7 @@ from npu_memplan.frontend.host_ops import (
     unsupported_reason,
 )
 from npu_memplan.frontend.host_ops import fixed_point as fp
+from tests.support.single_op import TensorSpec, constant, write_model
 
 A = TensorSpec((1, 4), "int8", 0.1, 3)
 FLOAT = TensorSpec((1, 4), "float32")

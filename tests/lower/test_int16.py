@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from single_operators import Case, all_cases
+
+from tests.support.single_operators import Case, all_cases
 
 pytest.importorskip("tflite_micro")
-from against_reference import equals_reference, stays_on_the_host
+from tests.support.against_reference import equals_reference, stays_on_the_host
 
 _ON_HOST = {
     "leaky_relu_int16": "the NPU's tables are for 8 bits",

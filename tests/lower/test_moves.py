@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from on_model import run_program
-from single_operators import all_cases
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.graph import (
@@ -21,6 +19,8 @@ from npu_memplan.ethosu.lower.graph import (
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.lower.views import View
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from tests.support.on_model import run_program
+from tests.support.single_operators import all_cases
 
 NPU = accelerator("ethos-u55-256")
 NEGATE = tuple(-max(v, -127) for v in range(-128, 128))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from single_operators import Case, all_cases
+
+from tests.support.single_operators import Case, all_cases
 
 pytest.importorskip("tflite_micro")
-from against_reference import equals_reference, stays_on_the_host
+from tests.support.against_reference import equals_reference, stays_on_the_host
 
 # Operators that TVM's frontend refuses and the NPU cannot do, and those whose form or size is beyond the NPU.
 _NOT_IMPORTED = ("matmul", "argmax")

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from chains import Chain, problem_of, random_chain, run_at
-from on_model import random_inputs, run_program
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
@@ -21,6 +19,8 @@ from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.transform.stripes import best_choice
 from npu_memplan.verify import Law, verify
+from tests.support.chains import Chain, problem_of, random_chain, run_at
+from tests.support.on_model import random_inputs, run_program
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from assembler import Assembler, elementwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from fvp_runner.npu_model import NpuModel, tables
 from fvp_runner.npu_model.rescale import Clamped, Scale
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Rounding
+from tests.support.assembler import Assembler, elementwise
 
 
 def oracle(value: int, multiplier: int, shift: int, rounding: Rounding) -> int:

@@ -6,9 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from assembler import Assembler
-from compiled_cases import network
-from pooling_stream import SIZE, U55, pooling, run
 
 from fvp_runner.npu_model import (
     AccumulatorOverflowError,
@@ -28,6 +25,9 @@ from npu_memplan.ethosu.stream.commands import Command, Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
+from tests.support.assembler import Assembler
+from tests.support.compiled_cases import network
+from tests.support.pooling_stream import SIZE, U55, pooling, run
 
 
 def test_the_sound_stream_copies_its_input() -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from compiled_cases import compiled, network, random_inputs
-from damage import damaged_streams, targets
-from single_operators import all_cases
-from tflite_builder import ModelBuilder
+
+from tests.support.compiled_cases import compiled, network, random_inputs
+from tests.support.damage import damaged_streams, targets
+from tests.support.single_operators import all_cases
+from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 

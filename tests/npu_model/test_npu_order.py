@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from assembler import Assembler
-from compiled_cases import network
-from pooling_stream import SIZE, U55, pooling, run
 
 from fvp_runner.npu_model import (
     BlockDependencyError,
@@ -20,6 +17,9 @@ from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op
+from tests.support.assembler import Assembler
+from tests.support.compiled_cases import network
+from tests.support.pooling_stream import SIZE, U55, pooling, run
 
 
 def kernel_after_dma(wait: bool) -> tuple[int, ...]:

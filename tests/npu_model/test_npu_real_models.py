@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from trial import random_inputs, try_model
 
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from tests.support.trial import random_inputs, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 

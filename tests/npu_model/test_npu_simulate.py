@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from compiled_cases import cases, compiled
+
+from tests.support.compiled_cases import cases, compiled
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from compiled_cases import ACCELERATORS
-from single_operators import all_cases
-from trial import try_case
+
+from tests.support.compiled_cases import ACCELERATORS
+from tests.support.single_operators import all_cases
+from tests.support.trial import try_case
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 

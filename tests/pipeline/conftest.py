@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 
 from npu_memplan.cli import main
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # onnx_graph, digits_network
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

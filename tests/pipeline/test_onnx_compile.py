@@ -14,7 +14,6 @@ from click.testing import CliRunner
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
 from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
-from onnx_graph import Graph  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.onnx_reference import OnnxReference  # noqa: E402
@@ -30,6 +29,7 @@ from npu_memplan.frontend.tvm_npu import TvmFrontendError  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from tests.support.onnx_graph import Graph  # noqa: E402
 
 OUT_STEP = 0.02
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
-from digits_network import digits  # noqa: E402
-from digits_onnx import exported  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from tests.support.digits_network import digits  # noqa: E402
+from tests.support.digits_onnx import exported  # noqa: E402
 
 
 def test_logits_equal_those_of_onnx(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
 from onnx.reference import ReferenceEvaluator  # noqa: E402
-from onnx_graph import Graph  # noqa: E402
 from tvm.relax.frontend.onnx import from_onnx  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
@@ -18,6 +17,7 @@ from npu_memplan.commands.run import load_inputs  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from tests.support.onnx_graph import Graph  # noqa: E402
 
 STEP = 0.05
 

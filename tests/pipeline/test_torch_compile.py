@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digits_network import digits
-from torch_digits import digits_net, needs_torch, quantised_program
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
@@ -20,6 +18,8 @@ from npu_memplan.frontend.torch_model import TorchFileError, read_program
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
+from tests.support.digits_network import digits
+from tests.support.torch_digits import digits_net, needs_torch, quantised_program
 
 TVM = CompileOptions(npu_compiler="tvm")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch_digits import needs_torch, quantised_program
 
 from fvp_runner import runner
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
+from tests.support.torch_digits import needs_torch, quantised_program
 
 
 def network(middle: Callable[[Any, Any], Any], channels: int) -> Any:

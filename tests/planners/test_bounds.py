@@ -6,7 +6,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from conftest_planners import brute_force, from_graph, random_problem
 
 from npu_memplan.planners import plan
 from npu_memplan.planners.bounds import load_peak
@@ -22,6 +21,7 @@ from npu_memplan.problem import (
     Problem,
     ProblemError,
 )
+from tests.support.random_problems import brute_force, from_graph, random_problem
 
 LIVE = (Lifetime(0, 1),)
 

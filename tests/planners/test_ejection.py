@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest_planners import brute_force, from_graph, random_graph, random_intervals
 
 from npu_memplan.planners import exact, plan
 from npu_memplan.planners.ejection import Ejection
@@ -15,6 +14,7 @@ from npu_memplan.planners.model import Model
 from npu_memplan.planners.sections import Sections
 from npu_memplan.problem import Problem
 from npu_memplan.problem_io import read_problem
+from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
 
 MIB = 1 << 20
 

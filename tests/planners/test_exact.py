@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest_planners import brute_force, from_graph, random_graph, random_intervals
 
 from npu_memplan.planners import PlanningError, exact, least_height, plan
 from npu_memplan.planners.model import Model
@@ -16,6 +15,7 @@ from npu_memplan.planners.small import SmallSearch
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.problem_io import read_problem
 from npu_memplan.verify import verify
+from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
 
 MIB = 1 << 20
 

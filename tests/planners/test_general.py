@@ -6,7 +6,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from conftest_planners import brute_force, from_graph, random_problem
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.bounds import live_peak, load_peak
@@ -26,6 +25,7 @@ from npu_memplan.problem import (
     ProblemError,
 )
 from npu_memplan.verify import verify
+from tests.support.random_problems import brute_force, from_graph, random_problem
 
 
 def searched(model: Model, low: int = 0, nodes: int = 3000, enough: int | None = None) -> General:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conftest_planners import BUILT_IN, random_problem
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem, ProblemError
 from npu_memplan.verify import verify
+from tests.support.random_problems import BUILT_IN, random_problem
 
 
 def test_legacy_fault_1_a_bounded_pool_never_holds_two_live_buffers_on_top_of_each_other() -> None:

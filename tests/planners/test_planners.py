@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from conftest_planners import BUILT_IN, brute_force, from_graph, random_problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from npu_memplan.problem import (
 )
 from npu_memplan.problem_io import read_problem
 from npu_memplan.verify import VerificationError, verify
+from tests.support.random_problems import BUILT_IN, brute_force, from_graph, random_problem
 
 
 def attempt(problem: Problem, planner: str, **options: object) -> Plan | None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest_planners import random_problem
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import (
@@ -23,6 +22,7 @@ from npu_memplan.problem_io import read_plan, read_problem, with_capacities, wri
 from npu_memplan.problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
 from npu_memplan.verify import verify
 from npu_memplan.whole_file import OutputError
+from tests.support.random_problems import random_problem
 
 CSV = "id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n"
 

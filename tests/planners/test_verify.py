@@ -6,7 +6,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from conftest_planners import pairs_of, random_problem, share
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import (
@@ -25,6 +24,7 @@ from npu_memplan.problem import (
     used_bytes,
 )
 from npu_memplan.verify import Law, VerificationError, check, verify
+from tests.support.random_problems import pairs_of, random_problem, share
 
 A = Buffer("a", 32, (Lifetime(0, 2),))
 B = Buffer("b", 32, (Lifetime(1, 3),))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +12,8 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
+from tests.support import zoo as zoo_of_programs
+
 IN_BENCHMARKS_ONLY = ("pretrainedResnet_quant", "vww_96_int8", "str_ww_ref_model")
 """Big models; here one of each kind."""
 
@@ -22,19 +21,7 @@ IN_BENCHMARKS_ONLY = ("pretrainedResnet_quant", "vww_96_int8", "str_ww_ref_model
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for `program` runs once for every program of the zoo."""
     if "program" in metafunc.fixturenames:
-        metafunc.parametrize("program", [n for n in load_zoo().ZOO if n not in IN_BENCHMARKS_ONLY])
-
-
-def load_zoo() -> Any:
-    """The module zoo.py beside this file."""
-    if "npu_memplan_zoo" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("npu_memplan_zoo", Path(__file__).with_name("zoo.py"))
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["npu_memplan_zoo"] = module
-        spec.loader.exec_module(module)
-    return sys.modules["npu_memplan_zoo"]
+        metafunc.parametrize("program", [n for n in zoo_of_programs.ZOO if n not in IN_BENCHMARKS_ONLY])
 
 
 def flatten(value: Any) -> list[Any]:
@@ -52,8 +39,8 @@ def run_on_vm(module: Any, inputs: list[list[Any]], function: str = "main") -> l
 
 @pytest.fixture(scope="session")
 def zoo() -> Any:
-    """zoo.py."""
-    return load_zoo()
+    """tests/support/zoo.py."""
+    return zoo_of_programs
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arithmetic_models import binary
-from single_operators import Case, all_cases
-from tflite_builder import ModelBuilder
 
 from fvp_runner import runner
 from fvp_runner.host import HostRunner
@@ -26,6 +23,9 @@ from npu_memplan.frontend.tvm_npu import build_module
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent, BufferKind, Pool
+from tests.support.arithmetic_models import binary
+from tests.support.single_operators import Case, all_cases
+from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_builder import ModelBuilder
 
 from fvp_runner import runner
 from fvp_runner.reference import Reference
@@ -15,6 +14,7 @@ from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
+from tests.support.tflite_builder import ModelBuilder
 
 SCALE = 1e-3  # of activations
 SAME, VALID, RELU = 0, 1, 1

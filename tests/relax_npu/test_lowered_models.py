@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from on_model import only_graph, random_inputs, run_program
 
 from fvp_runner.reference import Reference
 from npu_memplan.ethosu.arch import accelerator
@@ -19,6 +18,7 @@ from npu_memplan.frontend.tvm_npu import build_module
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, BufferKind, Pool
 from npu_memplan.relax import host_operators, partition_for_ethosu
+from tests.support.on_model import only_graph, random_inputs, run_program
 
 SMALL = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "person_detect", "ad01_int8", "str_ww_ref_model",
          "hello_world_int8", "micro_speech_quantized", "trained_lstm_int8")  # fmt: skip

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import tvm
-from on_model import only_graph
-from single_operators import all_cases
 from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 
@@ -19,6 +17,8 @@ from npu_memplan.ethosu.lower.graph import Conv, Pad, Softmax
 from npu_memplan.ethosu.primfunc import is_npu_primfunc
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.patterns import PATTERNS
+from tests.support.on_model import only_graph
+from tests.support.single_operators import all_cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import tflite
 import tvm
-from arithmetic_models import pool
-from single_operators import Case, all_cases
-from tflite_builder import ModelBuilder
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from fvp_runner.reference import Reference
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.frontend.repairs import clear_stray_quantized_dimensions, round_integer_averages
+from tests.support.arithmetic_models import pool
+from tests.support.single_operators import Case, all_cases
+from tests.support.tflite_builder import ModelBuilder
 
 
 def case(name: str) -> bytes:

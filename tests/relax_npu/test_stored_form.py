@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from on_model import only_graph, run_program
 from tvm import relax
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.relax import host_operators, partition_for_ethosu
 from npu_memplan.relax.normalise import normalise
+from tests.support.on_model import only_graph, run_program
 
 
 class Network:

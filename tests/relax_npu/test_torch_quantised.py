@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from digits_network import Digits, digits
-from on_model import only_graph, run_program
-from torch_digits import converted, digits_net, needs_torch
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.torch_quantised import TorchImportError, _Converters, from_quantised_program
 from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
+from tests.support.digits_network import Digits, digits
+from tests.support.on_model import only_graph, run_program
+from tests.support.torch_digits import converted, digits_net, needs_torch
 
 
 @pytest.fixture(scope="module")

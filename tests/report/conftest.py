@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,6 +25,7 @@ from npu_memplan.problem import (
     Problem,
 )
 from npu_memplan.verify import check
+from tests.support import browser as chromium
 
 HOST, NPU = frozenset((Agent.HOST,)), frozenset((Agent.NPU,))
 BOTH = HOST | NPU
@@ -109,22 +108,12 @@ def small() -> Artifact:
     )
 
 
-def _load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A headless Chromium; skips where there is none."""
-    module = _load("npu_memplan_test_browser", Path(__file__).with_name("browser.py"))
-    if module.executable() is None:
+    if chromium.executable() is None:
         pytest.skip("needs Chromium (Debian: apt install chromium)")
-    running = module.Browser()
+    running = chromium.Browser()
     yield running
     running.close()
 
@@ -132,7 +121,9 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def synthetic() -> Any:
     """`synthetic(n)`: the artifact of n buffers that benchmarks/report.py measures with."""
-    return _load("npu_memplan_benchmark_report", Path(__file__).parents[2] / "benchmarks" / "report.py").synthetic
+    from benchmarks.report import synthetic
+
+    return synthetic
 
 
 @pytest.fixture(scope="session")

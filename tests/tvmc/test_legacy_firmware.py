@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mlf_host import metadata_main
-from test_library import EXAMPLE, library, tensors
 
 from fvp_runner import qemu
 from fvp_runner.runner import RunOptions
@@ -27,6 +25,8 @@ from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
+from tests.support.demo_library import EXAMPLE, library, tensors
+from tests.support.mlf_host import metadata_main
 
 CROSS = "arm-none-eabi-gcc"
 LAUNCH = """

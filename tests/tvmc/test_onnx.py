@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 onnx = pytest.importorskip("onnx", reason="needs the package onnx (pip install npu_memplan[onnx])")
-from digits_network import digits  # noqa: E402
-from digits_onnx import exported  # noqa: E402
-from mlf_host import Application, address, aligned, metadata_main  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from npu_memplan.tvmc.compile import compile_to_mlf  # noqa: E402
 from npu_memplan.tvmc.options import parse_compile  # noqa: E402
+from tests.support.digits_network import digits  # noqa: E402
+from tests.support.digits_onnx import exported  # noqa: E402
+from tests.support.mlf_host import Application, address, aligned, metadata_main  # noqa: E402
 
 
 @pytest.mark.parametrize("target", ["ethos-u,c", "c"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from random_values import RANGE, random_bias, random_scale, random_weights, random_zero
-from tflite_builder import ModelBuilder
+
+from tests.support.random_values import RANGE, random_bias, random_scale, random_weights, random_zero
+from tests.support.tflite_builder import ModelBuilder
 
 SAME, VALID = 0, 1
 

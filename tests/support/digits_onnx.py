@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from digits_network import Digits
-from onnx_graph import Graph
+from tests.support.digits_network import Digits
+from tests.support.onnx_graph import Graph
 
 POOLED_STEP = 0.251  # of the largest pooled value, 64.0, over 255
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from single_operators import all_cases
 
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from tests.support.single_operators import all_cases
 
 _CASES = (
     "conv_k5x5",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from single_operators import Case, all_cases
 
 from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
+from tests.support.single_operators import Case, all_cases
 
 ACCELERATORS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256", "ethos-u65-512")
 

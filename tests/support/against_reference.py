@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from on_model import only_graph, random_inputs, run_program
-from single_operators import Case, all_cases
 
 from fvp_runner.reference import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
+from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.single_operators import Case, all_cases
 
 
 def equals_reference(case: Case, npu: str, seed: int) -> None:

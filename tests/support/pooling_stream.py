@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from assembler import Assembler
 
 from fvp_runner.npu_model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import Op
+from tests.support.assembler import Assembler
 
 U55 = accelerator("ethos-u55-256")
 SHAPE = (2, 3, 4)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from random_values import random_scale, random_zero
-from tflite_builder import ModelBuilder
+
+from tests.support.random_values import random_scale, random_zero
+from tests.support.tflite_builder import ModelBuilder
 
 
 def resize(

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from digits_network import EXAMPLE, LAYERS, Digits
+
+from tests.support.digits_network import EXAMPLE, LAYERS, Digits
 
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None or importlib.util.find_spec("torchao") is None,

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from arithmetic_models import (
+
+from tests.support.arithmetic_models import (
     SAME,
     VALID,
     argmax,
@@ -28,8 +29,8 @@ from arithmetic_models import (
     transpose_convolution,
     unary,
 )
-from movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
-from tflite_builder import ModelBuilder
+from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
+from tests.support.tflite_builder import ModelBuilder
 
 
 @dataclass(frozen=True)

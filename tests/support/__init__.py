@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: models to build, programs to plan, streams by hand, oracles, a browser."""
