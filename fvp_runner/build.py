@@ -24,6 +24,7 @@ from npu_memplan.target_data import Board, accelerator_system, load_board
 
 from .elf import Elf
 from .layout import Layout, place
+from .process import ask
 from .runner import RunnerError, RunnerMissingError, RunOptions
 from .sources import board_header, linker_script, program_header
 
@@ -72,15 +73,14 @@ def missing_compiler() -> str | None:
 @lru_cache(maxsize=4)
 def _says(option: str) -> str:
     """What the compiler prints for an option that only asks."""
-    return subprocess.run([COMPILER, option], capture_output=True, text=True, check=False).stdout
+    return ask([COMPILER, option]).text
 
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
     """The board the options name, or the default one of the artifact's accelerator."""
     if options.board is not None:
         return load_board(options.board)
-    accelerator = artifact.target.accelerator
-    return load_board("corstone-300-u55" if accelerator == "none" else accelerator_system(accelerator).board)
+    return load_board(accelerator_system(artifact.target.accelerator).board)
 
 
 def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmware:

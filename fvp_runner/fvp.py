@@ -23,15 +23,17 @@ from npu_memplan.target_data import Board, board_names, load_board
 
 from .build import Firmware, build, missing_compiler
 from .guest import Stopwatch, image_with_inputs, outputs_of
-from .process import child
+from .process import ask, child
 from .result import Array
 from .runner import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .transcript import END_OF_TRANSMISSION
 
 HINT = (
-    "download it from https://developer.arm.com (Arm Ecosystem FVPs), install it with "
-    "./FVP_Corstone_SSE-300.sh --i-agree-to-the-contained-eula --no-interactive -d ~/fvp, and set FVP_PATH=~/fvp"
+    "download it from https://developer.arm.com (Arm Ecosystem FVPs), run its .sh with "
+    "--i-agree-to-the-contained-eula --no-interactive -d ~/fvp, and set FVP_PATH=~/fvp"
 )
+_VERSION_S = 60.0  # to say its version, or less if a run may take less
+_SAID_BYTES = 1 << 16  # of the simulator's own errors, the last ones
 _GRACE_S = 10.0  # between the firmware's end mark and the simulator's own end
 
 
@@ -117,7 +119,7 @@ class FvpRunner:
             raise RunnerMissingError(f"board {firmware.board.name} needs {wanted}, which is not installed; {HINT}")
         self.firmware = firmware
         self.binary = binary
-        self.version = _version(binary)
+        self.version = _version(binary, options.timeout_s)
         self._options = options
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
@@ -168,7 +170,9 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
         wait = watch.left() if ended_at is None else max(0.0, ended_at + _GRACE_S - time.monotonic())
         for pipe in select.select(list(pipes), [], [], wait)[0]:
             data = os.read(pipe, 1 << 16)
-            pipes[pipe] += data
+            if ended_at is None or pipes[pipe] is errors:  # nothing of the firmware's comes behind its end mark
+                pipes[pipe] += data
+            del errors[:-_SAID_BYTES]
             if not data:
                 pipes.pop(pipe)
         if ended_at is None and END_OF_TRANSMISSION in output:
@@ -182,13 +186,13 @@ def _until_end(process: subprocess.Popen[bytes], watch: Stopwatch) -> tuple[byte
     return bytes(output), bytes(errors)
 
 
-def _version(binary: Path) -> str:
+def _version(binary: Path, timeout_s: float) -> str:
     """What the binary says of itself; "unknown version" when it says nothing usable."""
     try:
-        done = subprocess.run(
-            [str(binary), "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        answer = ask([binary, "--version"], min(timeout_s, _VERSION_S))
+    except RunnerMissingError as error:
         raise FvpError(f"{binary} does not start: {error}") from None
-    match = re.search(r"\d+\.\d+[._]\d+[^\s\]]*", done.stdout + done.stderr)
+    if answer.stopped:
+        raise FvpError(f"{binary} was asked for its --version and was stopped: {answer.stopped}; is it Arm's FVP?")
+    match = re.search(r"\d+\.\d+[._]\d+[^\s\]]*", answer.text)
     return match[0] if match else "unknown version"

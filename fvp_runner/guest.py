@@ -28,6 +28,7 @@ from .runner import RunnerError, RunOptions, RunOutputs, RunTimeoutError
 from .transcript import check, parse
 
 _INPUT_MAGIC = 0x494D504E
+_TEXT_BYTES = 1 << 20  # beside the outputs, which are printed in hexadecimal
 _PROGRESS_S = 2.0  # between two lines of progress
 
 
@@ -133,6 +134,11 @@ class Stopwatch:
 
     def check(self, text: bytes | bytearray) -> None:
         """`RunTimeoutError` when the limit has passed; `text` is what the firmware has printed."""
+        if len(text) > _TEXT_BYTES + 4 * sum(slot.size_bytes for slot in self._artifact.outputs):
+            raise RunnerError(
+                f"{self._artifact.name} on {self._name} printed {len(text):,} bytes and was stopped: that is more than "
+                "the firmware's lines and all outputs"
+            )
         if self.seconds >= self._options.timeout_s:
             lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
             last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"

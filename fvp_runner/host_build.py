@@ -22,6 +22,7 @@ from typing import Any
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import c_files, identifier
 
+from .process import ask
 from .runner import RunnerError, RunnerMissingError
 
 # Warnings are errors: the C that users put into their own builds has to be clean.
@@ -66,9 +67,9 @@ class SharedObject:
 
 def compiler() -> list[str] | None:
     """Command of the C compiler: $CC, cc, gcc, clang, or the ziglang package; None without one."""
-    if os.environ.get("CC"):
-        command = shlex.split(os.environ["CC"])
-        return command if shutil.which(command[0]) else None
+    named = _named()
+    if named is not None:
+        return named if named and shutil.which(named[0]) else None
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -77,11 +78,23 @@ def compiler() -> list[str] | None:
     return None
 
 
+def _named() -> list[str] | None:
+    """The words of $CC; none when they are no command line, None when it is not set."""
+    if not os.environ.get("CC", "").strip():
+        return None
+    try:
+        return shlex.split(os.environ["CC"])
+    except ValueError:  # a quotation without an end
+        return []
+
+
 def missing_compiler() -> str | None:
     """Why there is no C compiler, with what to do; None when there is one."""
     if compiler() is not None:
         return None
-    named = f" (CC names {os.environ['CC']!r}, which is not on PATH)" if os.environ.get("CC") else ""
+    words = _named()
+    fault = "which is not on PATH" if words else "which is no command line"
+    named = "" if words is None else f" (CC names {os.environ['CC']!r}, {fault})"
     return f"no C compiler found{named}; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"
 
 
@@ -89,10 +102,7 @@ def missing_compiler() -> str | None:
 def compiler_version() -> str:
     """First line of what the compiler says about itself; empty without one."""
     command = compiler()
-    if command is None:
-        return ""
-    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
-    return done.stdout.splitlines()[0] if done.stdout else command[0]
+    return "" if command is None else ask([*command, "--version"]).first_line or command[0]
 
 
 def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] | None = None) -> SharedObject:
@@ -112,7 +122,7 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
         forward.write_text(_FORWARD, encoding="utf-8")
         target = Path(temporary) / "model.so"
         line = [*command, *FLAGS, f"-I{folder}", *map(str, sources), str(forward), "-o", str(target), "-lm"]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             first = "\n".join(done.stderr.splitlines()[:20])
             raise RunnerError(f"{command[0]} could not compile the C of {directory}:\n{first}")

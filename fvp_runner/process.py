@@ -1,7 +1,8 @@
-"""Child processes that never outlive the run.
+"""Child processes that never outlive the run, and questions to programs that may not answer.
 
-Invariant: a process started here is dead when its `with` block is left, however it is left,
-and, on Linux, when this process dies without leaving it.
+Invariant: a process started here is dead when its `with` block is left, however it is left, with every process of its
+group, and, on Linux, when this process dies without leaving it. A question ends with its time limit, and reads a
+bounded number of bytes, whatever the program does.
 """
 
 from __future__ import annotations
@@ -9,15 +10,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from .runner import RunnerMissingError
 
 _PR_SET_PDEATHSIG = 1
+_ANSWER_BYTES = 1 << 16  # what a program says of itself is far shorter
+_LOOK_S = 0.02  # between two looks at whether the program has ended
 
 
 def _die_with_parent() -> Callable[[], None] | None:
@@ -47,8 +53,9 @@ def child(command: Sequence[str | Path], folder: Path | None = None) -> Iterator
             start_new_session=True,
             preexec_fn=_die_with_parent(),
         )
-    except OSError as error:
-        raise RunnerMissingError(f"cannot start {command[0]}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise RunnerMissingError(f"cannot start {command[0]}: {reason or error}") from None
     try:
         yield process
     finally:
@@ -59,3 +66,47 @@ def child(command: Sequence[str | Path], folder: Path | None = None) -> Iterator
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program said, on stdout and then on stderr; `stopped` says why it had to be stopped, if it had."""
+
+    text: str
+    code: int | None = None
+    stopped: str = ""
+
+    @property
+    def first_line(self) -> str:
+        """The first line that it printed, if it ended well; else nothing."""
+        return next(iter(self.text.strip().splitlines()), "").strip() if self.code == 0 else ""
+
+
+def ask(command: Sequence[str | Path], timeout_s: float = 30.0) -> Answer:
+    """Run a program that only says something, and stop it with all that it started.
+
+    `RunnerMissingError` when it does not start. What it leaves behind is not waited for, and ended too.
+    """
+    deadline = time.monotonic() + timeout_s
+    with child(command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        pipes = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        opened = set(pipes)
+
+        def text() -> str:
+            return b"".join(pipes.values())[:_ANSWER_BYTES].decode("utf-8", "replace")
+
+        while time.monotonic() < deadline:
+            code = process.poll()  # before the pipes: what it said before it ended is in them
+            ready = select.select(list(opened), [], [], _LOOK_S if code is None else 0)[0]
+            for pipe in ready:
+                data = os.read(pipe, _ANSWER_BYTES)
+                pipes[pipe] += data
+                if not data:
+                    opened.remove(pipe)
+            if sum(map(len, pipes.values())) > _ANSWER_BYTES:
+                return Answer(text(), stopped=f"it printed more than {_ANSWER_BYTES:,} bytes")
+            if code is not None and not ready:
+                return Answer(text(), code)
+        return Answer(text(), stopped=f"it had not ended after {timeout_s:g} s")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_memplan.target_data import load_board
+from npu_memplan.target_data import Board, board_names, load_board
 
 from .build import Firmware, build, missing_compiler
 from .elf import Elf
@@ -42,13 +42,18 @@ def missing(options: RunOptions) -> str | None:
     if shutil.which(PROGRAM) is None:
         return f"the emulator {PROGRAM} is not on PATH; install it with: {HINT}"
     if options.board is not None and (board := load_board(options.board)).qemu is None:
-        return f"QEMU has no model of board {board.name}; choose one that has, e.g. corstone-300-u55"
+        return _no_model(board)
     return missing_compiler()
 
 
 def create(directory: Path, options: RunOptions) -> QemuRunner:
     """A QEMU runner for the artifact in `directory`; builds its firmware."""
     return QemuRunner(build(directory, options), options)
+
+
+def _no_model(board: Board) -> str:
+    others = [name for name in board_names() if load_board(name).qemu is not None]
+    return f"QEMU has no model of board {board.name}; choose one that has: {', '.join(others)}"
 
 
 _ROOM_BYTES = 256 << 20
@@ -62,9 +67,7 @@ class QemuRunner:
 
     def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
         if firmware.board.qemu is None:
-            raise RunnerMissingError(
-                f"QEMU has no model of board {firmware.board.name}; choose one that has, e.g. corstone-300-u55"
-            )
+            raise RunnerMissingError(_no_model(firmware.board))
         self.firmware = firmware
         self.trace: tuple[int, int] = (0, 0)  # register accesses and jobs of the last run
         self._options = options

@@ -98,3 +98,12 @@ def test_every_user_error_has_the_one_base() -> None:
                 assert bases & {"NpuMemplanError"} or all(b.endswith("Error") for b in bases), f"{path}: {node.name}"
                 builtin = bases & {"Exception", "ValueError", "RuntimeError", "KeyError", "AssertionError"}
                 assert not builtin or "NpuMemplanError" in bases, f"{path}: {node.name}"
+
+
+def test_no_code_knows_a_board() -> None:
+    """What docs/howto/own-board.md says: the shipped boards are files like a user's."""
+    boards = sorted(path.stem for path in (REPOSITORY / "targets" / "boards").glob("*.toml"))
+    assert len(boards) > 3
+    for path in MODULES:
+        texts = [n.value for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)]
+        assert not [board for board in boards for text in texts if isinstance(text, str) and board in text], path

@@ -7,6 +7,7 @@ written whole or not at all.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,14 +36,14 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
     import numpy as np
 
     given = list(given) or ["random:0"]
-    if len(given) == 1 and given[0].startswith("random:"):
+    if len(given) == 1 and _is_random(given[0]):
         generator = np.random.default_rng(_seed(given[0]))
         return [_random(tensor, generator) for tensor in wanted]
     if len(given) != len(wanted):
         names = ", ".join(tensor.name for tensor in wanted)
         raise InputError(f"{model} has {len(wanted)} inputs ({names}), --input was given {len(given)} times")
     return [
-        _random(tensor, np.random.default_rng(_seed(text))) if text.startswith("random:") else _load(Path(text), tensor)
+        _random(tensor, np.random.default_rng(_seed(text))) if _is_random(text) else _load(Path(text), tensor)
         for text, tensor in zip(given, wanted, strict=True)
     ]
 
@@ -56,10 +57,14 @@ def save_array(path: Path, array: Any) -> None:
     write_whole(path, sink.getvalue())
 
 
+def _is_random(text: str) -> bool:
+    return text == "random" or text.startswith("random:")
+
+
 def _seed(text: str) -> int:
-    seed = text.removeprefix("random:") or "0"
-    if not seed.isdigit():
-        raise InputError(f"--input {text}: the seed must be a whole number >= 0, as in random:7")
+    seed = text.removeprefix("random").removeprefix(":") or "0"
+    if not re.fullmatch("[0-9]{1,18}", seed):
+        raise InputError(f"--input {text}: the seed must be a whole number >= 0 of up to 18 digits, as in random:7")
     return int(seed)
 
 
@@ -79,12 +84,19 @@ def _load(path: Path, tensor: Wanted) -> Any:
     import numpy as np
 
     try:
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start[:2] == b"PK":
+            raise InputError(f"cannot read input {path}: it is an archive of arrays; save one array with numpy.save")
+        if start != b"\x93NUMPY":
+            raise InputError(f"cannot read input {path}: it is no .npy file; save it with numpy.save")
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InputError(f"cannot read input {path}: {reason}; save it with numpy.save") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"cannot read input {path}: it is an archive of arrays; save one array with numpy.save")
+    except OSError as error:
+        raise InputError(f"cannot read input {path}: {error.strerror or error}; save it with numpy.save") from None
+    except (ValueError, EOFError, MemoryError):  # numpy's words are for those who wrote the file's reader
+        raise InputError(
+            f"cannot read input {path}: it is damaged, or no array of numbers; save it with numpy.save"
+        ) from None
     if array.dtype.name != tensor.dtype or array.shape != tensor.shape:
         raise InputError(
             f"{path} holds {array.dtype.name}{list(array.shape)}, "

@@ -2,17 +2,15 @@
 
 Invariant: nothing is guessed: each line comes from looking for the thing itself, and a tool
 that is found but does not answer counts as missing. Exit codes: 0 all that is needed is there, 1
-something needed is missing. What only some users want (Arm's FVP, whose licence must be read; ONNX
-models; PNG maps) is listed as absent and never counted.
+something needed is missing. Needed is what compiling and the host runner need; what only some users want (emulators,
+references, Arm's FVP, whose licence must be read) is listed as absent and never counted.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,32 +18,24 @@ from typing import Any
 
 import click
 
+from ..errors import NpuMemplanError
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for. `fix` is the key of the command that installs it; empty for what is optional, whose
-    `hint` says how to get it."""
+    """One thing looked for; `hint` is the command that installs it, or how to get it."""
 
     name: str
     purpose: str
     found: str | None  # version or path; None: missing
-    fix: str = ""
-    hint: str = ""
+    hint: str
+    needed: bool = False
 
 
-# What each command installs; packages are joined so that three commands are always enough.
-_COMMANDS = {
-    "host": "apt-get install -y gcc libc6-dev",
-    "firmware": "apt-get install -y qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi",
-    "python": "pip install 'npu_memplan[reference,unicorn]'",
-}
-
-
-def command_for(fix: str) -> str:
-    """The command line that installs what `fix` stands for, with sudo where it is needed."""
-    command = _COMMANDS[fix]
-    needs_root = command.startswith("apt-get") and hasattr(os, "geteuid") and os.geteuid() != 0
-    return f"sudo {command}" if needs_root else command
+def _apt(packages: str) -> str:
+    """The command line that installs system packages, with sudo where it is needed."""
+    command = f"apt-get install -y {packages}"
+    return f"sudo {command}" if hasattr(os, "geteuid") and os.geteuid() != 0 else command
 
 
 def _package(name: str) -> str | None:
@@ -57,14 +47,12 @@ def _package(name: str) -> str | None:
 
 def _tool(*command: str) -> str | None:
     """First line that the tool prints, or None when it is not there or does not answer."""
-    if shutil.which(command[0]) is None:
-        return None
+    from fvp_runner.process import ask
+
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        return ask(command).first_line or None
+    except NpuMemplanError:  # it does not start
         return None
-    lines = done.stdout.strip().splitlines()
-    return lines[0].strip() if done.returncode == 0 and lines else None
 
 
 def _newlib() -> str | None:
@@ -73,42 +61,45 @@ def _newlib() -> str | None:
 
 
 def _c_compiler() -> str | None:
-    return next((line for name in ("cc", "gcc", "clang") if (line := _tool(name, "--version"))), None)
+    from fvp_runner.host_build import compiler
+
+    command = compiler()
+    return None if command is None else _tool(*command, "--version")
 
 
-def _fvp(board: str) -> Callable[[], str | None]:
-    def find() -> str | None:
-        from fvp_runner.fvp import find_binary
-        from fvp_runner.runner import RunOptions
+def _fvps() -> Iterator[Finding]:
+    """Arm's model of each board that names one."""
+    from fvp_runner.fvp import HINT, find_binary
+    from fvp_runner.runner import RunOptions
 
-        from ..target_data import load_board
+    from ..target_data import board_names, load_board
 
-        path = find_binary(load_board(board), RunOptions())
-        return str(path) if path else None
-
-    return find
+    boards = [board for name in board_names() if (board := load_board(name)).fvp is not None]
+    for board in {board.fvp.binary: board for board in reversed(boards) if board.fvp}.values():
+        assert board.fvp is not None
+        path = find_binary(board, RunOptions())
+        yield Finding(board.fvp.binary, f"run --on fvp, {board.name}", str(path) if path else None, HINT)
 
 
 def look() -> tuple[Finding, ...]:
     """Look for everything, in the order of the report."""
-    from fvp_runner.fvp import HINT as FVP_HINT
-
-    python = "python"
+    package = "pip install npu_memplan"
+    extras = "pip install 'npu_memplan[reference,unicorn]'"
+    firmware = _apt("qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi")
     return (
-        Finding("apache-tvm", "compiling", _package("apache-tvm"), python),
-        Finding("ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), python),
-        Finding("numba", "planning and the NPU model, fast", _package("numba"), python),
-        Finding("tflite-micro", "reference results", _package("tflite-micro"), python),
-        Finding("unicorn", "run --on unicorn", _package("unicorn"), python),
-        Finding("C compiler", "run --on host", _c_compiler(), "host"),
-        Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), "firmware"),
-        Finding("newlib for Arm", "firmware for every board", _newlib(), "firmware"),
-        Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), "firmware"),
-        Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), hint="pip install 'npu_memplan[litert]'"),
-        Finding("onnx", "compiling ONNX models", _package("onnx"), hint="pip install 'npu_memplan[onnx]'"),
-        Finding("matplotlib", "report --png", _package("matplotlib"), hint="pip install 'npu_memplan[plots]'"),
-        Finding("FVP, Ethos-U55", "run --on fvp", _fvp("corstone-300-u55")(), hint=FVP_HINT),
-        Finding("FVP, Ethos-U65", "run --on fvp", _fvp("corstone-300-u65")(), hint=FVP_HINT),
+        Finding("apache-tvm", "compiling", _package("apache-tvm"), package, needed=True),
+        Finding("ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), package, needed=True),
+        Finding("numba", "planning and the NPU model, fast", _package("numba"), package, needed=True),
+        Finding("C compiler", "run --on host", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
+        Finding("tflite-micro", "reference results", _package("tflite-micro"), extras),
+        Finding("unicorn", "run --on unicorn", _package("unicorn"), extras),
+        Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), firmware),
+        Finding("newlib for Arm", "firmware for every board", _newlib(), firmware),
+        Finding("qemu-system-arm", "run --on qemu", _tool("qemu-system-arm", "--version"), firmware),
+        Finding("LiteRT", "reference of uint8", _package("ai-edge-litert"), "pip install 'npu_memplan[litert]'"),
+        Finding("onnx", "compiling ONNX models", _package("onnx"), "pip install 'npu_memplan[onnx]'"),
+        Finding("matplotlib", "report --png", _package("matplotlib"), "pip install 'npu_memplan[plots]'"),
+        *sorted(_fvps(), key=lambda finding: finding.purpose),
     )
 
 
@@ -124,8 +115,7 @@ def runners() -> dict[str, str | None]:
 def command(as_json: bool) -> None:
     """Print the findings, the runners that work, and the commands that fix the rest."""
     findings = look()
-    fixes = list(dict.fromkeys(f.fix for f in findings if f.found is None and f.fix))
-    commands = [command_for(fix) for fix in fixes]
+    commands = list(dict.fromkeys(f.hint for f in findings if f.found is None and f.needed))
     usable = runners()
     if as_json:
         document: dict[str, Any] = {
@@ -143,7 +133,7 @@ def command(as_json: bool) -> None:
 def _print(findings: tuple[Finding, ...], usable: dict[str, str | None], commands: list[str]) -> None:
     width = max(len(f.name) for f in findings)
     for f in findings:
-        state, purpose = ("missing", "needed for") if f.fix else ("absent", "optional, for")
+        state, purpose = ("missing", "needed for") if f.needed else ("absent", "optional, for")
         click.echo(f"{'ok' if f.found else state:8} {f.name:{width}}  {f.found or f'{purpose} {f.purpose}'}")
     best = next((name for name, reason in usable.items() if reason is None), None)
     click.echo("")
@@ -158,7 +148,7 @@ def _print(findings: tuple[Finding, ...], usable: dict[str, str | None], command
             click.echo(f"  {line}")
     else:
         click.echo("Everything needed is here.")
-    absent = [f for f in findings if f.found is None and not f.fix]
+    absent = [f for f in findings if f.found is None and not f.needed]
     if absent:
         click.echo("Optional and absent:")
     for hint in dict.fromkeys(f.hint for f in absent):

@@ -135,7 +135,10 @@ def test_no_checks_and_timeout(run, digits, example):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--input", "random:x"], "--input random:x: the seed must be a whole number >= 0, as in random:7"),
+        (
+            ["--input", "random:x"],
+            "--input random:x: the seed must be a whole number >= 0 of up to 18 digits, as in random:7",
+        ),
         (["--input", "random:1", "--input", "random:2"], "digits has 1 inputs (input), --input was given 2 times"),
         (["--input", "nowhere.npy"], "cannot read input nowhere.npy: No such file or directory"),
         (["--output", "a.npy", "--output", "b.npy"], "--output was given 2 times"),
@@ -172,6 +175,35 @@ def test_inputs_of_another_shape_or_no_npy_are_two(run, digits, tmp_path):
     code, _, err = run(digits(), "--on", "host", "--input", tmp_path / "text.npy")
     assert code == 2
     assert "cannot read input" in err
+
+
+def test_what_is_no_array_is_told_in_our_words(run, digits, tmp_path):
+    (slot,) = Artifact.load(digits()).inputs
+    (tmp_path / "README.md").write_text("# hello")
+    np.save(tmp_path / "objects.npy", np.array([{}, None], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "many.npz", a=np.zeros(3))
+    np.save(tmp_path / "short.npy", np.zeros(slot.shape, slot.dtype))
+    (tmp_path / "short.npy").write_bytes((tmp_path / "short.npy").read_bytes()[:-5])
+    for name, words in {
+        "README.md": "it is no .npy file",
+        "objects.npy": "it is damaged, or no array of numbers",
+        "short.npy": "it is damaged, or no array of numbers",
+        "many.npz": "it is an archive of arrays",
+    }.items():
+        code, _, err = run(digits(), "--on", "host", "--input", tmp_path / name)
+        assert code == 2
+        assert err.startswith(f"npu-memplan: cannot read input {tmp_path / name}: {words}; save ")
+        assert "pickle" not in err
+
+
+def test_no_seed_is_seed_0(run, digits, tmp_path):
+    for number, given in enumerate(("random", "random:", "random:0")):
+        assert run(digits(), "--on", "host", "--input", given, "--output", tmp_path / f"{number}.npy")[0] == 0
+    assert len({(tmp_path / f"{number}.npy").read_bytes() for number in range(3)}) == 1
+    for seed in ("²", "9" * 5000, "-1"):
+        code, _, err = run(digits(), "--on", "host", "--input", f"random:{seed}")
+        assert code == 2
+        assert "the seed must be a whole number >= 0" in err
 
 
 def test_options_reach_the_firmware(run, digits, example, monkeypatch):

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from fvp_runner.build import Firmware, build
 from fvp_runner.elf import Elf
 from fvp_runner.fvp import FvpError, FvpRunner, command_line, find_binary
 from fvp_runner.layout import place
-from fvp_runner.runner import FirmwareError, RunnerMissingError, RunOptions, RunTimeoutError, create
+from fvp_runner.runner import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunTimeoutError, create
 from fvp_runner.unicorn import UnicornRunner
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.cli import cli
@@ -193,3 +194,61 @@ def test_the_command_line_fails_on_a_silent_fvp(toy: Path, tmp_path: Path, monke
     assert isinstance(result.exception, FirmwareError)
     assert "nothing was printed" in str(result.exception)
     assert os.environ["FVP_PATH"] == str(tmp_path)
+
+
+def shell_stand_in(folder: Path, body: str) -> Path:
+    """A shell script in the FVP's place, for what only real processes do."""
+    path = folder / BINARY
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def alive(pid_file: Path) -> bool:
+    """Whether the process that wrote its number there still runs; it may take a moment to go."""
+    state = Path(f"/proc/{pid_file.read_text().strip()}/stat")
+    for _ in range(100):
+        try:
+            if state.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return False
+        except OSError:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+HOSTILE = {
+    "hangs": ("sleep 600", "it had not ended after 1 s"),
+    "ignores a polite end": ("trap '' TERM INT HUP; sleep 600 & echo $! > child; wait; wait", "it had not ended after"),
+    "prints without end": ("exec yes 11.27.42", "it printed more than 65,536 bytes"),
+    "prints without end on stderr": ("exec yes 11.27.42 >&2", "it printed more than 65,536 bytes"),
+    "leaves a child that hangs": ("sleep 600 & echo $! > child; wait", "it had not ended after 1 s"),
+    "leaves a child that prints": ("yes >&2 & echo $! > child; wait", "it printed more than 65,536 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_asking_for_the_version_is_bounded_in_time_and_bytes(toy: Path, tmp_path: Path, kind: str) -> None:
+    body, reason = HOSTILE[kind]
+    binary = shell_stand_in(tmp_path, f"cd {tmp_path}; echo $$ > pid\n{body}")
+    with pytest.raises(FvpError, match=f"was asked for its --version and was stopped: {reason}"):
+        create("fvp", toy, options(binary, timeout_s=1.0))
+    assert not alive(tmp_path / "pid")
+    if (tmp_path / "child").exists():
+        assert not alive(tmp_path / "child")
+
+
+def test_a_child_that_outlives_the_version_is_ended_and_not_waited_for(toy: Path, tmp_path: Path) -> None:
+    binary = shell_stand_in(tmp_path, f"sleep 600 & echo $! > {tmp_path}/child; echo 'Fast Models [11.27.42]'")
+    assert create("fvp", toy, options(binary, timeout_s=60.0)).version == "11.27.42"  # type: ignore[attr-defined]
+    assert not alive(tmp_path / "child")
+
+
+@pytest.mark.parametrize("where", ["", ">&2"])
+def test_a_run_that_prints_without_end_is_stopped(toy: Path, tmp_path: Path, where: str) -> None:
+    body = f"case $1 in --version) echo 11.27.42; exit;; esac; echo $$ > {tmp_path}/pid; exec yes {where}"
+    runner = create("fvp", toy, options(shell_stand_in(tmp_path, body), timeout_s=2.0))
+    message = r"did not end within 2 s" if where else r"printed [\d,]+ bytes and was stopped: that is more than"
+    with pytest.raises(RunnerError, match=message):
+        runner.run([VALUES])
+    assert not alive(tmp_path / "pid")

@@ -73,7 +73,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FVP_PATH", raising=False)
     monkeypatch.delenv("CC", raising=False)
     known = doctor.metadata.version
-    absent = ("unicorn", "tflite-micro", "onnx", "matplotlib")
+    absent = ("unicorn", "tflite-micro", "ai-edge-litert", "onnx", "matplotlib")
 
     def version(name: str) -> str:
         if name in absent:
@@ -83,38 +83,55 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.metadata, "version", version)
 
 
-def test_doctor_on_a_bare_machine_prints_three_commands(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+FVPS = "FVP_Corstone_SSE-300_Ethos-U55; FVP_Corstone_SSE-300_Ethos-U65; FVP_Corstone_SSE-310; FVP_Corstone_SSE-315"
+
+
+def test_doctor_on_a_bare_machine_prints_what_to_install(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     result = CliRunner().invoke(cli, ["doctor"])
-    assert result.exit_code == 1
+    assert result.exit_code == 1, "a C compiler is needed"
     tail = result.output.split("To install what is missing:\n")[1]
     assert tail.splitlines() == [
-        "  pip install 'npu_memplan[reference,unicorn]'",
         "  apt-get install -y gcc libc6-dev",
-        "  apt-get install -y qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi",
         "Optional and absent:",
+        "  tflite-micro; unicorn: pip install 'npu_memplan[reference,unicorn]'",
+        "  arm-none-eabi-gcc; newlib for Arm; qemu-system-arm: apt-get install -y qemu-system-arm gcc-arm-none-eabi "
+        "libnewlib-arm-none-eabi",
+        "  LiteRT: pip install 'npu_memplan[litert]'",
         "  onnx: pip install 'npu_memplan[onnx]'",
         "  matplotlib: pip install 'npu_memplan[plots]'",
-        f"  FVP, Ethos-U55; FVP, Ethos-U65: {FVP_HINT}",
+        f"  {FVPS}: {FVP_HINT}",
     ]
-    assert "missing  qemu-system-arm    needed for run --on qemu" in result.output
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert "  sudo apt-get install -y gcc libc6-dev" in CliRunner().invoke(cli, ["doctor"]).output
 
 
 def test_doctor_keeps_what_is_needed_and_what_is_optional_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     all_there = tuple(dataclasses.replace(f, found=f.found or "1.0") for f in doctor.look())
-    fvp = tuple(dataclasses.replace(f, found=None) if f.name.startswith("FVP") else f for f in all_there)
-    monkeypatch.setattr(doctor, "look", lambda: fvp)
+    bare = tuple(f if f.needed else dataclasses.replace(f, found=None) for f in all_there)
+    monkeypatch.setattr(doctor, "look", lambda: bare)
     result = CliRunner().invoke(cli, ["doctor"])
-    assert result.exit_code == 0, "an FVP is nobody's fault"
-    assert "absent   FVP, Ethos-U55     optional, for run --on fvp" in result.output
+    assert result.exit_code == 0, "nobody needs what is optional"
+    assert "absent   unicorn" in result.output
     assert "missing" not in result.output.split("\n\n")[0]
-    end = f"Everything needed is here.\nOptional and absent:\n  FVP, Ethos-U55; FVP, Ethos-U65: {FVP_HINT}\n"
-    assert result.output.endswith(end)
+    assert "\n\nEverything needed is here.\nOptional and absent:\n  tflite-micro; unicorn: pip install" in result.output
     assert result.output.count(FVP_HINT) == 1
+    for needed in [f for f in all_there if f.needed]:
+        without = tuple(dataclasses.replace(f, found=None) if f is needed else f for f in all_there)
+        monkeypatch.setattr(doctor, "look", lambda without=without: without)
+        result = CliRunner().invoke(cli, ["doctor"])
+        assert (result.exit_code, result.output.splitlines()[-1]) == (1, f"  {needed.hint}")
     monkeypatch.setattr(doctor, "look", lambda: all_there)
     assert CliRunner().invoke(cli, ["doctor"]).output.endswith("\n\nEverything needed is here.\n")
+
+
+@pytest.mark.parametrize("value", ["'x", "   ", "no-such-cc -O3"])
+def test_doctor_takes_any_cc(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("CC", value)
+    result = CliRunner().invoke(cli, ["doctor"])
+    assert not isinstance(result.exception, Exception)
+    missing = "missing  C compiler" in result.output
+    assert (missing, result.exit_code) == ((False, 0) if value.isspace() else (True, 1))
 
 
 def test_doctor_counts_a_tool_that_does_not_answer_as_missing(bare_machine: None, tmp_path: Path) -> None:
