@@ -87,7 +87,7 @@ class Artifact:
     operators: tuple[Operator, ...] = ()
     constants_bytes: int = 0  # weights, scales and tables in read-only memory
     stream_bytes: int = 0  # command streams
-    vela_arena_bytes: Mapping[str, int] = field(default_factory=dict)  # pool name -> what Vela itself uses
+    vela_arena_bytes: Mapping[str, int] = field(default_factory=dict)  # by pool, Vela's own, of the same buffers
     npu_operations: int = 0  # kernels and DMAs in the command streams
     files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
     notes: tuple[str, ...] = ()  # what the user should know of this compile

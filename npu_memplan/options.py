@@ -82,19 +82,23 @@ class CompileOptions:
         mode = load_memory_mode(self.memory_mode or system.memory_mode).name
         return replace(self, system_config=self.system_config or system.system_config, memory_mode=mode)
 
-    def flags(self) -> tuple[str, ...]:
-        """The words of the command line that give these options again; what is the default is left out."""
+    def said(self) -> tuple[tuple[str, ...], ...]:
+        """The command line that asks for these options, a flag with its value each; what is the default is left out."""
         own = CompileOptions(self.accelerator).resolved()
         usual = CompileOptions(system_config=own.system_config, memory_mode=own.memory_mode)
-        words: list[str] = []
+        said: list[tuple[str, ...]] = []
         for name, flag in _VALUES.items():
             value = getattr(self, name)
             if value not in ("", getattr(usual, name)):
-                words += [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+                said.append((flag, ",".join(value) if isinstance(value, tuple) else str(value)))
         for name, flag in _SIZES.items():
             for pool, size in getattr(self, name).items():
-                words += [flag, pool if size is None else f"{pool}={size}"]
-        return (*words, *(flag for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
+                said.append((flag, pool if size is None else f"{pool}={size}"))
+        return (*said, *((flag,) for name, flag in _SWITCHES.items() if getattr(self, name) != getattr(usual, name)))
+
+    def flags(self) -> tuple[str, ...]:
+        """The words of that command line."""
+        return tuple(word for words in self.said() for word in words)
 
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler != "tvm"):

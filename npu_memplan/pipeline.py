@@ -50,8 +50,8 @@ def compile_model(model: Path | str, options: CompileOptions, output: Path | str
         return write(plan_model(Path(model), options), folder)
 
 
-def plan_model(model: Path, options: CompileOptions) -> Compiled:
-    """Compile the file `model` in memory."""
+def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
+    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it."""
     options = options.resolved()
     loaded = load_model(model, options)
     if options.reorder:
@@ -60,15 +60,27 @@ def plan_model(model: Path, options: CompileOptions) -> Compiled:
         loaded = _in_stripes(loaded, options)
     problem, program = _posed(loaded, options)
     try:
-        problem, plan = _planned(problem, options)
+        problem, plan = _planned(problem, options, beyond)
     except planners.PlanningError as error:
-        raise no_room(error, replace(problem, name=_name(loaded, options)), str(model)) from None
+        raise no_room(error, replace(problem, name=_name(loaded, options)), str(model), options) from None
     verify.check(problem, plan)
     return build(loaded, options, problem, plan, program)
 
 
-def _planned(problem: Problem, options: CompileOptions) -> tuple[Problem, Plan]:
-    """The plan, and the problem that it solves: with room for copies to run ahead if asked for and possible."""
+def _planned(problem: Problem, options: CompileOptions, beyond: str) -> tuple[Problem, Plan]:
+    """The plan, and the problem that it solves: with room for copies to run ahead if asked for and possible, without
+    the size of pool `beyond` if it cannot be kept.
+    """
+    try:
+        return _plan(problem, options)
+    except planners.PlanningError:
+        if not beyond:
+            raise
+        pools = tuple(replace(pool, size_bytes=None) if pool.name == beyond else pool for pool in problem.pools)
+        return _plan(replace(problem, pools=pools), options)
+
+
+def _plan(problem: Problem, options: CompileOptions) -> tuple[Problem, Plan]:
     limits = (options.planner, options.time_limit_s, options.seed)
     if options.prefetch:
         try:

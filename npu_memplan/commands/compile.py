@@ -49,7 +49,11 @@ from ..staging import check_place
 @click.option("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more "
               "bytes, fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
 @click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
-@click.option("--fit", metavar="SIZE|NAME=SIZE", help="Try what would make it fit, cheapest change first.")
+@click.option(
+    "--fit",
+    metavar="SIZE|NAME=SIZE",
+    help="Try all that could make it fit and write the cheapest; a table says what each needs.",
+)
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -65,19 +69,19 @@ def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bo
     from ..fit import compile_to_fit
     from ..pipeline import compile_model
 
-    climbed = None
-    if fit is None:
-        with Console(stderr=True, markup=False).status(f"compiling {model.name}"):  # on a terminal only
+    fitted = None
+    with Console(stderr=True, markup=False).status(f"compiling {model.name}") as status:  # on a terminal only
+        if fit is None:
             artifact = compile_model(model, options, output, force=force)
-    else:  # its lines show that it is running
-        artifact, climbed = compile_to_fit(
-            model, options, output, fit, force, lambda line: click.echo(line, err=as_json)
-        )
+        else:
+            artifact, fitted = compile_to_fit(
+                model, options, output, fit, force, lambda flags: status.update(f"compiling {model.name} {flags}")
+            )
     if as_json:
-        click.echo(json.dumps({**summary(artifact), **({"fit": climbed.to_dict()} if climbed else {})}))
+        click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
         return
-    if climbed is not None and climbed.flags:
-        click.echo(f"in place of --fit {fit}: {climbed.flags}\n")
+    if fitted is not None:
+        click.echo(f"{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
     from ..report.memory_txt import print_memory
 
     console = Console(file=sys.stdout, highlight=False, markup=False)

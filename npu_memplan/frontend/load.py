@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError
+from ..ethosu.vela import VelaResult
 from ..options import NO_NPU, CompileOptions
 from .checks import read_file
 from .onnx_model import is_onnx
 from .start import vela_options
-from .tflite import Imported, import_host_only, import_tflite
+from .tflite import import_host_only, import_tflite
 from .torch_model import is_torch
 
 
@@ -30,7 +31,7 @@ class Loaded:
     path: Path
     data: bytes = field(repr=False)
     module: Any  # tvm.IRModule
-    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked
+    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
     notes: tuple[str, ...] = ()
 
 
@@ -47,8 +48,7 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
         built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
         return Loaded(path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
-    vela = imported.vela
-    return Loaded(path, data, imported.module, vela.arena_bytes if vela else {}, _notes(imported))
+    return Loaded(path, data, imported.module, _comparable_arenas(imported.vela) if imported.vela else {})
 
 
 def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:
@@ -81,10 +81,10 @@ def _fast_region(options: CompileOptions) -> int:
     return count if count > 1 else -1
 
 
-def _notes(imported: Imported) -> tuple[str, ...]:
-    """What makes Vela's figure smaller than a plan that holds everything."""
-    states = [imported.network.tensors[i] for i in imported.network.states]
-    uncounted = sum(t.size_bytes for t in states if t.arena_offset < 0)
-    if imported.vela is None or not uncounted:
-        return ()
-    return (f"Vela's own figure leaves out {uncounted} bytes of state tensors outside its arena; this plan has them",)
+def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:
+    """Vela's own figures where they count all that a plan counts: not the scratch of host operators, nor states that
+    lie outside Vela's arena.
+    """
+    network = vela.parsed
+    homeless = any(network.tensors[i].arena_offset < 0 for i in network.states)
+    return {} if network.cpu_operators or homeless else vela.arena_bytes

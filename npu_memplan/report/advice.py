@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..artifact import Artifact
+from ..levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
 from ..problem import Buffer, BufferKind
 from .bricks import NpuFindings
 from .memory import PoolView
@@ -35,9 +36,14 @@ def advice(
     """
     sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
     there = {r.buffer for r in view.rectangles}
+
+    def by(lever: Lever) -> str:
+        flags = lever.flags(artifact.target, view.used_bytes)
+        return f" ({flags})" if flags else ""
+
     found = [
         Advice(
-            "a better placement of the same buffers: --planner optimal, or a larger --time-limit",
+            f"a better placement of the same buffers{by(SEARCH)}, or a larger --time-limit",
             view.used_bytes - view.lower_bound_bytes,
         )
     ]
@@ -54,13 +60,13 @@ def advice(
     )
     found.append(
         Advice(
-            f"tensors {where} ({_some(inner)}): a second pool to spill to, or another operator order",
+            f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}, or another operator order"
+            f"{by(ORDER)}",
             gain(view, inner),
         )
     )
     copied = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind in COPIED and b.name in there}
-    remedy = "" if artifact.target.optimise == "Size" else ": --optimise Size"
-    found.append(Advice(f"weights that are copied to RAM ahead of use{remedy}", gain(view, copied)))
+    found.append(Advice(f"weights that are copied to RAM ahead of use{by(SIZE)}", gain(view, copied)))
     scratch = {b.name: b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH}
     found.append(Advice("less scratch in the host operator there", gain(view, scratch)))
     lost = {p.buffer: p.lost_bytes for p in findings.paddings if p.buffer in there}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
+from ..levers import levers
 from ..problem import Agent
 from .advice import Advice, advice
 from .bricks import NpuFindings, npu_findings, npu_labels
@@ -51,6 +52,7 @@ class PoolPeak:
     live_bytes: int
     contributors: tuple[Contributor, ...]
     advice: tuple[Advice, ...]
+    levers: tuple[tuple[str, str], ...]  # flags of another compile, and what they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
         for b in live
     )  # fmt: skip
     return PoolPeak(
+        levers=_levers(artifact, view),
         pool=view.pool.name,
         used_bytes=view.used_bytes,
         lower_bound_bytes=view.lower_bound_bytes,
@@ -116,6 +119,16 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
         contributors=contributors,
         advice=advice(artifact, view, live, [b for b, c in zip(live, contributors, strict=True) if c.idle], findings),
     )
+
+
+def _levers(artifact: Artifact, view: PoolView) -> tuple[tuple[str, str], ...]:
+    """What another compile of the model could be asked for; nothing where there is no model."""
+    if not artifact.operators:
+        return ()
+    budget = view.pool.size_bytes or view.used_bytes * 3 // 4
+    proven = view.used_bytes == view.lower_bound_bytes
+    able = levers(artifact.target, budget, artifact.source, searched=proven, calls=len(artifact.calls))
+    return tuple((lever.flags(artifact.target, budget), lever.does) for lever in able)
 
 
 def _pool_text(name: str, peak: PoolPeak) -> str:
@@ -149,6 +162,9 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
     for a in peak.advice:
         text = f"{both(a.at_most_bytes)}: {a.text}"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    if peak.levers:
+        lines += ["", f"What another compile can be asked for (--fit {peak.pool}=SIZE tries all of it):"]
+        lines += align(peak.levers, right=set())
     return "\n".join(lines) + "\n"
 
 

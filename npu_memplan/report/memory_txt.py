@@ -73,6 +73,8 @@ def print_memory(artifact: Artifact, console: Console) -> None:
 
 def _block(console: Console, heading: str, table: Table) -> None:
     console.print(Text(heading, style="bold"))
+    for column in table.columns[1:]:  # long names give way, figures never
+        column.min_width = max((len(str(cell)) for cell in column.cells), default=0)
     console.print(table)
     console.print()
 

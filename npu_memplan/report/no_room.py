@@ -1,11 +1,15 @@
 """What `compile` says when a model does not fit its pool.
 
 Invariant: the message has required, available and excess in bytes and KiB, the peak point with its
-operation, up to five of the largest buffers there with kind and maker, and commands to try next.
+operation, up to five of the largest buffers there with kind and maker, and all that could be asked for instead.
 """
 
 from __future__ import annotations
 
+import shlex
+
+from ..levers import levers
+from ..options import CompileOptions
 from ..planners.errors import PlanningError
 from ..problem import Problem
 from .explain import align
@@ -14,10 +18,10 @@ from .memory import both, kib
 SHOWN = 5
 
 
-def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningError:
-    """The same error, told for `npu-memplan compile SOURCE` and the model called `problem.name`."""
+def no_room(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
+    """The same error, told for `npu-memplan compile SOURCE` with resolved `options` and the model `problem.name`."""
     return PlanningError(
-        no_room_text(error, problem, source),
+        no_room_text(error, problem, source, options),
         pool=error.pool,
         required_bytes=error.required_bytes,
         available_bytes=error.available_bytes,
@@ -29,7 +33,7 @@ def no_room(error: PlanningError, problem: Problem, source: str) -> PlanningErro
     )
 
 
-def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
+def no_room_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
     """The message, several lines without a newline at the end."""
     certainty = "" if error.proven else " (the least that was found; a smaller plan is not excluded)"
     lines = [
@@ -56,9 +60,15 @@ def no_room_text(error: PlanningError, problem: Problem, source: str) -> str:
         lines.append(f"  --constant-pool {error.pool}={error.required_bytes}, if the memory is there")
         lines.append("  one more --constant-pool behind it, for what it does not hold")
         return "\n".join(lines)
-    lines.append(f"  npu-memplan compile {source} --fit {error.pool}={error.available_bytes} -o DIR")
-    lines.append("    tries what would make it fit, the cheapest change first")
+    budget = error.available_bytes
+    given = [words for words in options.said() if words != ("--pool", f"{error.pool}={budget}")]
+    words = shlex.join(["npu-memplan", "compile", source, *(w for said in given for w in said)])
+    lines.append(f"  {words} --fit {error.pool}={budget} -o DIR")
+    lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
+    calls = len({label.partition(":")[0] for label in problem.points})
+    able = levers(options, budget, source, searched=error.proven, calls=calls)
+    lines += ["  " + row for row in align([(lever.flags(options, budget), lever.does) for lever in able], right=set())]
     if not error.proven:
-        lines.append("  --time-limit SECONDS or --planner optimal, for a longer search")
+        lines.append("  --time-limit SECONDS, for a longer search")
     lines.append(f"  --pool {error.pool}={error.required_bytes}, if the memory is there")
     return "\n".join(lines)

@@ -93,6 +93,14 @@ def test_json_of_compile_has_the_promised_keys(cli, tmp_path: Path) -> None:
     assert document["npu_macs"] > 0
 
 
+def test_vela_is_not_compared_where_it_counts_other_things(cli, tmp_path: Path) -> None:
+    """Its figure leaves out what host operators need."""
+    made = cli("compile", MODEL, "-o", tmp_path / "out", "--host-ops", "SOFTMAX")
+    assert made.code == 0
+    assert "Vela's own" not in made.out
+    assert Artifact.load(tmp_path / "out").vela_arena_bytes == {}
+
+
 def test_json_of_run_has_the_promised_keys(cli, compiled: Path) -> None:
     ran = cli("run", compiled, "--on", "host", "--input", "random:3", "--reference", MODEL, "--json")
     assert ran.code == 0

@@ -37,7 +37,7 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     assert roomy == best
     fitted = cli("compile", DIGITS, *OURS, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
     assert fitted.code == 0
-    assert f"in place of --fit sram={best[0]}: --pool sram={best[0]} --stripes" in fitted.out
+    assert f"in place of --fit sram={best[0]}: --npu-compiler tvm --pool sram={best[0]} --stripes" in fitted.out
 
 
 def test_nothing_is_cut_where_a_host_call_makes_the_peak(

@@ -1,158 +1,200 @@
-"""The ladder of --fit: order, what is kept, what is said. The compiler here is a table of sizes."""
+"""--fit: what is tried, in which order rows stand, what is said. The compiler here is a table of sizes; real ones run
+in test_real.py. Levers: that `explain`, errors and `--fit` name the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from npu_memplan.artifact import Artifact
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.fit import Attempt, FitError, FitResult, Rung, fit, fit_model, ladder
+from npu_memplan.fit import FitError, FitResult, fit
+from npu_memplan.levers import ALL, levers, trials
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
+from npu_memplan.problem import PlanStatus
+from npu_memplan.report.explain import explain_peak
+from npu_memplan.report.no_room import no_room
 
-RUNGS = (
-    Rung("as asked", {}, "nothing"),
-    Rung("a", {"a": 1}, "time", {"--a": "1"}),
-    Rung("b", {"b": 1}, "cycles", {"--b": "1"}),
-    Rung("c", {"c": 1, "a": 0}, "traffic", {"--c": "1", "--a": None}),
-)
-
-
-def table(sizes: dict[frozenset[str], int], hard: int | None = None) -> Callable[[Mapping[str, object]], int]:
-    """A compiler whose answer depends on which options are on; above `hard` it raises as planners do."""
-
-    def compile(changes: Mapping[str, object]) -> int:
-        size = sizes[frozenset(k for k, v in changes.items() if v)]
-        if hard is not None and size > hard:
-            raise PlanningError("no room", required_bytes=size, available_bytes=hard)
-        return size
-
-    return compile
+U55 = CompileOptions().resolved()
+U65 = CompileOptions("ethos-u65-256", memory_mode="Shared_Sram").resolved()
 
 
-SIZES = {
-    frozenset(): 100,
-    frozenset("a"): 90,
-    frozenset("ab"): 95,
-    frozenset("ac"): 1,
-    frozenset("c"): 60,
-}
+@dataclass(frozen=True)
+class Made:
+    """What a trial reads of an artifact."""
+
+    bytes: int
+    estimated_cycles: int | None = None
+    host_operations: int = 0
+    calls: tuple[int, ...] = (0,)
+    run_pools: tuple[int, ...] = (0,)
+    plan: Any = dataclasses.field(default_factory=lambda: SimpleNamespace(status=PlanStatus.OPTIMAL))
+
+    def pool_bytes(self, pool: str) -> int:
+        return self.bytes
 
 
-@pytest.mark.parametrize("hard", [None, 60])
-def test_first_rung_that_fits_wins_and_useless_ones_are_dropped(hard: int | None) -> None:
-    seen: list[Attempt] = []
-    result: FitResult[int] = fit(table(SIZES, hard), lambda size: size, 60, RUNGS, seen.append)
-    assert [(a.rung.name, a.required_bytes, a.bought_bytes, a.kept, a.fits) for a in result.attempts] == [
-        ("as asked", 100, 0, True, False),
-        ("a", 90, 10, True, False),
-        ("b", 95, 0, False, False),
-        ("c", 60, 30, True, True),
+def fitted(
+    sizes: Callable[[CompileOptions], Made], budget: int, options: CompileOptions = U55
+) -> tuple[FitResult, CompileOptions]:
+    """`fit` of a compiler that makes `sizes(options)`; the options it chose."""
+    asked = dataclasses.replace(options, pools={"sram": budget})
+
+    def compiled(o: CompileOptions) -> Any:
+        return SimpleNamespace(artifact=sizes(o), options=o)
+
+    result, chosen = fit(compiled, asked, "sram", budget, "m.tflite")
+    return result, chosen.options  # type: ignore[attr-defined]
+
+
+def sizes(o: CompileOptions) -> Made:
+    if o.accelerator == "none":
+        return Made(40, None, 9)
+    if o.npu_compiler == "tvm":
+        return Made(50, 700) if o.stripes else Made(80, 500)
+    if o.optimise == "Size":
+        return Made(60, 650)
+    return Made(70, 600) if o.arena_cache_size_bytes else Made(100, 600)
+
+
+def test_everything_is_tried_and_the_cheapest_that_fits_is_taken() -> None:
+    result, chosen = fitted(sizes, 64)
+    assert [(t.fits, t.required_bytes, t.estimated_cycles, t.flags) for t in result.trials] == [
+        (True, 60, 650, "--optimise Size --pool sram=64"),
+        (True, 60, 650, "--optimise Size --arena-cache-size 64 --pool sram=64"),
+        (True, 50, 700, "--npu-compiler tvm --pool sram=64 --stripes"),
+        (True, 40, None, "--accelerator none --pool sram=64"),
+        (False, 70, 600, "--arena-cache-size 64 --pool sram=64"),
+        (False, 70, 600, "--arena-cache-size 48 --pool sram=64"),
+        (False, 80, 500, "--npu-compiler tvm --pool sram=64"),
+        (False, 100, 600, "--pool sram=64"),
     ]
-    assert tuple(seen) == result.attempts
-    assert (result.compiled, result.changes, result.flags) == (60, {"a": 0, "c": 1}, "--c 1 (without --a)")
-    assert [a.to_text(60) for a in result.attempts] == [
-        "as asked: needs 100 bytes (0.10 KiB), 40 too many",
-        "a: needs 90 bytes (0.09 KiB), 30 too many; it bought 10 bytes (time)",
-        "b: needs 95 bytes (0.09 KiB), 35 too many",
-        "c: needs 60 bytes (0.06 KiB), fits 60 bytes (0.06 KiB); it bought 30 bytes (traffic)",
+    assert chosen.optimise == "Size"
+    assert result.flags == "--optimise Size --pool sram=64"
+    assert result.to_text().splitlines()[:6] == [
+        "  bytes   KiB  fits  NPU cycles  host calls  flags (of sram 64)",
+        "     60  0.06  yes          650           0  --optimise Size --pool sram=64",
+        "     60  0.06  yes          650           0  --optimise Size --arena-cache-size 64 --pool sram=64",
+        "     50  0.05  yes          700           0  --npu-compiler tvm --pool sram=64 --stripes",
+        "     40  0.04  yes            -           9  --accelerator none --pool sram=64",
+        "     70  0.07  no           600           0  --arena-cache-size 64 --pool sram=64",
     ]
 
 
 def test_what_fits_as_asked_is_left_alone() -> None:
-    result = fit(table(SIZES), lambda size: size, 100, RUNGS)
-    assert [a.rung.name for a in result.attempts] == ["as asked"]
-    assert result.flags == ""
+    result, chosen = fitted(sizes, 100)
+    assert [t.flags for t in result.trials] == ["--pool sram=100"]
+    assert chosen.pools == {"sram": 100}
 
 
-def test_nothing_fits_says_what_each_rung_reached() -> None:
+def test_nothing_fits_says_the_least_and_the_flags_that_reach_it() -> None:
     with pytest.raises(FitError) as error:
-        fit(table(SIZES), lambda size: size, 50, RUNGS)
-    assert str(error.value) == (
-        "nothing that was tried fits 50 bytes (0.05 KiB):\n"
-        "  as asked: needs 100 bytes (0.10 KiB), 50 too many\n"
-        "  a: needs 90 bytes (0.09 KiB), 40 too many; it bought 10 bytes (time)\n"
-        "  b: needs 95 bytes (0.09 KiB), 45 too many\n"
-        "  c: needs 60 bytes (0.06 KiB), 10 too many; it bought 30 bytes (traffic)\n"
-        "the least is 60 bytes (0.06 KiB), 10 too many\n"
-        "a larger pool is needed, or a smaller model or input"
-    )
+        fitted(sizes, 32)
+    lines = str(error.value).splitlines()
+    assert lines[0] == "nothing that was tried fits 32 bytes (0.03 KiB) of sram:"
+    assert len(lines) == 1 + 1 + 8 + 3 + 3
+    assert lines[-3:] == [
+        "the least is 40 bytes (0.04 KiB), 8 too many:",
+        "  --accelerator none --pool sram=40",
+        "what is left to change is the pool, or the model or its input",
+    ]
 
 
-def test_attempts_that_were_shown_are_not_repeated_in_the_error() -> None:
-    with pytest.raises(FitError) as error:
-        fit(table(SIZES), lambda size: size, 50, RUNGS, lambda attempt: None)
-    assert str(error.value) == (
-        "nothing that was tried fits 50 bytes (0.05 KiB)\n"
-        "the least is 60 bytes (0.06 KiB), 10 too many\n"
-        "a larger pool is needed, or a smaller model or input"
-    )
+def test_what_costs_nothing_is_added_where_it_buys_something() -> None:
+    strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False, npu_compiler="tvm", stripes=False)
+
+    def made(o: CompileOptions) -> Made:
+        gains = 30 * o.overlaps + 5 * (o.reorder and o.reuse_inputs)
+        return Made(10**4) if o.npu_compiler == "vela" else Made(100 - gains, 9, calls=(0, 1, 2))
+
+    result, chosen = fitted(made, 70, strict)
+    assert (chosen.overlaps, chosen.reuse_inputs, chosen.reorder, chosen.stripes) == (True, True, True, False)
+    assert result.flags == "--npu-compiler tvm --pool sram=70 --reorder"
+    flags = [t.flags for t in result.trials]
+    assert "--pool sram=70 --reorder" not in flags  # of Vela's: it bought nothing there
 
 
-def test_a_rung_that_cannot_compile_is_skipped() -> None:
-    def compile(changes: Mapping[str, object]) -> int:
-        if changes.get("a"):
-            raise NpuMemplanError("this accelerator cannot")
-        return 100 if not changes else 40
+def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
+    def made(o: CompileOptions) -> Made:
+        both = o.memory_mode.startswith("Dedicated_Sram")
+        return Made(10, 100, run_pools=(0, 1)) if both else Made(90 if o.stripes else 100, 900)
 
-    result = fit(compile, lambda size: size, 50, RUNGS)
-    assert result.attempts[1].required_bytes is None
-    assert result.attempts[1].to_text(50) == "a: not possible (this accelerator cannot)"
-    assert result.changes == {"b": 1}
+    result, chosen = fitted(made, 64, U65)
+    assert chosen.memory_mode == "Dedicated_Sram"
+    assert result.flags == "--accelerator ethos-u65-256 --arena-cache-size 64 --pool sram=64"  # that mode is its own
+    assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
 
 
-def test_what_cannot_compile_at_all_says_why_instead_of_trying_rungs() -> None:
-    def compile(changes: Mapping[str, object]) -> int:
+def test_what_cannot_compile_is_said_and_passed_over() -> None:
+    def made(o: CompileOptions) -> Made:
+        if o.npu_compiler == "tvm":
+            raise NpuMemplanError("no such operator")
+        return sizes(o)
+
+    result, _ = fitted(made, 64)
+    assert "  not possible: --npu-compiler tvm --pool sram=64: no such operator" in result.to_text()
+
+    def never(o: CompileOptions) -> Made:
         raise NpuMemplanError("no such file")
 
     with pytest.raises(NpuMemplanError, match=r"^no such file$"):
-        fit(compile, lambda size: size, 50, RUNGS)
+        fitted(never, 64)
 
 
-def test_the_ladder_only_offers_what_would_change_something() -> None:
-    names = [r.name for r in ladder(CompileOptions(), "sram", 65536)]
-    assert names == [
-        "as asked",
-        "another planner",
-        "operator order",
-        "Vela aims at this arena",
-        "Vela aims lower",
-        "Vela optimises for size",
-        "both of Vela's",
-        "Dedicated_Sram, spilling by cost",
+@pytest.mark.parametrize(
+    ("options", "source", "count"),
+    [
+        (U55, "m.tflite", 8),
+        (dataclasses.replace(U55, npu_compiler="tvm"), "m.tflite", 6),  # Vela's ways, too
+        (dataclasses.replace(U55, npu_compiler="tvm"), "m.onnx", 3),
+        (CompileOptions("none").resolved(), "m.tflite", 1),
+    ],
+)
+def test_both_producers_and_the_host_are_tried(options: CompileOptions, source: str, count: int) -> None:
+    found = list(trials(options, 4096, source))
+    assert len(found) == count
+    assert all(o == o.resolved() for o in found)
+    if options.accelerator != "none":
+        kinds = {(o.accelerator == "none", o.npu_compiler, o.stripes) for o in found}
+        vela = {(False, "vela", False)} if source.endswith("tflite") else set()
+        assert kinds == {(True, "vela", False), (False, "tvm", False), (False, "tvm", True), *vela}
+
+
+def test_explain_the_error_and_fit_name_the_same(small: Artifact) -> None:
+    budget = 12288
+    able = levers(small.target, budget, "small.tflite", searched=False, calls=9)
+    named = [lever.flags(small.target, budget) for lever in able]
+    assert named == [
+        "--planner optimal",
+        "--reorder",
+        "--arena-cache-size 12288",
+        "--arena-cache-size 9216",
+        "--optimise Size",
+        "--npu-compiler tvm",
+        "--npu-compiler tvm --stripes",
+        "--accelerator none",
     ]
-    strict = CompileOptions(overlaps=False, reuse_inputs=False, planner="optimal", accelerator="none")
-    assert [r.name for r in ladder(strict, "sram", 65536)] == [
-        "as asked",
-        "in-place and overlap",
-        "operator order",
-        "inputs in the workspace",
+    error = PlanningError("", pool="sram", required_bytes=20000, available_bytes=budget)
+    problem = dataclasses.replace(small.problem, points=tuple(f"{i}:f.0" for i in range(9)))
+    text = str(no_room(error, problem, "small.tflite", small.target))
+    assert "  npu-memplan compile small.tflite --accelerator ethos-u55-128 --fit sram=12288 -o DIR" in text
+    assert [flags for flags in named if f"\n    {flags}  " in text] == named
+    (peak, *_) = explain_peak(small).pools
+    assert {"--npu-compiler tvm --stripes", "--accelerator none"} <= {flags for flags, _ in peak.levers}
+    assert [peak for peak in explain_peak(dataclasses.replace(small, operators=())).pools if peak.levers] == []
+
+
+def test_every_lever_says_what_it_does_in_one_line() -> None:
+    assert all(0 < len(lever.does) < 60 for lever in ALL)
+    strict = dataclasses.replace(U55, overlaps=False, reuse_inputs=False)
+    assert [lever.flags(strict, 64) for lever in levers(strict, 64, "m.tflite", searched=True, calls=1)][:2] == [
+        "(without --no-overlap)",
+        "(without --keep-inputs)",
     ]
-    ours = ladder(CompileOptions(npu_compiler="tvm"), "sram", 65536)
-    assert [r.name for r in ours] == [
-        "as asked",
-        "another planner",
-        "operator order",
-        "NPU operations in stripes",
-        "Dedicated_Sram, spilling by cost",
-    ]
-    assert ours[-1].changes == {"memory_mode": "Dedicated_Sram"}  # nothing of Vela's
-    taken = CompileOptions(
-        planner="optimal", reorder=True, optimise="Size", arena_cache_size_bytes=9, memory_mode="Dedicated_Sram"
-    )
-    assert [r.name for r in ladder(taken, "sram", 9)] == ["as asked", "Vela aims lower"]
-
-
-def test_fit_model_hands_whole_options_to_the_compiler() -> None:
-    asked: list[CompileOptions] = []
-
-    def compile(options: CompileOptions) -> int:
-        asked.append(options)
-        return 10 if options.optimise == "Size" else 100
-
-    result = fit_model(compile, lambda size: size, CompileOptions(pools={"dram": 5}), "sram", 50)
-    assert [o.pools for o in asked] == [{"dram": 5, "sram": 50}] * len(asked)
-    assert asked[-1].optimise == "Size"
-    assert asked[-1].arena_cache_size_bytes is None  # that rung bought nothing
-    assert result.flags == "--pool sram=50 --optimise Size"

@@ -1,0 +1,157 @@
+"""What can be asked of the compiler so that a pool needs fewer bytes, as one table.
+
+Invariant: `--fit`, `explain` and the error of a model that does not fit all take what they try and name from here; a
+lever is changes of `CompileOptions`, and the flags to type follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .frontend.onnx_model import is_onnx
+from .frontend.torch_model import is_torch
+from .options import NO_NPU, CompileOptions
+from .target_data import accelerator_system
+
+Changes = Mapping[str, object]  # of `CompileOptions`, by field name
+_SECOND = "Dedicated_Sram"
+_ALIGNMENT = 16
+_HOST: Changes = {  # and none of an NPU compiler's options
+    "accelerator": NO_NPU,
+    "host_ops": (),
+    "npu_compiler": "vela",
+    "optimise": "Performance",
+    "arena_cache_size_bytes": None,
+    "stripes": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One thing to ask for. `changes(options, budget_bytes)` are empty where it would change nothing or cannot be."""
+
+    does: str
+    changes: Callable[[CompileOptions, int], Changes]
+    same_program: bool = False  # it costs nothing at run time, so it is added to whatever else does not fit
+
+    def applied(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
+        """`options` with this asked for as well; None where that is nothing new."""
+        changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
+        return None if changed == options else changed.resolved()
+
+    def flags(self, options: CompileOptions, budget_bytes: int) -> str:
+        """What to add to the command line of `options`, and what to leave out of it."""
+        changed = self.applied(options, budget_bytes)
+        if changed is None:
+            return ""
+        before, after = options.said(), changed.said()
+        given = " ".join(" ".join(words) for words in after if words not in before)
+        named = {words[0] for words in after}
+        dropped = " ".join(" ".join(words) for words in before if words[0] not in named)
+        return " ".join(filter(None, (given, dropped and f"(without {dropped})")))
+
+
+def _vela(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
+    """Of Vela's compiler only."""
+    return lambda options, _: changes if options.npu_compiler == "vela" and options.accelerator != NO_NPU else {}
+
+
+def _aimed(options: CompileOptions, target_bytes: int) -> Changes:
+    return _vela({"arena_cache_size_bytes": target_bytes})(options, target_bytes)
+
+
+def _npu(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
+    return lambda options, _: {} if options.accelerator == NO_NPU else changes
+
+
+def _second_memory(options: CompileOptions, budget_bytes: int) -> Changes:
+    """Of systems that are known to have one to write to: those around NPUs that have it by default."""
+    if options.accelerator == NO_NPU or options.memory_mode.startswith(_SECOND):
+        return {}
+    if not accelerator_system(options.accelerator).memory_mode.startswith(_SECOND):
+        return {}
+    aimed = {"optimise": "Performance", "arena_cache_size_bytes": budget_bytes}  # Vela's way to spill
+    return {"memory_mode": _SECOND, **(aimed if options.npu_compiler == "vela" else {})}
+
+
+SEARCH = Lever("a longer search for a place of the same buffers", lambda *_: {"planner": "optimal"}, same_program=True)
+ORDER = Lever("independent calls in the order that needs least memory", lambda *_: {"reorder": True}, same_program=True)
+OVERLAP = Lever("outputs over inputs that die there", lambda *_: {"overlaps": True}, same_program=True)
+INPUTS = Lever("inputs overwritten once they were read", lambda *_: {"reuse_inputs": True}, same_program=True)
+TARGET = Lever("Vela aims at this many bytes", _aimed)
+# Vela stops as soon as its own placement meets the target; below it, it cascades more
+LOWER = Lever(
+    "Vela aims at fewer, and cascades more", lambda o, budget: _aimed(o, budget * 3 // 4 // _ALIGNMENT * _ALIGNMENT)
+)
+SIZE = Lever("Vela saves bytes, not cycles", _vela({"optimise": "Size"}))
+VELA = Lever("Vela's streams", _npu({"npu_compiler": "vela", "stripes": False}))
+OURS = Lever("this package's own lowering, which copies no weights", _npu({"npu_compiler": "tvm", "stripes": False}))
+STRIPES = Lever(
+    "operations in stripes of rows, layers in turn",
+    _npu({"npu_compiler": "tvm", "stripes": True, "overlaps": True}),
+)
+SECOND_MEMORY = Lever("what gains least lies in a second, slower memory", _second_memory)
+HOST = Lever("nothing on the NPU", lambda *_: _HOST)
+
+ALL = (SEARCH, ORDER, OVERLAP, INPUTS, TARGET, LOWER, SIZE, VELA, OURS, STRIPES, SECOND_MEMORY, HOST)
+_WAYS: tuple[tuple[Lever, ...], ...] = (
+    (),
+    (TARGET,),
+    (LOWER,),
+    (SIZE,),
+    (TARGET, SIZE),
+    (VELA,),
+    (VELA, TARGET),
+    (VELA, SIZE),
+    (OURS,),
+    (STRIPES,),
+    (HOST,),
+)
+
+
+def levers(options: CompileOptions, budget_bytes: int, source: str, *, searched: bool, calls: int) -> tuple[Lever, ...]:
+    """Those that would change something for the model in the file `source`, made with resolved `options`.
+
+    `searched`: no other place of the same buffers is smaller; `calls`: how many the program has.
+    """
+    return tuple(
+        lever
+        for lever in ALL
+        if _may_help(lever, searched, calls)
+        and (changed := lever.applied(options, budget_bytes)) is not None
+        and _compiles(changed, source)
+    )
+
+
+def trials(options: CompileOptions, budget_bytes: int, source: str) -> Iterator[CompileOptions]:
+    """What `--fit` compiles: resolved `options`, every way to make the NPU's part, and the host alone."""
+    seen: list[CompileOptions] = []
+    for way in _WAYS:
+        changed: CompileOptions | None = options
+        for lever in way:
+            changed = changed and lever.applied(changed, budget_bytes)
+        if changed is not None and changed not in seen and _compiles(changed, source):
+            seen.append(changed)
+            yield changed
+
+
+def further(options: CompileOptions, budget_bytes: int, *, searched: bool, calls: int) -> Iterator[CompileOptions]:
+    """What can be added to a trial that does not fit: all that costs nothing at run time, or else a second memory."""
+    changed = options
+    for lever in ALL:
+        if lever.same_program and _may_help(lever, searched, calls):
+            changed = lever.applied(changed, budget_bytes) or changed
+    spilled = SECOND_MEMORY.applied(options, budget_bytes)
+    yield from (more for more in (changed, spilled) if more not in (None, options))
+
+
+def _may_help(lever: Lever, searched: bool, calls: int) -> bool:
+    return not (lever is SEARCH and searched) and not (lever is ORDER and calls < 3)
+
+
+def _compiles(options: CompileOptions, source: str) -> bool:
+    """Whether there is a way from this kind of file: Vela reads TFLite only."""
+    tflite = not is_onnx(path := Path(source)) and not is_torch(path)
+    return tflite or options.npu_compiler == "tvm" or options.accelerator == NO_NPU
