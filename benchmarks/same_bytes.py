@@ -100,7 +100,8 @@ def dump(models: Sequence[Path], accelerators: Sequence[str], part: int, parts: 
 def digests_of(tree: Path, arguments: Sequence[str], jobs: int) -> Digests:
     """`dump` in processes that import the packages of `tree`."""
     data = os.environ.get("NPU_MEMPLAN_SHARED", str(REPOSITORY.parent / "shared"))  # the zoo's models, as in tests
-    environment = os.environ | {"PYTHONPATH": str(tree), "NPU_MEMPLAN_SHARED": data, "TVM_DEVICE_BACKEND_AUTOLOAD": "1"}
+    paths = os.pathsep.join((str(tree), str(REPOSITORY)))  # this one for tests.support only
+    environment = os.environ | {"PYTHONPATH": paths, "NPU_MEMPLAN_SHARED": data, "TVM_DEVICE_BACKEND_AUTOLOAD": "1"}
 
     def share(part: int) -> Digests:
         command = [sys.executable, __file__, *arguments, "--dump", "--part", f"{part}/{jobs}"]

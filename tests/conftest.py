@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from tests.support.real_data import REPOSITORY, real_model, shared_folder
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
@@ -17,12 +17,6 @@ os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-
-def shared_folder(name: str) -> Path:
-    """Folder of real test data beside the checkout, or under $NPU_MEMPLAN_SHARED."""
-    root = os.environ.get("NPU_MEMPLAN_SHARED")
-    return (Path(root) if root else REPOSITORY.parent / "shared") / name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,7 +28,7 @@ def shared_model() -> Callable[[str], Path]:
     """`shared_model("kws_ref_model")` -> path of a real .tflite, or skips with the reason."""
 
     def find(name: str) -> Path:
-        path = shared_folder("models") / f"{name}.tflite"
+        path = real_model(name)
         if not path.is_file():
             pytest.skip(f"needs the real model {name}.tflite in {path.parent} (set NPU_MEMPLAN_SHARED)")
         return path

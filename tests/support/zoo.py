@@ -6,10 +6,8 @@ model file, an optional package) is not there.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,8 @@ from tvm.relax.testing import nn
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
+
+from tests.support.real_data import real_model
 
 
 @dataclass
@@ -404,8 +404,7 @@ def dynamic_match_cast() -> Entry:
 
 
 def _tflite(name: str) -> Entry | None:
-    root = Path(os.environ.get("NPU_MEMPLAN_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    path = root / "models" / f"{name}.tflite"
+    path = real_model(name)
     if not path.is_file():
         return None
     import tflite

@@ -1,0 +1,23 @@
+"""Where real models and planning problems lie: some in the repository, the larger ones beside it.
+
+Invariant: a test that asks for what is not there skips and says where it looked; it never passes without it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_OUTSIDE = Path(os.environ.get("NPU_MEMPLAN_SHARED") or REPOSITORY.parent / "shared")
+
+
+def shared_folder(name: str) -> Path:
+    """Folder of real test data beside the checkout, or under $NPU_MEMPLAN_SHARED."""
+    return _OUTSIDE / name
+
+
+def real_model(name: str) -> Path:
+    """Path of the real model `name`.tflite, which exists only when somebody has it."""
+    own = REPOSITORY / "tests" / "models" / f"{name}.tflite"
+    return own if own.is_file() else shared_folder("models") / own.name
