@@ -1,0 +1,48 @@
+"""The bytes in README's table are those that a compile of today gives, column by column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import plan_model
+from tests.support.real_data import REPOSITORY
+
+COLUMNS = {
+    "lifted": CompileOptions(),
+    "own lowering": CompileOptions(npu_compiler="tvm"),
+    "in stripes": CompileOptions(npu_compiler="tvm", stripes=True),
+    "host only": CompileOptions(accelerator="none"),
+}
+FILES = {"mobilenet_v2": "mobilenet_v2_pt2tflite_int8"}
+
+
+def rows() -> list[tuple[str, dict[str, str]]]:
+    """(model, column -> text) of the table in README."""
+    lines = (REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    start = next(i for i, row in enumerate(cells) if row[0] == "model" and "Vela 5.2" in row)
+    found = []
+    for row in cells[start + 2 :]:
+        if len(row) != len(cells[start]):
+            break
+        found.append((row[0], dict(zip(cells[start], row, strict=True))))
+    return found
+
+
+def test_the_table_is_found() -> None:
+    assert len(rows()) >= 9
+    assert all(set(COLUMNS) < set(row) for _, row in rows())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "row"), rows(), ids=[model for model, _ in rows()])
+def test_its_bytes_are_those_of_a_compile(model: str, row: dict[str, str], shared_model: Callable[[str], Path]) -> None:
+    name = re.sub(r" .*", "", model)
+    path = shared_model(FILES.get(name, name))
+    got = {c: sum(u.used_bytes for u in plan_model(path, o).artifact.plan.usage) for c, o in COLUMNS.items()}
+    assert got == {column: int(row[column].replace(",", "")) for column in COLUMNS}
