@@ -143,7 +143,7 @@ class HostRunner:
             stats = self._model.run(words, regions, defined if self.options.checks else None)
             self._shadow.after_launch()
             self._cycles += int(stats.cycles)
-            self._notes.extend(stats.messages)
+            self._notes.extend((*stats.messages, *stats.timing))
         except BaseException as error:
             self._error = error
             return _FAILED

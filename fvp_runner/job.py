@@ -15,13 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.access import accesses
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.commands import Operation
-from npu_memplan.ethosu.stream.decode import StreamError, decode
 
 from .npu_model import NpuModel
-from .npu_model.errors import OutOfRegionError, WeightStreamError
+from .npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
+from .npu_model.footprint import extents
 from .registers import Job, JobOutcome, Status
 
 Bytes = npt.NDArray[np.uint8]
@@ -82,7 +80,7 @@ class JobRunner:
                 return JobOutcome(Status.BUS_ERROR, message=f"the NPU cannot reach: {', '.join(missing)}")
             regions = self._fetch(spans)
             stats = self._model.run(words, regions)
-            self.notes.extend(str(m) for m in stats.messages)
+            self.notes.extend((*stats.messages, *stats.timing))
             return JobOutcome(cycles=int(stats.cycles), read_bytes=job.queue_bytes)
         except NpuMemplanError as error:
             return JobOutcome(_faults(error), message=str(error))
@@ -92,15 +90,22 @@ class JobRunner:
     def _spans(self, job: Job, words: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Region -> (address, size in bytes) for every region the stream may touch."""
         spans = {r: (a, self._objects[a]) for r, a in enumerate(job.bases) if self._objects.get(a)}
-        extents: dict[int, int] | None = None
+        reach: dict[int, int] | None = None
         for region, base in enumerate(job.bases):
             if region in spans:
                 continue
-            if extents is None:
-                extents = _extents(words, self._accelerator)
-            if extents.get(region):
-                spans[region] = (base, self._clipped(base, extents[region]))
+            if reach is None:
+                reach = self._reach(words)
+            if reach.get(region):
+                spans[region] = (base, self._clipped(base, reach[region]))
         return spans
+
+    def _reach(self, words: Sequence[int]) -> dict[int, int]:
+        """Region -> end of the highest byte the stream touches in it."""
+        program = self._model.prepare(words)
+        if not program.commands:
+            raise MalformedStreamError("the command stream is empty")
+        return extents(program)
 
     def _clipped(self, base: int, extent: int) -> int:
         """`extent` and the rest of its last brick, unless memory ends before."""
@@ -135,17 +140,3 @@ def _faults(error: NpuMemplanError) -> Status:
     if isinstance(error, WeightStreamError):
         return Status.WEIGHT_FAULT
     return Status.PARSE_ERROR
-
-
-def _extents(words: Sequence[int], accelerator: Architecture) -> dict[int, int]:
-    """Region -> end of the highest byte the stream touches in it."""
-    extents: dict[int, int] = {}
-    commands = decode(words)
-    if not commands:
-        raise StreamError("the command stream is empty")
-    for command in commands:
-        if isinstance(command, Operation):
-            for access in accesses(command, accelerator):
-                if access.region < 8 and len(access.ranges):
-                    extents[access.region] = max(extents.get(access.region, 0), int(access.ranges[-1][1]))
-    return extents

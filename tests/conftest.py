@@ -37,6 +37,19 @@ def shared_model() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def foreign_stream() -> Callable[[str], Path]:
+    """`foreign_stream("rnnoise_u55_256_vela")` -> path of a network that others compiled, or skips with the reason."""
+
+    def find(name: str) -> Path:
+        path = shared_folder("streams") / f"{name}.tflite"
+        if not path.is_file():
+            pytest.skip(f"needs the compiled network {name}.tflite in {path.parent} (set NPU_MEMPLAN_SHARED)")
+        return path
+
+    return find
+
+
+@pytest.fixture(scope="session")
 def shared_instances() -> Callable[[str], Path]:
     """`shared_instances("usmp")` -> folder of planning problems, or skips with the reason."""
 

@@ -80,6 +80,17 @@ def test_runners_depend_on_the_npus_language_and_the_artifact_only(path: Path) -
     assert not [name for name in ours if name.startswith(forbidden)], ours
 
 
+_CHECKERS = [*(REPOSITORY / "fvp_runner" / "npu_model").rglob("*.py"), REPOSITORY / "fvp_runner" / "job.py"]
+
+
+@pytest.mark.parametrize("path", _CHECKERS, ids=lambda p: name_of(p))
+def test_the_checking_side_never_asks_the_compilers_analysis(path: Path) -> None:
+    """What compiler and model share is the table in docs/npu_model.md; everything else the model derives itself."""
+    language = ("stream.isa", "stream.commands", "stream.decode", "arch", "network", "cycles")
+    allowed = ("npu_memplan.errors", *(f"npu_memplan.ethosu.{name}" for name in language))
+    assert [name for name in depends(path, "npu_memplan.") if name not in allowed] == []
+
+
 _LANGUAGE = ("npu_memplan.ethosu", "npu_memplan.errors", "npu_memplan.target_data")  # target_data: names of defaults
 
 

@@ -1,8 +1,10 @@
 """BLOCKDEP: how far a kernel may run ahead into the kernel before it.
 
 Invariant: job f (from 0) of a kernel may start while the last BLOCKDEP - f output blocks of the kernel
-before are unwritten, so it must not read them. Blocks run depth first, then x, then y; a convolution has
-one job for each slice of 256 bits of input channels, other kernels one for each block.
+before are unwritten, so it must not read them. Blocks run depth first, then x, then y. A kernel that sums
+over channels has one job for each slice of input channels that the traversal takes in at once, any other
+kernel one for each block. A kernel whose working memory lies over a table may not run ahead at all into
+a kernel that still reads it. docs/npu_model.md says where each rule comes from.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register, Upscale
 
@@ -17,42 +20,75 @@ from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
 from .errors import BlockDependencyError
-from .footprint import Access, of_pieces
+from .footprint import Access, internal_scratch, of_pieces, table
 from .kernel import Window
 from .layout import Layout
 from .output import OutputSpec
 from .pooling import PoolingSpec
 from .program import Program, Step
 
-_SLICE_BITS = 256
 Span = tuple[int, int]
 Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
 
 
-def check(program: Program) -> None:
-    """`BlockDependencyError` for the first kernel that may read blocks not yet written."""
+def check(program: Program) -> tuple[str, ...]:
+    """`BlockDependencyError` for the first kernel that may read blocks not yet written.
+
+    Returned are the kernels that only time keeps from it: between the two stands a DMA_WAIT for a transfer that was
+    started after the first. Such a wait says nothing of the kernel; it merely takes as long as the transfer does.
+    """
     previous: Step | None = None
+    younger: list[Step] = []  # transfers started after `previous`, unfinished for all we know
+    delay: Step | None = None  # the last of them that a DMA_WAIT has waited for
+    found: list[str] = []
     for command in program.commands:
-        if isinstance(command, Wait) and command.op is Op.KERNEL_WAIT and command.outstanding == 0:
-            previous = None
-        elif isinstance(command, Step) and not command.is_dma:
-            if previous is not None:
-                _pair(previous, command)
-            previous = command
+        if isinstance(command, Wait):
+            if command.op is Op.DMA_WAIT:
+                finished = max(len(younger) - command.outstanding, 0)
+                delay = younger[finished - 1] if finished else delay
+                del younger[:finished]
+            elif command.outstanding == 0:
+                previous = None
+        elif isinstance(command, Step) and command.is_dma:
+            younger.append(command)
+        elif isinstance(command, Step):
+            fault = None if previous is None else _fault(previous, command, program.accelerator)
+            if fault is not None and delay is None:
+                raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
+            if fault is not None and delay is not None:
+                found.append(
+                    f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.where} between "
+                    f"them ({_bytes_of(delay):,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
+                )
+            previous, younger, delay = command, [], None
+    return tuple(found)
 
 
-def _pair(previous: Step, step: Step) -> None:
+def _bytes_of(step: Step) -> int:
+    assert isinstance(step.spec, DmaSpec)
+    return step.spec.size_bytes
+
+
+def _fault(previous: Step, step: Step, accelerator: Architecture) -> str | None:
+    """What the BLOCKDEP of `step` lets go wrong after the kernel `previous`."""
     dependency = step.registers.raw(Register.BLOCKDEP)
     if not dependency:
-        return
+        return None
     written, spec = previous.spec, step.spec
     assert not isinstance(written, DmaSpec)
     assert not isinstance(spec, DmaSpec)
     output = written.output
+    scratch = internal_scratch(step, accelerator)
+    lookup = table(output, accelerator)
+    if lookup is not None and scratch is not None and scratch[0] < lookup[1] and lookup[0] < scratch[1]:
+        return (
+            f"{step.registers.where} has BLOCKDEP {dependency}: its working memory lies over the look-up table in slot "
+            f"{output.lut_slot}, which {previous.registers.where} may still read"
+        )
     whole = _output_access(output, ((0, output.height), (0, output.width), (0, output.depth)))
     inputs = [spec.ifm] + ([spec.ifm2] if isinstance(spec, ElementwiseSpec) and spec.ifm2 is not None else [])
     if not any(layout.region == output.layout.region for layout in inputs):
-        return
+        return None
     last = [_output_access(output, box) for box in _last_blocks(previous, dependency)]
     for job, reads in enumerate(islice(_jobs(step), dependency)):
         for read in reads:
@@ -61,11 +97,11 @@ def _pair(previous: Step, step: Step) -> None:
             for block in last[: dependency - job]:
                 at = read.first_common(block)
                 if at is not None:
-                    raise BlockDependencyError(
+                    return (
                         f"{step.registers.where} has BLOCKDEP {dependency}: its block {job} may read byte {at:#x} of "
-                        f"region {read.region} ({read.name}) before {previous.registers.where} has written it; "
-                        f"BLOCKDEP must be lower"
+                        f"region {read.region} ({read.name}) before {previous.registers.where} has written it"
                     )
+    return None
 
 
 def _output_access(output: OutputSpec, box: Box) -> Access:
@@ -111,10 +147,15 @@ def _jobs(step: Step) -> Iterator[list[Access]]:
                 if (isinstance(spec, ConvolutionSpec) and not spec.depthwise) or (
                     isinstance(spec, PoolingSpec) and spec.mode is PoolMode.REDUCE_SUM
                 ):
-                    depths = _steps(spec.ifm_depth, _SLICE_BITS // (8 * spec.ifm.dtype.itemsize))
+                    depths = _steps(spec.ifm_depth, _slice_channels(spec))
                 area = _input_rows(window, y, False), _input_rows(window, x, True)
                 for depth in depths:
                     yield [_access("IFM", spec.ifm, (*area, depth))]
+
+
+def _slice_channels(spec: ConvolutionSpec | PoolingSpec) -> int:
+    """Input channels that one job of a kernel that sums over channels takes in."""
+    return 16 if spec.window.part_kernel_first or spec.ifm.dtype.itemsize == 2 else 32
 
 
 def _access(name: str, layout: Layout, box: Box) -> Access:

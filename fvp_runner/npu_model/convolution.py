@@ -6,6 +6,7 @@ products are cut into pieces for which that holds, or float64 is used.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from .memory import Memory
 from .output import Output, OutputSpec
 from .registers import Registers
 from .rescale import Scale
-from .weights import ScaleTable, WeightOrder
+from .weights import SCALE_BYTES, ScaleTable, WeightOrder
 
 _FLOAT32 = 2.0**24
 _PATCH_BYTES = 1 << 20  # of gathered input at once
@@ -136,9 +137,12 @@ class Convolution:
         self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.weights + spec.scales]
         self._constants: Constants | None = None
 
-    def constants(self) -> list[tuple[Span, NDArray[np.bool_] | None]]:
-        """Constant bytes read, with their shadows."""
-        return list(zip(self.spec.weights + self.spec.scales, self._shadows, strict=True))
+    def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
+        """Weight streams and scale tables, with the shadows of the bytes that are used; none without shadows."""
+        used = [None] * len(self.spec.weights) + [order.ofm_depth * SCALE_BYTES for order in self.spec.orders]
+        for span, shadow, count in zip(self.spec.weights + self.spec.scales, self._shadows, used, strict=True):
+            if shadow is not None:
+                yield span, shadow[:count]
 
     def _prepare(self) -> Constants:
         """Decode weights and scales, unless they are those of the last run."""

@@ -1,6 +1,8 @@
-"""Reads of bytes that nobody wrote.
+"""Uses of bytes that nobody wrote.
 
-Invariant: looks at the shadows only, never at data, and says which operation reads what.
+Invariant: looks at the shadows only, never at data, and says which operation uses what. Moving bytes is no use
+of them: a transfer (whose length compilers round up) takes along what is undefined, as undefined. A kernel uses
+the elements of its inputs, its whole weight stream, ten bytes a channel of its scale table and its look-up table.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from .convolution import Convolution
 from .dma import Dma
 from .elementwise import Elementwise
 from .errors import UninitialisedReadError
-from .footprint import internal_scratch
+from .footprint import internal_scratch, table
 from .memory import Memory
 from .program import Bound, Step
 
@@ -19,7 +21,6 @@ from .program import Bound, Step
 def check(memory: Memory, step: Step, operation: Bound) -> None:
     """`UninitialisedReadError` when the operation would read something that was never written."""
     if isinstance(operation, Dma):
-        operation.check_defined()
         return
     if isinstance(operation, Elementwise):
         operation.ifm.check_defined()
@@ -29,18 +30,19 @@ def check(memory: Memory, step: Step, operation: Bound) -> None:
         operation.input.map.check_defined()
     if isinstance(operation, Convolution):
         for span, shadow in operation.constants():
-            if shadow is not None and not shadow.all():
+            if not shadow.all():
                 raise UninitialisedReadError(
                     f"{step.registers.where}: {span.name} reads {int(np.count_nonzero(~shadow))} bytes of region "
                     f"{span.region} that nobody wrote, the first at address {span.start + int(np.argmin(shadow)):#x}"
                 )
     output = operation.output.spec
-    if output.lut_bytes:
-        start = memory.accelerator.lut_address + 256 * output.lut_slot
-        if not memory.shram_shadow[start : start + output.lut_bytes].all():
-            raise UninitialisedReadError(
-                f"{step.registers.where}: ACTIVATION reads LUT slot {output.lut_slot}, which no DMA has filled"
-            )
+    lookup = table(output, memory.accelerator)
+    if lookup is not None and not memory.shram_shadow[lookup[0] : lookup[1]].all():
+        missing = int(np.count_nonzero(~memory.shram_shadow[lookup[0] : lookup[1]]))
+        raise UninitialisedReadError(
+            f"{step.registers.where}: ACTIVATION reads LUT slot {output.lut_slot}, of which no DMA has filled "
+            f"{missing} bytes"
+        )
 
 
 def overwrite_tables(memory: Memory, step: Step) -> None:

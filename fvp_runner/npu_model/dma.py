@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import Register
 
-from .errors import OutOfRegionError, UninitialisedReadError
+from .errors import OutOfRegionError
 from .layout import Bytes
 from .memory import Memory, Shadow
 from .registers import Registers
@@ -118,17 +118,7 @@ class Dma:
         """Move the bytes."""
         np.copyto(self._to, self._from)
 
-    def check_defined(self) -> None:
-        """`UninitialisedReadError` when a byte was never written."""
-        if self._from_shadow is not None and not self._from_shadow.all():
-            missing = int(np.count_nonzero(~self._from_shadow))
-            side = self.spec.source
-            raise UninitialisedReadError(
-                f"{self.regs.where}: {side.name} reads {missing} bytes of region {side.region} that nobody wrote, "
-                f"the first at address {side.start + int(np.argmin(self._from_shadow)):#x}"
-            )
-
     def mark_defined(self) -> None:
-        """Note that the destination is written."""
+        """Note of the destination what is known of the source: a byte that nobody wrote stays one."""
         if self._to_shadow is not None:
-            self._to_shadow[...] = True
+            self._to_shadow[...] = True if self._from_shadow is None else self._from_shadow

@@ -41,6 +41,7 @@ class ElementwiseSpec:
     swap: bool
     output: OutputSpec
     operand_mode: int  # 0: both operands scaled; 1: A by OPA_SCALE, 2: B by OPA_SCALE
+    operand_rounding: Rounding  # of the one operand that is scaled
     opa_scale: tuple[int, int]
     opb_scale: tuple[int, int]
     ofm_scale: tuple[int, int]
@@ -69,9 +70,11 @@ class ElementwiseSpec:
                 axes = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
                 shape2 = tuple(1 if broadcast & axis else n for axis, n in zip(axes, shape, strict=True))  # type: ignore[assignment]
                 ifm2 = Layout.read(regs, "IFM2", dtype2, brick2, *shape2[:2])
-        operand_mode, opa, opb, ofm = 0, (1, 0), (1, 0), (1, 0)
+        operand_mode, rounding, opa, opb, ofm = 0, Rounding.TFL, (1, 0), (1, 0), (1, 0)
         if mode in (Mode.ADD, Mode.SUB) and dtype.itemsize < 4:
-            operand_mode = regs.one_of(r.IFM_PRECISION, (0, 1, 2), regs.raw(r.IFM_PRECISION) >> 8 & 3)
+            precision = regs.raw(r.IFM_PRECISION)
+            operand_mode = regs.one_of(r.IFM_PRECISION, (0, 1, 2), precision >> 8 & 3)
+            rounding = Rounding(precision >> 14) if operand_mode else rounding
             opa, opb = regs.scale(r.OPA_SCALE), (1, 0) if operand_mode else regs.scale(r.OPB_SCALE)
         if mode in _SCALED and (output.global_scale or mode is Mode.LRELU):
             ofm = regs.scale(r.OFM_SCALE)
@@ -88,6 +91,7 @@ class ElementwiseSpec:
             swap=swap,
             output=output,
             operand_mode=operand_mode,
+            operand_rounding=rounding,
             opa_scale=opa,
             opb_scale=opb,
             ofm_scale=ofm,
@@ -141,7 +145,7 @@ class Elementwise:
         shift = _INPUT_SHIFT[dtype.itemsize]
         if (spec.operand_mode == 1) == first:
             multiplier, right = spec.opa_scale
-            return _Operand(dtype, zero, Scale.of(multiplier, min(right + shift, 63)), shift)
+            return _Operand(dtype, zero, Scale.of(multiplier, min(right + shift, 63), spec.operand_rounding), shift)
         return _Operand(dtype, zero, None, shift - 1)
 
     def run(self) -> None:

@@ -19,11 +19,13 @@ from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
 from .layout import Piece
-from .program import Step
+from .output import OutputSpec
+from .program import Program, Step
 
 Int64 = NDArray[np.int64]
 
 INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
+_SLOT_BYTES = 256  # from one look-up table to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +160,18 @@ def footprint(step: Step, accelerator: Architecture) -> Footprint:
     scratch = internal_scratch(step, accelerator)
     if scratch is not None:
         writes.append(Access("working memory", INTERNAL, (Grid(scratch[0], scratch[1] - scratch[0], ()),)))
-    if output.lut_bytes:
-        start = accelerator.lut_address + 256 * output.lut_slot
-        reads.append(Access("LUT", INTERNAL, (Grid(start, output.lut_bytes, ()),)))
+    lookup = table(output, accelerator)
+    if lookup is not None:
+        reads.append(Access("LUT", INTERNAL, (Grid(lookup[0], lookup[1] - lookup[0], ()),)))
     return Footprint(tuple(reads), tuple(writes))
+
+
+def table(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | None:
+    """Internal bytes [start, stop) of the look-up table that a kernel reads."""
+    if not output.lut_bytes:
+        return None
+    start = accelerator.lut_address + _SLOT_BYTES * output.lut_slot
+    return start, start + output.lut_bytes
 
 
 def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] | None:
@@ -180,3 +190,14 @@ def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] |
     start = max(step.registers.raw(register) * 1024, accelerator.lut_address)
     stop = accelerator.shram_kib * 1024
     return (start, stop) if start < stop else None
+
+
+def extents(program: Program) -> dict[int, int]:
+    """Region (0 to 7) -> one past the highest byte that the stream touches in it."""
+    found: dict[int, int] = {}
+    for step in program.steps:
+        mine = footprint(step, program.accelerator)
+        for access in (*mine.reads, *mine.writes):
+            if access.region != INTERNAL and access.grids:
+                found[access.region] = max(found.get(access.region, 0), access.bounds[1])
+    return found

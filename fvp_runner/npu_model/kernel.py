@@ -19,7 +19,8 @@ from .memory import FeatureMapAccess, Memory
 from .registers import Registers
 
 _IFM_TYPES = {(0, 0): "u1", (0, 1): "i1", (1, 0): "<u2", (1, 1): "<i2", (2, 0): "<u4", (2, 1): "<i4"}
-_IFM_MASK = {"IFM": 0b11_0100_1101, "IFM2": 0b100_1101}
+# IFM alone: operand scaling (bits 8, 9) and how the scaled operand is rounded (bits 14, 15)
+_IFM_MASK = {"IFM": 0b1100_0011_0100_1101, "IFM2": 0b100_1101}
 MAX_KERNEL = 1 << 16
 
 
@@ -28,6 +29,7 @@ def read_type(regs: Registers, name: str) -> tuple[np.dtype[Any], bool]:
     register = Register[f"{name}_PRECISION"]
     precision = regs.bits(register, _IFM_MASK[name])
     size = regs.one_of(register, (0, 1, 2), precision >> 2 & 3)
+    regs.one_of(register, (0, 1, 2), precision >> 14)  # rounding of a scaled operand
     return np.dtype(_IFM_TYPES[size, precision & 1]), bool(precision & 64)
 
 
@@ -54,6 +56,12 @@ class Window:
     def is_padded(self) -> bool:
         """True when any padding register is not zero."""
         return bool(self.pad_top or self.pad_left or self.pad_bottom or self.pad_right)
+
+    @property
+    def is_one_element(self) -> bool:
+        """True when output element (y, x) takes in input element (y, x) of each channel and nothing else."""
+        steps = (self.height, self.width, self.stride_y, self.stride_x)
+        return steps == (1, 1, 1, 1) and not self.is_padded and self.upscale is Upscale.NONE
 
     @property
     def inner(self) -> tuple[slice, slice]:

@@ -105,6 +105,16 @@ class Layout:
         """Pieces of the top left `height` x `width` x `depth` elements."""
         return self.block((0, height), (0, width), (0, depth))
 
+    def addresses(self, height: int, width: int, depth: int) -> NDArray[np.int64]:
+        """The byte address of each of the top left elements: [height, width, depth]."""
+        found = np.zeros((height, width, depth), np.int64)
+        for piece in self.pieces(height, width, depth):
+            address = np.array(piece.start, np.int64)
+            for count, stride in zip(piece.shape, piece.strides, strict=True):
+                address = address[..., None] + np.arange(count, dtype=np.int64) * stride
+            piece.inner(found)[...] = address
+        return found
+
     def block(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> tuple[Piece, ...]:
         """Pieces of a box of elements, half open in each direction; y, x, c count from the box's corner."""
         found: list[Piece] = []

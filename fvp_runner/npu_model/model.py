@@ -35,6 +35,7 @@ class RunStats:
     cycles: int  # a rough estimate, see `npu_memplan.ethosu.cycles`
     operations: int  # kernels and transfers
     messages: tuple[str, ...] = ()  # features that no reference confirms
+    timing: tuple[str, ...] = ()  # what is right only because something else takes its time
 
 
 _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
@@ -44,6 +45,7 @@ _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError,
 class _Prepared:
     program: Program
     cycles: int
+    timing: tuple[str, ...]  # of `blockdep.check`
 
 
 @dataclass(slots=True, eq=False)
@@ -84,11 +86,12 @@ class NpuModel:
         if prepared is None:
             try:
                 program = Program.decode(words, self.accelerator)
+                timing: tuple[str, ...] = ()
                 if self.checks:
                     inplace.check(program)
                     hazards.check(program)
-                    blockdep.check(program)
-                prepared = _Prepared(program, program.timeline().total)
+                    timing = blockdep.check(program)
+                prepared = _Prepared(program, program.timeline().total, timing)
             except _FAULTS as error:
                 raise _fault(error) from error
             _remember(self._programs, key, prepared)
@@ -114,7 +117,7 @@ class NpuModel:
         program = prepared.program
         binding = self._bind(program, regions, defined)
         self._execute(binding, program.steps, self.checks, observer)
-        return RunStats(prepared.cycles, len(program.steps), program.messages)
+        return RunStats(prepared.cycles, len(program.steps), program.messages, prepared.timing)
 
     def fuzz_schedule(
         self,

@@ -19,7 +19,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 
 from .cpu_operator import HostOperator
-from .errors import NpuModelError, OutOfRegionError
+from .errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from .layout import Bytes
 from .memory import Shadow
 from .model import NpuModel, Observer, RunStats
@@ -100,7 +100,9 @@ class NetworkModel:
             tensor = self.network.tensors[index]
             size, offset = tensor.size_bytes, tensor.arena_offset
             if tensor.data is not None:
-                place = _Place(tensor.data, np.ones(tensor.data.size, np.bool_))
+                given = index in self.network.inputs  # what the user gives takes the constant's place
+                data = tensor.data.copy() if given else tensor.data
+                place = _Place(data, np.ones(tensor.data.size, np.bool_))
             elif offset >= 0:
                 place = _Place(self.arena[offset : offset + size], self._arena_shadow[offset : offset + size])
             else:
@@ -119,13 +121,14 @@ class NetworkModel:
         self._regions[call.index] = regions, shadows
         tensors = self.network.tensors
         separate = _uses_own_regions(call)
+        one_each_way = separate and all(tensors[i].arena_offset >= 0 for i in (*call.inputs, *call.outputs))
         self._pooled[call.index] = [], []
         for direction, (indices, addresses) in enumerate(
             ((call.inputs, call.input_addresses), (call.outputs, call.output_addresses))
         ):
             for index, (region, offset) in zip(indices, addresses, strict=True):
                 size, from_arena = tensors[index].size_bytes, tensors[index].arena_offset
-                if separate and from_arena >= 0:  # Vela's --separate-io-regions: one region each way
+                if one_each_way:  # Vela's --separate-io-regions
                     region, offset = 3 + direction, from_arena
                 if region >= 3 and not separate:
                     continue
@@ -200,11 +203,25 @@ class NetworkModel:
         for operator in network.operators:
             if isinstance(operator, CpuOperator):
                 host = self._hosts[operator.index]
+                for index in host.inputs:
+                    self._check_defined(index, f"CPU operator {operator.index} ({operator.name}) reads")
                 for index, value in zip(host.outputs, host.run([self.value(i) for i in host.inputs]), strict=True):
                     self._set(index, value)
                 continue
             stats.append(self._call(operator, observer, fuzz_schedules))
+        for index in network.outputs:
+            self._check_defined(index, "the network's output is")
         return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats))
+
+    def _check_defined(self, index: int, user: str) -> None:
+        """`UninitialisedReadError` when tensor `index` has bytes that nobody wrote."""
+        shadow = self._place(index).shadow
+        if self.checks and not shadow.all():
+            name, missing = self.network.tensors[index].name, int(np.count_nonzero(~shadow))
+            raise UninitialisedReadError(
+                f"{user} tensor {index} ({name}), but nobody wrote {missing} of its {shadow.size} bytes, "
+                f"the first at offset {int(np.argmin(shadow)):#x}"
+            )
 
     def _forget(self) -> None:
         """Nothing but constants is defined when an inference starts."""

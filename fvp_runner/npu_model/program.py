@@ -130,7 +130,8 @@ def _unconfirmed(steps: list[Step]) -> list[str]:
             continue
         if isinstance(spec, ElementwiseSpec) and spec.mode is ElementwiseMode.LRELU:
             found.setdefault("LRELU", where)
-        if spec.output.rounding is Rounding.TRUNCATE:
+        operand = spec.operand_rounding if isinstance(spec, ElementwiseSpec) else Rounding.TFL
+        if Rounding.TRUNCATE in (spec.output.rounding, operand):
             found.setdefault("rounding TRUNCATE", where)
     return [
         f"{name} is modelled from its description; no reference confirms it (first at {where})"

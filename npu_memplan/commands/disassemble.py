@@ -46,10 +46,10 @@ def _calls(path: Path) -> tuple[NpuCall, ...]:
         data = path.read_bytes()
     except OSError as error:
         raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
-    calls = read_network(data, path.name).npu_calls
-    if not calls:
-        raise NetworkError(f"{path.name} has no NPU call: it was not compiled by Vela, or nothing runs on the NPU")
-    return calls
+    network = read_network(data, path.name)
+    if not network.npu_calls:
+        raise NetworkError(network.why_nothing_runs_on_the_npu())
+    return network.npu_calls
 
 
 def _text(line: Line) -> list[str]:

@@ -58,9 +58,7 @@ def command(
     data = _read(network)
     parsed = read_network(data, network.name)
     if not parsed.npu_calls:
-        raise InputError(
-            f"{network} has no ethos-u operator: it was not compiled by Vela; run vela on it first and give the result"
-        )
+        raise InputError(parsed.why_nothing_runs_on_the_npu())
     names = [parsed.tensors[i].name for i in parsed.outputs]
     if outputs and len(outputs) != len(names):
         raise InputError(
@@ -139,6 +137,7 @@ def _document(
         "checks": checks,
         "fuzzed_schedules": fuzzed,
         "messages": sorted({message for stats in ran.stats for message in stats.messages}),
+        "relies_on_timing": [message for stats in ran.stats for message in stats.timing],
     }
     if result is not None:
         document |= {"bit_exact": result.bit_exact, "outputs": result.to_dict()["outputs"]}
@@ -169,7 +168,13 @@ def _print(
         names = ", ".join(sorted({operator.name for operator in network.cpu_operators}))
         click.echo(f"CPU operators, run by tflite-micro: {len(network.cpu_operators)} ({names})")
     if checks:
-        click.echo("checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean")
+        timing = [message for stats in ran.stats for message in stats.timing]
+        for message in timing:
+            click.echo(f"warning: {message}")
+        places = f", but {len(timing)} place(s) that rely on timing" if timing else ""
+        click.echo(
+            f"checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean{places}"
+        )
     if fuzzed:
         click.echo(f"{fuzzed} other completion orders of kernels and DMA: the same result")
     for index, array in zip(network.outputs, ran.outputs, strict=True):

@@ -5,7 +5,8 @@ blocks of the previous kernel write. The value is the largest with that property
 job's extent is not exactly known the analysis takes more, never less.
 
 OFM blocks are produced depth first, then in x, then in y. A convolution or sum over channels has one job for
-every 32 (8 bit), 16 (16 bit) or 8 (32 bit) input channels of each block; other kernels have one job a block.
+every 32 input channels of each block (16 with 16-bit elements); other kernels have one job a block. Part-kernel-first
+convolutions take in 16 channels of 8 bits; they are treated as if it were 32, which can only make the value smaller.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from .stream.commands import Operation
 from .stream.isa import Op, PoolMode, Register, Upscale
 
 MAX_BLOCKDEP = 3
-_SLICE_BITS = 256  # of one input element column that a job consumes
 
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows, columns, channels
 
 
 def blockdep(previous: Operation, op: Operation) -> int:
-    """The largest safe BLOCKDEP of kernel `op` after kernel `previous`: 0 to 3."""
+    """The largest BLOCKDEP with which kernel `op` reads nothing that kernel `previous` has yet to write: 0 to 3."""
     output = FeatureMap.ofm(previous)
     inputs = [v for v in (FeatureMap.ifm(op), FeatureMap.ifm2(op)) if v is not None and v.region == output.region]
     low, high = output.span()
@@ -91,7 +91,7 @@ def jobs(op: Operation) -> Iterator[Box]:
             yield _block(op, index)
         return
     view = FeatureMap.ifm(op)
-    step = _SLICE_BITS // (8 * view.element_bytes)
+    step = 16 if view.element_bytes == 2 else 32
     for index in range(block_count(op)):
         rows, columns, _ = _block(op, index)
         for start in range(0, view.depth, step):

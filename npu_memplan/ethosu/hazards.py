@@ -29,6 +29,11 @@ class Footprint:
         """Whether the order of the two matters (read after write, write after read, write after write)."""
         return touch(self.writes, other.writes) or touch(self.writes, other.reads) or touch(self.reads, other.writes)
 
+    def spoils_table(self, other: Footprint) -> bool:
+        """Whether this kernel works in SHRAM from which the other reads a table."""
+        mine, its = self.writes.get(SHRAM_REGION), other.reads.get(SHRAM_REGION)
+        return mine is not None and its is not None and share_byte(mine, its)
+
 
 def footprint(op: Operation, accelerator: Architecture) -> Footprint:
     """All bytes of one operation, accumulators in SHRAM included."""

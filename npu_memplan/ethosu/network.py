@@ -141,6 +141,7 @@ class VelaNetwork:
     operators: tuple[NpuCall | CpuOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    by_vela: bool = False  # whether Vela wrote the file, whatever it gave the NPU
 
     @property
     def npu_calls(self) -> tuple[NpuCall, ...]:
@@ -157,6 +158,16 @@ class VelaNetwork:
         """Variable tensors that operators read: they outlive an inference and start at their zero point."""
         read = dict.fromkeys(i for o in self.operators for i in o.inputs if i >= 0)
         return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
+
+    def why_nothing_runs_on_the_npu(self) -> str:
+        """For messages about a network without NPU calls."""
+        if not self.by_vela:
+            return f"{self.name} has no ethos-u operator: it was not compiled by Vela; run vela on it first"
+        names = ", ".join(sorted({o.name for o in self.cpu_operators}))
+        return (
+            f"{self.name} has no ethos-u operator: Vela compiled it, but left all {len(self.operators)} operators "
+            f"to the CPU ({names}); nothing of it runs on an NPU"
+        )
 
 
 @functools.lru_cache(maxsize=2)  # networks are immutable, and several stages of one compile ask for the same
@@ -191,7 +202,8 @@ def _read_tflite(data: bytes, name: str) -> VelaNetwork:
     operators = tuple(_operator(model, graph.Operators(i), i, tensors, name) for i in range(graph.OperatorsLength()))
     inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
     outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
-    return VelaNetwork(name, tensors, operators, inputs, outputs)
+    by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
+    return VelaNetwork(name, tensors, operators, inputs, outputs, by_vela)
 
 
 def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
@@ -297,7 +309,9 @@ def _npu_call(
     first_output = 3 + len(arguments)
 
     def address(position: int, tensor: int) -> tuple[int, int]:
-        return (position, 0) if separate else (1, tensors[tensor].arena_offset)
+        # Without a place in the arena (the runtime chooses one) only the argument's base pointer can reach it.
+        offset = tensors[tensor].arena_offset
+        return (position, 0) if separate or offset < 0 else (1, offset)
 
     return NpuCall(
         index=index,
@@ -367,7 +381,7 @@ def _read_raw(data: bytes, name: str) -> VelaNetwork:
         input_addresses=(*addresses.get("input", ()), *addresses.get("variable", ())),
         output_addresses=tuple(addresses.get("output", ())),
     )
-    return VelaNetwork(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs)
+    return VelaNetwork(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
 
 
 def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:

@@ -6,7 +6,8 @@ conflicts with it, whatever the addresses are; nothing of the compiler's own wai
 The NPU runs two queues side by side. A started DMA is certainly finished once `max_outstanding_dma`
 later ones have started, a started kernel once `max_outstanding_kernels` have; that, and explicit waits, is all
 the order there is between the queues. Kernels run in order; how far one overlaps with the one
-before it is BLOCKDEP. On parts with two outstanding DMAs these are not assumed to stay in order.
+before it is BLOCKDEP, which is 0 also where its working memory lies over a table that the one before
+may still read. On parts with two outstanding DMAs these are not assumed to stay in order.
 """
 
 from __future__ import annotations
@@ -39,9 +40,10 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
             commands.append(op)
             continue
         commands += _wait(Op.DMA_WAIT, transfers, mine)
+        spoils = bool(kernels) and mine.spoils_table(kernels[-1])
         kernels.append(mine)
         del kernels[: -accelerator.max_outstanding_kernels]
-        distance = 0 if previous is None else blockdep(previous, op)
+        distance = 0 if previous is None or spoils else blockdep(previous, op)
         previous = op
         commands.append(op.with_registers({Register.BLOCKDEP: distance}))
     commands.append(Marker(Op.STOP, _STOP_ALL))

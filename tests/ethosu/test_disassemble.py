@@ -100,7 +100,7 @@ def test_json_holds_raw_values_and_accesses(network_file: Path, compiled: Callab
     [
         (["--call", "7"], "has 1 NPU calls, counted from 0; there is no 7"),
         (["missing.tflite"], "cannot read missing.tflite: No such file"),
-        (["{example}"], "digits.tflite has no NPU call: it was not compiled by Vela"),
+        (["{example}"], "digits.tflite has no ethos-u operator: it was not compiled by Vela"),
     ],
 )
 def test_bad_use_is_explained(network_file: Path, arguments: list[str], message: str) -> None:

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fvp_runner.npu_model import BlockDependencyError, NpuModel
 from npu_memplan.ethosu.access import accesses
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.blockdep import blockdep
 from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.waits import schedule
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
@@ -216,8 +218,14 @@ def _blocks(op: Operation) -> list[np.ndarray]:
     return found
 
 
-def _read_by_jobs(op: Operation) -> list[set[int]]:
-    """Bytes of the IFM that each job reads, one element at a time."""
+def _job_channels(op: Operation) -> int:
+    """Input channels a job takes in of those it sums: 16 with 16-bit elements or part-kernel-first, else 32."""
+    wide = op[Register.IFM_PRECISION] >> 2 & 3 == 1
+    return 16 if wide or op[Register.KERNEL_STRIDE] & 4 else 32
+
+
+def _read_by_jobs(op: Operation, cautious: bool) -> list[set[int]]:
+    """Bytes of the IFM that each job reads, one element at a time; cautious: as if it were depth first."""
     height, width, depth = shapes(op)["IFM"]
     address = element_bytes(op, "IFM", height, width, depth).reshape(height, width, depth, -1)
     g = op.registers
@@ -230,8 +238,10 @@ def _read_by_jobs(op: Operation) -> list[set[int]]:
     found: list[set[int]] = []
     for block in _blocks(op):
         slices = [set(block[:, 2].tolist())]
-        if op.op is Op.CONV:
-            slices = [set(range(c, min(c + 32, depth))) for c in range(0, depth, 32)]
+        if op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM):
+            whole = op.with_registers({Register.KERNEL_STRIDE: 0}) if cautious else op
+            step = _job_channels(whole)
+            slices = [set(range(c, min(c + step, depth))) for c in range(0, depth, step)]
         for channels in slices:
             read: set[int] = set()
             for y, x in {(int(y), int(x)) for y, x, _ in block}:
@@ -244,12 +254,12 @@ def _read_by_jobs(op: Operation) -> list[set[int]]:
     return found
 
 
-def _largest_safe(previous: Operation, op: Operation) -> int:
+def _largest_safe(previous: Operation, op: Operation, cautious: bool = False) -> int:
     """By the definition: job f may start while the last (value - f) OFM blocks are unwritten."""
     shape = shapes(previous)["OFM"]
     address = element_bytes(previous, "OFM", *shape).reshape(*shape, -1)
     written = [set(address[tuple(block.T)].ravel().tolist()) for block in _blocks(previous)]
-    reads = _read_by_jobs(op)
+    reads = _read_by_jobs(op, cautious)
     for value in (3, 2, 1):
         unwritten = [set().union(*written[-(value - f) :]) for f in range(value)]
         if not any(f < len(reads) and reads[f] & unwritten[f] for f in range(value)):
@@ -265,36 +275,76 @@ def _pairs(draw: Any) -> tuple[Operation, Operation]:
     def block() -> tuple[int, int, int]:
         return draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.sampled_from((8, 16, 32)))
 
-    base = 8192
-    previous = pool(view("IFM", 0, middle), view("OFM", base, middle, brick=brick), block=block())
+    base = 32768
+    bits = draw(st.sampled_from((8, 8, 16, 32)))
+    previous = elementwise(
+        view("IFM", 0, middle, bits=bits), view("OFM", base, middle, brick=brick, bits=bits), block=block()
+    )
     shifted = base + draw(st.sampled_from((0, 0, 0, 16, 64)))
-    kind = draw(st.sampled_from(("conv", "depthwise", "elementwise", "max")))
+    source = view("IFM", shifted, middle, brick=brick, bits=bits)
+    kind = draw(
+        st.sampled_from(
+            ("conv", "conv", "depthwise", "elementwise", "max", "sum") if bits < 32 else ("sum", "elementwise")
+        )
+    )
     if kind == "elementwise":
-        op = elementwise(view("IFM", shifted, middle, brick=brick), view("OFM", 32768, middle), block=block())
-        return previous, op
+        return previous, elementwise(source, view("OFM", 131072, middle, bits=bits), block=block())
+    if kind == "sum":
+        target = view("OFM", 131072, (*middle[:2], 1), bits=32)
+        return previous, pool(source, target, mode=PoolMode.REDUCE_SUM, depth=middle[2], block=block())
     size = draw(st.integers(1, 3))
     pad = draw(st.integers(0, size - 1))
     out = tuple(n + 2 * pad - size + 1 for n in middle[:2])
     if min(out) < 1:
         size, pad, out = 1, 0, middle[:2]
-    source = view("IFM", shifted, middle, brick=brick)
     if kind == "max":
-        op = pool(
-            source, view("OFM", 32768, (*(n - 0 for n in middle[:2]), middle[2])), mode=PoolMode.MAX, block=block()
-        )
-        return previous, op
+        return previous, pool(source, view("OFM", 131072, middle, bits=bits), mode=PoolMode.MAX, block=block())
     depth = middle[2] if kind == "depthwise" else draw(st.sampled_from((8, 48)))
     op = conv(
-        source, view("OFM", 32768, (*out, depth)), depth=middle[2], kernel=(size, size), pads=(pad,) * 4, block=block(),
+        source, view("OFM", 131072, (*out, depth)), depth=middle[2], kernel=(size, size), pads=(pad,) * 4,
+        block=block(),
         op=Op.DEPTHWISE if kind == "depthwise" else Op.CONV,
     )  # fmt: skip
-    return previous, op
+    return previous, op.with_registers({Register.KERNEL_STRIDE: 4 if draw(st.booleans()) else 0})
 
 
 @settings(max_examples=250, deadline=None)
 @given(_pairs())
-def test_blockdep_is_the_largest_safe_value(pair: tuple[Operation, Operation]) -> None:
-    assert blockdep(*pair) == _largest_safe(*pair)
+def test_blockdep_is_the_largest_value_that_is_safe_in_either_traversal(pair: tuple[Operation, Operation]) -> None:
+    assert blockdep(*pair) == _largest_safe(*pair, cautious=True) <= _largest_safe(*pair)
+
+
+@settings(max_examples=250, deadline=None)
+@given(_pairs())
+def test_the_npu_model_takes_the_largest_safe_value_and_none_above_it(pair: tuple[Operation, Operation]) -> None:
+    previous, op = pair
+    safe = _largest_safe(*pair)
+    for value in range(4):
+        given = [previous.with_registers({Register.BLOCKDEP: 0}), op.with_registers({Register.BLOCKDEP: value})]
+        words = encode([*given, Marker(Op.STOP, 0xFFFF)])
+        if value <= safe:
+            NpuModel(U55).prepare(words)
+        else:
+            with pytest.raises(BlockDependencyError, match=f"has BLOCKDEP {value}: its block"):
+                NpuModel(U55).prepare(words)
+
+
+def test_no_block_runs_ahead_into_a_kernel_whose_table_lies_under_its_accumulators() -> None:
+    """U55-32 and -64 keep accumulators of kernels without a table where others have theirs."""
+    small = accelerator("ethos-u55-64")
+    ends = {Register.AB_START: 12, Register.IFM_IB_END: 4, Register.IFM2_IB_START: 6}
+    add = elementwise(view("IFM", 0, S), view("OFM", 512, S), view("IFM2", 256, S), lut=1).with_registers(ends)
+    other = conv(view("IFM", 1024, S), view("OFM", 2048, S), depth=16, extra={Register.AB_START: 12})
+    below = conv(view("IFM", 1024, S), view("OFM", 2048, S), depth=16, block=(4, 4, 8), extra={Register.AB_START: 4})
+    start = [lut_dma(0, 1, npu="ethos-u55-64")]
+    for second, npu, expected in ((other, small, 0), (below, small, 3), (other, U55, 3)):
+        commands = schedule([*start, add, second], npu)
+        assert [c[Register.BLOCKDEP] for c in commands if isinstance(c, Operation) and c.op.is_kernel] == [0, expected]
+    spoilt = [c.with_registers({Register.BLOCKDEP: 1}) if isinstance(c, Operation) and c.op is Op.CONV else c
+              for c in schedule([*start, add, other], small)]  # fmt: skip
+    NpuModel(small).prepare(encode(schedule([*start, add, other], small)))
+    with pytest.raises(BlockDependencyError, match="its working memory lies over the look-up table in slot 1, which"):
+        NpuModel(small).prepare(encode(spoilt))
 
 
 def test_blockdep_without_a_shared_byte_is_three_and_on_one_block_is_zero() -> None:

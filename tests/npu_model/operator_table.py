@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from arithmetic_models import (
+
+from tests.support.arithmetic_models import (
     SAME,
     argmax,
     batch_matmul,
@@ -22,10 +23,10 @@ from arithmetic_models import (
     transpose_convolution,
     unary,
 )
-from movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
-from random_values import random_scale, random_zero
-from single_operators import Case
-from tflite_builder import ModelBuilder
+from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
+from tests.support.random_values import random_scale, random_zero
+from tests.support.single_operators import Case
+from tests.support.tflite_builder import ModelBuilder
 
 TYPES = ("int8", "int16", "uint8")
 _PLANE = (1, 6, 8, 12)

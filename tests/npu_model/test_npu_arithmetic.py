@@ -138,6 +138,19 @@ def test_shift_right_rounds_as_the_output_does(rounding: Rounding) -> None:
     assert bool(stats.messages) == (rounding is Rounding.TRUNCATE)
 
 
+@pytest.mark.parametrize("rounding", list(Rounding))
+@pytest.mark.parametrize("operand", [1, 2])
+def test_the_scaled_operand_of_a_sum_is_rounded_as_ifm_precision_says(rounding: Rounding, operand: int) -> None:
+    """Half of one operand, the other zero: what the rounding makes of halves is what comes out."""
+    values = np.resize(np.arange(-12, 12), SHAPE).astype(np.int8)
+    a, b = (values, values * 0) if operand == 1 else (values * 0, values)
+    precision = 1 | operand << 8 | rounding << 14
+    out, stats = elementwise(ElementwiseMode.ADD, a, b, "int8", IFM_PRECISION=precision, OPA_SCALE=1 | 1 << 32)
+    want = [oracle(v << 20, 1, 21, rounding) for v in values.reshape(-1).tolist()]
+    assert out.reshape(-1).tolist() == want
+    assert bool(stats.messages) == (rounding is Rounding.TRUNCATE)
+
+
 def test_shift_left_saturates() -> None:
     a, b = int32(1, -1, 3, 1 << 20, -(1 << 20)), int32(0, 31, 4, 15, 20)
     out, _ = elementwise(ElementwiseMode.SHL, a, b, "int32")

@@ -48,6 +48,7 @@ def test_unset_register_is_named_with_operation_and_offset() -> None:
     ("changes", "words"),
     [
         ({"IFM_PRECISION": 0x2}, "IFM_PRECISION = 0x2 sets bits 0x2"),
+        ({"IFM_PRECISION": 0xC001}, "IFM_PRECISION = 3 is not one of [0, 1, 2]"),
         ({"OFM_PRECISION": 0xC101}, "OFM_PRECISION = 3 is not one of [0, 1, 2]"),
         ({"IFM_UPSCALE": 3}, "IFM_UPSCALE = 3 is not one of [0, 1, 2]"),
         ({"ACTIVATION": 1}, "function 1 is none of 0 (none), 3, 4 and 16 to 23 (LUT)"),
@@ -123,15 +124,33 @@ def test_first_undefined_byte_of_a_map_with_gaps() -> None:
 
 
 def test_lut_that_was_never_loaded() -> None:
-    with pytest.raises(UninitialisedReadError, match="reads LUT slot 2, which no DMA has filled"):
+    with pytest.raises(UninitialisedReadError, match="reads LUT slot 2, of which no DMA has filled 256 bytes"):
         run(pooling(ACTIVATION=18))
 
 
-def test_dma_reads_undefined_bytes_and_leaves_internal_memory() -> None:
-    shadow = np.zeros(64, np.bool_)
-    words = Assembler().set(BLOCKDEP=0).dma(0, 0, 32).stop()
-    with pytest.raises(UninitialisedReadError, match="DMA0_SRC reads 32 bytes of region 0"):
-        NpuModel(U55).run(words, [np.zeros(64, np.uint8), np.zeros(64, np.uint8)], [shadow, None])
+def test_undefined_bytes_travel_and_are_found_where_they_are_used() -> None:
+    """A transfer of 32 bytes takes along eight that nobody wrote; only who uses one of them is wrong."""
+    shadow = np.zeros(0x200, np.bool_)
+    shadow[0x80 : 0x80 + SIZE] = shadow[0x20:0x40] = True
+    moved = Assembler().set(BLOCKDEP=0).dma(0x80, 0x20, 32, (1, 1)).op(Op.DMA_WAIT, 0)
+    memory = [np.zeros(64, np.uint8), np.arange(0x200, dtype=np.int64).astype(np.uint8)]
+    NpuModel(U55).run((*moved.words, *pooling(IFM_BASE0=0x20)), memory, [None, shadow])
+    assert memory[1][0x100 : 0x100 + SIZE].tolist() == list(range(0x80, 0x80 + SIZE))
+    assert shadow[0x20 : 0x20 + SIZE].all()
+    assert not shadow[0x20 + SIZE : 0x40].any()  # what was defined there is overwritten by what is not
+    with pytest.raises(UninitialisedReadError, match=r"IFM reads 1 bytes of region 1 .* at address 0x38"):
+        NpuModel(U55).run((*moved.words, *pooling(IFM_BASE0=0x21)), memory, [None, shadow])
+
+
+def test_a_table_of_undefined_bytes() -> None:
+    shadow = np.ones(0x200, np.bool_)
+    shadow[255] = False
+    load = Assembler().dma(0, U55.lut_address, 256, (1, 0x103)).op(Op.DMA_WAIT, 0)
+    with pytest.raises(UninitialisedReadError, match="reads LUT slot 0, of which no DMA has filled 1 bytes"):
+        run((*load.words, *pooling(ACTIVATION=16)), defined=[None, shadow])
+
+
+def test_dma_leaves_internal_memory() -> None:
     words = Assembler().set(BLOCKDEP=0).dma(0, 48 * 1024 - 16, 32, (0, 0x103)).stop()
     with pytest.raises(OutOfRegionError, match="internal memory, which has only 0xc000 bytes"):
         NpuModel(U55).run(words, [np.zeros(64, np.uint8)])
@@ -228,6 +247,59 @@ def test_output_over_the_input_it_still_reads() -> None:
     words = Assembler().set(BLOCKDEP=0).dma(0, 8, 16, (1, 1)).stop()
     with pytest.raises(SelfOverwriteError, match="writes its DMA0_DST over its own DMA0_SRC"):
         run(words)
+
+
+def in_place(kind: str, by: int) -> tuple[int, ...]:
+    """A kernel that writes its output over its input, or `by` bytes behind where that lies."""
+    deep, op, parameter = {
+        "elementwise": (4, Op.ELEMENTWISE, 6),
+        "maximum": (4, Op.POOL, 0),
+        "average": (4, Op.POOL, 1),
+        "sum of one channel": (1, Op.POOL, 2),
+        "sum of channels": (4, Op.POOL, 2),
+        "depthwise": (4, Op.DEPTHWISE, 0),
+        "convolution of one channel": (1, Op.CONV, 0),
+        "convolution": (4, Op.CONV, 0),
+    }[kind]
+    out = 1 if parameter == 2 else deep
+    s = Assembler().feature_map("IFM", (2, 3, deep), 0x40).kernel().common().set(OFM_SCALE=1, OPA_SCALE=1)
+    s.feature_map("OFM", (2, 3, out), 0x40 + by, more_precision=256).constants((0, 0, 16), (0, 16, 16 * out))
+    return s.op(op, parameter).stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "allowed"),
+    [
+        ("elementwise", True),
+        ("maximum", True),
+        ("average", True),
+        ("sum of one channel", True),
+        ("sum of channels", False),
+        ("depthwise", True),
+        ("convolution of one channel", True),
+        ("convolution", False),
+    ],
+)
+def test_in_place_is_judged_by_element(kind: str, allowed: bool) -> None:
+    model = NpuModel(U55)
+    for by in (-1, 0, 1):
+        if allowed and by == 0:
+            model.prepare(in_place(kind, by))
+            continue
+        with pytest.raises(SelfOverwriteError, match="writes its OFM over its own IFM at byte"):
+            model.prepare(in_place(kind, by))
+    model.prepare(in_place(kind, 24))
+
+
+def test_in_place_with_the_same_bytes_in_another_order() -> None:
+    """Rows and columns change places: the same bytes, but not the same elements."""
+    square = Assembler().feature_map("IFM", (3, 3, 1), 0).feature_map("OFM", (3, 3, 1), 0, more_precision=256)
+    square.kernel().common().set(OFM_SCALE=1)
+    NpuModel(U55).prepare(Assembler(square.words).op(Op.POOL, 1).stop())
+    with pytest.raises(SelfOverwriteError):
+        NpuModel(U55).prepare(Assembler(square.words).set(OFM_STRIDE_X=3, OFM_STRIDE_Y=1).op(Op.POOL, 1).stop())
+    tiled = {"OFM_WIDTH0_M1": 0, "OFM_HEIGHT1_M1": 2, "OFM_BASE1": 1}  # two tiles, but each element where it was
+    NpuModel(U55).prepare(Assembler(square.words).set(**tiled).op(Op.POOL, 1).stop())
 
 
 @pytest.mark.parametrize(

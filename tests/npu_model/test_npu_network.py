@@ -13,20 +13,22 @@ import pytest
 
 from tests.support.compiled_cases import compiled, network, random_inputs
 from tests.support.damage import damaged_streams, targets
+from tests.support.movement_models import tile
 from tests.support.single_operators import all_cases
 from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuModelError
+from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuModelError, UninitialisedReadError
 from fvp_runner.npu_model.layers import LayerRecorder, compare_layers
 from fvp_runner.npu_model.network import NetworkInputError
 from fvp_runner.npu_model.program import Program
 from fvp_runner.npu_model.schedule import Schedule
 from fvp_runner.reference import Reference, ReferenceError
-from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 
@@ -108,6 +110,86 @@ def test_all_containers_give_the_same_result(options: tuple[str, ...], tmp_path:
     (got,) = NetworkModel(net, data).run(inputs).outputs
     (want,) = reference.run(inputs)
     assert np.array_equal(got.reshape(-1), want.reshape(-1))
+
+
+@pytest.mark.parametrize("times", [(1, 2, 1, 1), (1, 2, 3, 1), (1, 1, 1, 4)])
+@pytest.mark.parametrize("accelerator", ["ethos-u55-64", "ethos-u65-512"])
+def test_tile_copies_its_input_several_times(times: tuple[int, ...], accelerator: str) -> None:
+    """Vela's newer core sets the rounding of an operand that is not scaled; tflite-micro has no TILE."""
+    model = tile(np.random.default_rng(5), (1, 4, 3, 8), times).finish()
+    data = compile_tflite(model, VelaOptions(accelerator), "tile").network
+    net = read_network(data, "tile")
+    assert net.npu_calls
+    (given,) = random_inputs(net)
+    (got,) = NetworkModel(net, data).run([given]).outputs
+    assert np.array_equal(got, np.tile(given, times))
+
+
+def rewired(changes: dict[Register, int], *offsets: int) -> tuple[VelaNetwork, bytes]:
+    """A compiled element-wise network with registers changed, and the arena offsets of its input and output."""
+    data = compiled("abs_int8").network
+    net = read_network(data)
+    (call,) = net.npu_calls
+    commands = [c.with_registers(changes) if isinstance(c, Operation) else c for c in decode(call.words)]
+    places = dict(zip((net.inputs[0], net.outputs[0]), offsets, strict=True))
+    tensors = tuple(replace(t, arena_offset=places.get(t.index, t.arena_offset)) for t in net.tensors)
+    addresses = [(1, o) if o >= 0 else (3 + i, 0) for i, o in enumerate(offsets)]
+    call = replace(
+        call,
+        payload=replace(call.payload, words=encode(commands)),
+        input_addresses=(addresses[0],),
+        output_addresses=(addresses[1],),
+    )
+    return replace(net, tensors=tensors, operators=(call,)), data
+
+
+def test_an_input_that_the_runtime_places_is_read_through_its_own_base_pointer() -> None:
+    ((_, offset),) = network("abs_int8").npu_calls[0].output_addresses
+    net, data = rewired({Register.IFM_REGION: 3, Register.IFM_BASE0: 0}, -1, offset)
+    (given,) = random_inputs(net)
+    original = NetworkModel(network("abs_int8"), compiled("abs_int8").network)
+    assert np.array_equal(NetworkModel(net, data).run([given]).outputs[0], original.run([given]).outputs[0])
+
+
+def test_an_input_without_a_place_that_nobody_reads_is_no_fault() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 3), b.tensor((1, 4, 4, 8), "int8", 0.2, 3)
+    unused = b.constant(np.arange(4, dtype=np.int32))
+    b.operator("RELU", [x], [y])
+    model = b.made([x, unused], [y]).finish()
+    for core in ("regor", "legacy"):
+        data = compile_tflite(model, VelaOptions(core=core), "unused").network
+        net = read_network(data, "unused")
+        assert net.tensors[net.inputs[1]].arena_offset == -1
+        run = NetworkModel(net, data).run([np.zeros((1, 4, 4, 8), np.int8), np.zeros(4, np.int32)])
+        assert run.outputs[0].shape == (1, 4, 4, 8)
+
+
+def test_outputs_and_operators_of_the_host_use_what_they_take(chain_model: bytes) -> None:
+    """A byte that nobody wrote is found where it leaves the NPU."""
+    result = compile_tflite(chain_model, VelaOptions())
+    net = read_network(result.network)
+
+    def narrower(change: int) -> VelaNetwork:
+        """The kernels of call `change` make one row less."""
+        operators = []
+        for o in net.operators:
+            if o is net.npu_calls[change]:
+                fewer = [
+                    c.with_registers({Register.OFM_HEIGHT_M1: c[Register.OFM_HEIGHT_M1] - 1, Register.BLOCKDEP: 0})
+                    if isinstance(c, Operation) and c.op is not Op.DMA_START
+                    else c
+                    for c in decode(o.words)
+                ]
+                o = replace(o, payload=replace(o.payload, words=encode(fewer)))
+            operators.append(o)
+        return replace(net, operators=tuple(operators))
+
+    inputs = random_inputs(net)
+    for call, user in ((0, r"CPU operator 1 \(MEAN\) reads"), (1, "the network's output is")):
+        with pytest.raises(UninitialisedReadError, match=rf"{user} tensor \d .* nobody wrote 63 of its 378 bytes"):
+            NetworkModel(narrower(call), result.network).run(inputs)
+    NetworkModel(narrower(1), result.network, checks=False).run(inputs)
 
 
 def test_inputs_that_do_not_fit() -> None:

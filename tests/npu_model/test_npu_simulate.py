@@ -10,14 +10,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.support.assembler import Assembler
 from tests.support.compiled_cases import cases, compiled
+from tests.support.pooling_stream import U55, pooling
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.reference import ReferenceError
 from npu_memplan.commands.arrays import InputError
+from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.stream.container import Payload, build_payload
+from npu_memplan.ethosu.stream.isa import Op
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,7 @@ def test_json_has_the_verdict_and_the_figures(files: dict[str, Path]) -> None:
 
 def test_wrong_reference_gives_exit_code_1_and_the_layer(files: dict[str, Path], tmp_path: Path) -> None:
     other = bytearray(files["conv_k5x5"].read_bytes())
-    weights = cases()["conv_k5x5"]._builder().tensors[1].data
+    weights = read_network(bytes(other)).tensors[1].data
     assert weights is not None
     at = other.find(weights.tobytes())
     assert at > 0
@@ -119,6 +126,40 @@ def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path
     result = simulate(*texts)
     assert isinstance(result.exception, InputError | ReferenceError)
     assert message in str(result.exception)
+
+
+@pytest.mark.parametrize("core", ["regor", "legacy"])
+def test_a_network_of_which_vela_left_everything_to_the_cpu(core: str, tmp_path: Path) -> None:
+    path = tmp_path / "matmul.tflite"
+    path.write_bytes(compiled("matmul_int16", core=core).network)
+    for subcommand in (command, disassemble):
+        result = CliRunner().invoke(subcommand, [str(path)])
+        assert isinstance(result.exception, NpuMemplanError)
+        assert str(result.exception) == (
+            "matmul.tflite has no ethos-u operator: Vela compiled it, but left all 1 operators to the CPU "
+            "(BATCH_MATMUL); nothing of it runs on an NPU"
+        )
+
+
+def test_what_relies_on_timing_is_a_warning(tmp_path: Path) -> None:
+    """A wait for a transfer stands between a kernel and another that may read its output too early."""
+    words = Assembler(pooling(OFM_BLK_WIDTH_M1=3)[:-1]).dma(0, 0x40, 16).op(Op.DMA_WAIT, 0)
+    words.set(IFM_BASE0=0x100, OFM_BASE0=0x180, BLOCKDEP=3).op(Op.POOL, 1)
+    payload = np.frombuffer(build_payload(Payload(U55, words.stop())), np.uint8)
+    ends = {
+        f"{kind}_{field}": np.array(value)
+        for kind, offset in (("input", 0), ("output", 0x180))
+        for field, value in (("shape", [[2, 3, 4]]), ("elem_size", [1]), ("region", [1]), ("offset", [offset]))
+    }
+    ends |= {f"variable_{field}": np.array([]) for field in ("shape", "elem_size", "region", "offset")}
+    path = tmp_path / "timing.npz"
+    np.savez(path, cmd_data=payload, weight_data=payload, scratch_size=0x200, scratch_fast_size=0, **ends)
+    result = simulate(path)
+    assert result.exit_code == 0, result.output
+    assert "warning: relies on timing: operation" in result.output
+    assert "waits, BLOCKDEP: clean, but 1 place(s) that rely on timing" in result.output
+    document = json.loads(simulate(path, "--json").output)
+    assert [m[:17] for m in document["relies_on_timing"]] == ["relies on timing:"]
 
 
 def test_input_file_of_another_shape(files: dict[str, Path], tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ Invariant: shares nothing with the package's encoder; a stream is exactly the co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fvp_runner.npu_model import NpuModel, RunStats
@@ -18,8 +20,8 @@ _OFM_PRECISION = {"int8": 1, "uint8": 0, "int16": 3, "int32": 5}
 class Assembler:
     """Collects the words of a stream."""
 
-    def __init__(self) -> None:
-        self.words: list[int] = []
+    def __init__(self, words: Sequence[int] = ()) -> None:
+        self.words = list(words)
 
     def set(self, **values: int) -> Assembler:
         """Write registers by name."""
@@ -99,6 +101,11 @@ class Assembler:
             ACC_FORMAT=0,
             BLOCKDEP=blockdep,
         )
+
+    def constants(self, weights: tuple[int, int, int], scales: tuple[int, int, int]) -> Assembler:
+        """Where the weight stream and the scale table lie: region, address and bytes of each."""
+        self.set(WEIGHT_REGION=weights[0], WEIGHT_BASE=weights[1], WEIGHT_LENGTH=weights[2])
+        return self.set(SCALE_REGION=scales[0], SCALE_BASE=scales[1], SCALE_LENGTH=scales[2])
 
     def dma(self, source: int, destination: int, length: int, regions: tuple[int, int] = (0, 1)) -> Assembler:
         """A 1D transfer."""

@@ -70,6 +70,17 @@ def concatenation(
     return b.made([x, y], [z])
 
 
+def tile(rng: np.random.Generator, shape: tuple[int, ...], times: tuple[int, ...], dtype: str = "int8") -> ModelBuilder:
+    """TILE."""
+    b = ModelBuilder()
+    scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+    x = b.tensor(shape, dtype, scale, zero)
+    t = b.constant(np.array(times, np.int32))
+    y = b.tensor(tuple(n * k for n, k in zip(shape, times, strict=True)), dtype, scale, zero)
+    b.operator("TILE", [x, t], [y], version=2)
+    return b.made([x], [y])
+
+
 def split(rng: np.random.Generator, axis: int, count: int, dtype: str = "int8") -> ModelBuilder:
     """SPLIT into equal parts."""
     b = ModelBuilder()

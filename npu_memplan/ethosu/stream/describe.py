@@ -166,7 +166,9 @@ def _input_precision(value: int) -> str:
 
 def _first_input_precision(value: int) -> str:
     operand = InputPrecision.SCALED_OPERAND.of(value)
-    words = [f"operand {'A' if operand == 1 else 'B'} scaled"] if operand else []
+    rounding = InputPrecision.ROUNDING.of(value)
+    name = _name_in(Rounding, rounding) or str(rounding)
+    words = [f"operand {'A' if operand == 1 else 'B'} scaled {name}"] if operand else []
     return " ".join([*_precision(InputPrecision, value), *words])
 
 

@@ -41,6 +41,7 @@ class InputPrecision(Precision):
 
     SIZE = Field(2, 2)  # log2 of an element's bytes
     SCALED_OPERAND = Field(8, 2)  # of IFM_PRECISION: 1 operand A, 2 operand B
+    ROUNDING = Field(14, 2)  # of IFM_PRECISION: isa.Rounding of the scaled operand
 
 
 class OutputPrecision(Precision):
