@@ -10,6 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .artifact import Artifact
     from .errors import NpuMemplanError
     from .problem import (
         Agent,
@@ -44,6 +47,26 @@ __all__ = [
 
 # `pipeline` is compile()'s module and can be called: nm.pipeline() is the Relax pipeline of transform.
 _LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline"))
+
+
+def compile(model: str | Path, output: str | Path, *, force: bool = False, fit: str = "", **options: Any) -> Artifact:
+    """Compile the file `model` into the directory `output`, as `npu-memplan compile` does, and return what was written.
+
+    `options` are fields of `options.CompileOptions`; `force` replaces an artifact that is there; `fit` is `SIZE` or
+    `NAME=SIZE`: try all that could make it fit (see `fit`). Raises `NpuMemplanError`; `output` is then as it was.
+    """
+    from pathlib import Path
+
+    from .options import CompileOptions
+
+    asked = CompileOptions(**options)
+    if fit:
+        from .fit import compile_to_fit
+
+        return compile_to_fit(Path(model), asked, Path(output), fit, force)[0]
+    from .pipeline import compile_model
+
+    return compile_model(model, asked, output, force=force)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,9 @@
 
 A fenced block ```console holds commands (`$ ` in front, `> ` for further lines) with the output they
 print; `...` stands for anything, and a command without output may print what it likes. A block whose
-info string ends in `file=NAME` is written to NAME first. One page is one working directory, in which
-`models/` holds the real models. `pytest tests/docs --update-golden` puts real outputs into the pages.
+info string ends in `file=NAME` is written to NAME first. All pages are read in one working directory, in the
+order of docs/README.md, as one person would; `models/` in it holds the real models. The package is then run from
+its wheel. `pytest tests/docs --update-golden` puts real outputs into the pages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCS = REPOSITORY / "docs"
-PAGES = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md") if "```console" in p.read_text())
+ORDER = re.findall(r"\]\(([^)#]+\.md)\)", (DOCS / "README.md").read_text(encoding="utf-8"))
+PAGES = [page for page in dict.fromkeys(ORDER) if "```console" in (DOCS / page).read_text(encoding="utf-8")]
 _BLOCK = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.M | re.S)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.M | re.S)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
@@ -69,19 +71,21 @@ def matches(expected: str, actual: str) -> bool:
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 
-def run(command: str, folder: Path) -> tuple[int, str]:
+def run(command: str, folder: Path, installed: Path | None = None) -> tuple[int, str]:
     """Exit code and merged output of one shell command, run in `folder`, the current directory.
 
-    Plain calls of npu-memplan run in this process: importing TVM once a command is most of the time.
+    Of the package in folder `installed`, or of this checkout. Of this checkout, plain calls of npu-memplan run in this
+    process: importing TVM once a command is most of the time.
     """
     words = shlex.split(command.replace("\\\n", " "))
-    if words[0] == "npu-memplan" and not set(command) & set("|><;&$`"):
+    if words[0] == "npu-memplan" and installed is None and not set(command) & set("|><;&$`"):
         return run_here(words)
+    paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = {
         **os.environ,
         **ENVIRONMENT,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
+        "PATH": os.pathsep.join([str(installed / "bin"), *paths] if installed else paths),
+        "PYTHONPATH": str(installed or REPOSITORY),
     }
     done = subprocess.run(
         command, shell=True, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120
@@ -110,30 +114,41 @@ def run_here(words: list[str]) -> tuple[int, str]:
     return code, sink.getvalue()
 
 
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of one who reads page after page."""
+    return tmp_path_factory.mktemp("reader")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_page(
     page: str,
-    tmp_path: Path,
+    reader: Path,
     shared_model: Callable[[str], Path],
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = DOCS / page
     text = path.read_text(encoding="utf-8")
-    (tmp_path / "models").symlink_to(shared_model("kws_ref_model").parent)
-    monkeypatch.chdir(tmp_path)
-    update = bool(request.config.getoption("--update-golden"))
+    if not (reader / "models").exists():
+        (reader / "models").symlink_to(shared_model("kws_ref_model").parent)
+    monkeypatch.chdir(reader)
+    read(text, page, reader, path if request.config.getoption("--update-golden") else None)
+
+
+def read(text: str, page: str, folder: Path, update: Path | None = None, installed: Path | None = None) -> None:
+    """Do what `text` says; put what was printed into the file `update`, or hold it to the text."""
     changes: list[tuple[int, int, str]] = []
     for block in _BLOCK.finditer(text):
         language, file, body = block[1], block[2], block[3]
         if file is not None:
-            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / file).write_text(body, encoding="utf-8")
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(body, encoding="utf-8")
         if language != "console":
             continue
         for step in steps(body, block.start(3)):
-            code, output = run(step.command, tmp_path)
+            code, output = run(step.command, folder, installed)
             fails = "exit code" in step.command
             assert code == 0 or fails, f"{page}: {step.command.strip()} ended with {code}:\n{output}"
             if step.output and not matches(step.output, output):
@@ -143,8 +158,34 @@ def test_page(
                 changes.append((step.begin, step.end, tidy))
     for begin, end, new in reversed(changes):
         text = text[:begin] + new + text[end:]
-    if changes:
-        path.write_text(text, encoding="utf-8")
+    if changes and update:
+        update.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_the_wheel_does_what_the_readme_and_the_tutorial_say(
+    tmp_path: Path, shared_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a wheel, outside of the checkout, with the dependencies that are there."""
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    apart = ["--no-deps", "--no-index"]
+    made, installed, folder = tmp_path / "made", tmp_path / "installed", tmp_path / "reader"
+    subprocess.run(
+        [*pip, "wheel", *apart, "--no-build-isolation", "-w", str(made), str(REPOSITORY)], check=True, timeout=120
+    )
+    (wheel,) = made.glob("*.whl")
+    subprocess.run([*pip, "install", *apart, "--target", str(installed), str(wheel)], check=True, timeout=120)
+    folder.mkdir()
+    (folder / "models").symlink_to(shared_model("kws_ref_model").parent)
+    monkeypatch.chdir(folder)
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    readme = readme.replace("MODEL.tflite", "models/kws_ref_model.tflite").replace("build/kws", "build/readme")
+    read(readme, "README.md", folder, installed=installed)
+    tutorial, _ = (DOCS / "tutorial.md").read_text(encoding="utf-8").split("## 5.")
+    read(tutorial, "tutorial.md", folder, installed=installed)
+    where = "import fvp_runner, npu_memplan; print(npu_memplan.__file__, fvp_runner.__file__)"
+    _, printed = run(f'python -c "{where}"', folder, installed)
+    assert all(path.startswith(str(installed)) for path in printed.split())
 
 
 @pytest.mark.parametrize("page", sorted(p.relative_to(REPOSITORY).as_posix() for p in DOCS.rglob("*.md")))
@@ -153,6 +194,10 @@ def test_links_lead_somewhere(page: str) -> None:
     text = _CODE.sub("", path.read_text(encoding="utf-8"))
     broken = [m for m in _LINK.findall(text) if not (path.parent / m).exists()]
     assert broken == []
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    assert {p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md")} - {"README.md"} == set(ORDER)
 
 
 def test_reference_names_every_key_of_plan_json(shared_model: Callable[[str], Path]) -> None:
