@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact, TensorSlot
+from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
 
-from .host_build import SharedObject, build, compiler_version, missing_compiler
+from .host_build import SharedObject, build, compiler_version
 from .npu_model import NpuModel
 from .result import Array
 from .runner import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import os
-import shlex
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files, identifier
 
 from .process import ask
@@ -63,39 +60,6 @@ class SharedObject:
     def run(self, pointers: Any) -> int:
         """`<name>_run` on an array of pool pointers."""
         return int(self._run(pointers))
-
-
-def compiler() -> list[str] | None:
-    """Command of the C compiler: $CC, cc, gcc, clang, or the ziglang package; None without one."""
-    named = _named()
-    if named is not None:
-        return named if named and shutil.which(named[0]) else None
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
-            return [name]
-    if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
-    return None
-
-
-def _named() -> list[str] | None:
-    """The words of $CC; none when they are no command line, None when it is not set."""
-    if not os.environ.get("CC", "").strip():
-        return None
-    try:
-        return shlex.split(os.environ["CC"])
-    except ValueError:  # a quotation without an end
-        return []
-
-
-def missing_compiler() -> str | None:
-    """Why there is no C compiler, with what to do; None when there is one."""
-    if compiler() is not None:
-        return None
-    words = _named()
-    fault = "which is not on PATH" if words else "which is no command line"
-    named = "" if words is None else f" (CC names {os.environ['CC']!r}, {fault})"
-    return f"no C compiler found{named}; set CC, or install one (e.g. apt install gcc, or pip install ziglang)"
 
 
 @functools.cache

@@ -175,7 +175,7 @@ def _describe(
         operators=operators_of(main),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
-        notes=loaded.notes,
+        notes=loaded.notes + ((plan.note,) if plan.note else ()),
     )
 
 

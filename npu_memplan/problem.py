@@ -222,6 +222,7 @@ class Plan:
     seed: int = 0
     budget: str = ""  # what bounded the search ("200000 nodes", "2.0 s"), if anything did
     stopped_early: bool = False  # the budget, not the search, ended it
+    note: str = ""  # why the plan may be worse than it need be, where more than the budget is to blame
 
     def placement(self, name: str) -> Placement:
         """The placement of the buffer called `name`."""

@@ -77,6 +77,7 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "budget": plan.budget,
         "stopped_early": plan.stopped_early,
+        **({"note": plan.note} if plan.note else {}),
         "usage": [
             {"pool": u.pool, "used_bytes": u.used_bytes, "lower_bound_bytes": u.lower_bound_bytes} for u in plan.usage
         ],

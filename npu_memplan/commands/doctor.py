@@ -61,7 +61,7 @@ def _newlib() -> str | None:
 
 
 def _c_compiler() -> str | None:
-    from fvp_runner.host_build import compiler
+    from ..c_compiler import compiler
 
     command = compiler()
     return None if command is None else _tool(*command, "--version")
@@ -89,8 +89,7 @@ def look() -> tuple[Finding, ...]:
     return (
         Finding("apache-tvm", "compiling", _package("apache-tvm"), package, needed=True),
         Finding("ethos-u-vela", "compiling for the NPU", _package("ethos-u-vela"), package, needed=True),
-        Finding("numba", "planning and the NPU model, fast", _package("numba"), package, needed=True),
-        Finding("C compiler", "run --on host", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
+        Finding("C compiler", "run --on host, planning well", _c_compiler(), _apt("gcc libc6-dev"), needed=True),
         Finding("tflite-micro", "reference results", _package("tflite-micro"), extras),
         Finding("unicorn", "run --on unicorn", _package("unicorn"), extras),
         Finding("arm-none-eabi-gcc", "firmware for every board", _tool("arm-none-eabi-gcc", "--version"), firmware),

@@ -2,23 +2,32 @@
 
 Invariant: `plan()` returns only plans that `npu_memplan.verify` accepts, says `OPTIMAL`
 only when every pool's height equals a proven bound and nothing was spilled without
-need, and never returns worse than `incumbent`. Imports no TVM; numba and numpy only
-once a cheap planner has not met the bound.
+need, and never returns worse than `incumbent`. A time limit bounds every planner. Imports no TVM; the compiled searches
+are loaded, and numpy imported (for many buffers), only once a cheap planner has not met the bound.
+
+One folder a family, its idea told in its `__init__`: `first_fit` (every order of it), `exact` and `local` (one pool,
+plain conflicts), `general` (anything), `scale` (very many), `spill` (several pools); `auto` chooses among them.
+`compiled` is how their C is built. At the top is what all share: the `registry` and what a planner is given, the
+problem restated (`model`), heights that no plan can go below (`bounds`, `live_bytes`), errors (`errors`, `explain`).
 """
 
 from __future__ import annotations
 
 import gc
 import math
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, violations_of
-from . import auto, first_fit, hill_climb
+from . import auto
 from .bounds import load_peak
-from .errors import PlannerUseError, PlanningError
+from .clock import now
+from .errors import OutOfTime, PlannerUseError, PlanningError
+from .explain import no_room
+from .first_fit import hill_climb
+from .first_fit import planners as first_fit
+from .first_fit.quick import QUICK, quick_layout
 from .model import Model
 from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
 
@@ -72,7 +81,7 @@ def _plan(
     incumbent: Plan | None,
 ) -> Plan:
     function = find(planner)
-    started = time.monotonic()
+    started = now()
     model = Model(problem)
     if incumbent is not None:
         check(problem, incumbent)
@@ -80,12 +89,15 @@ def _plan(
     deadline = None
     if time_limit_s is not None:
         # to verify a plan takes about three times as long as to restate the problem
-        deadline = started + time_limit_s - min(3 * (time.monotonic() - started), time_limit_s / 2)
+        deadline = started + time_limit_s - min(3 * (now() - started), time_limit_s / 2)
     context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent
+    model.deadline = deadline
     name = planner
     try:
         placements = tuple(function(problem, context))
+    except OutOfTime:
+        placements = _in_no_time(context)
     except PlanningError:
         if incumbent is None:
             raise
@@ -106,6 +118,18 @@ def _plan(
     if violations:
         raise VerificationError(problem, answer, violations)
     return answer
+
+
+def _in_no_time(context: Context) -> tuple[Placement, ...]:
+    """The placements of a planner that has none when its time is over."""
+    context.stopped_early = True
+    layout = quick_layout(context.model)
+    if isinstance(layout, int):
+        if context.incumbent is not None:
+            return context.incumbent.placements
+        raise no_room(context, layout)
+    context.note(QUICK)
+    return context.model.placements(layout.pools, layout.origins)
 
 
 @contextmanager
@@ -150,4 +174,5 @@ def _assemble(model: Model, placements: tuple[Placement, ...], planner: str, con
         context.seed,
         budget,
         context.stopped_early and not met,
+        "" if met else "; ".join(context.notes),
     )

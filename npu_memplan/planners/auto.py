@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..problem import Placement, Problem
-from . import exact, general, least_height
 from .bounds import load_peak
-from .first_fit import ORDERS, Layout, best_first_fit, by_size, first_fit, fixed_first, no_room
-from .general import General
-from .hill_climb import hill_climb
+from .errors import OutOfTime
+from .exact import least_height
+from .exact import search as exact
+from .explain import explain_no_room, no_room
+from .first_fit.hill_climb import hill_climb
+from .first_fit.layout import Layout, first_fit
+from .first_fit.orders import ORDERS, best_first_fit, by_size, fixed_first
+from .first_fit.quick import quick_layout
+from .general import search as general
+from .general.search import General
+from .general.small import SmallSearch
 from .model import Item
 from .registry import Context, register
-from .scale import LARGE_ITEMS, place_large
-from .small import SmallSearch
-from .spill import assign
+from .scale.passes import LARGE_ITEMS, place_large
+from .spill.assign import assign
 from .subsets import irreducible
 
 SMALL_ITEMS = 40  # more are left to the compiled search
@@ -34,8 +40,12 @@ SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at 
 def improve_pools(context: Context, layout: Layout, enough: bool = False) -> Layout:
     """Lower the pools of `layout` one by one, the assignment to pools unchanged."""
     for pool in range(len(layout.heights)):
-        if not context.exhausted():
+        if context.exhausted():
+            break
+        try:
             layout = improve_pool(context, layout, pool, enough)
+        except OutOfTime:
+            break
     return layout
 
 
@@ -46,7 +56,7 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
     low = max(load_peak(model, pool, layout.pools).bytes, context.bounds.get(pool, 0))
     if enough or layout.heights[pool] <= low:
         return layout
-    search = exact.search_for(model, inside, low) if _countable(inside) else None
+    search = exact.search_for(model, inside, low) if context.has_compiled() and _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):
         layout, low = _improve_small(context, layout, pool, inside, low)
     if search is not None and layout.heights[pool] > low and not context.exhausted():
@@ -60,7 +70,8 @@ def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = Fal
         context.stopped_early |= part.stopped_early
         low = max(low, search.low)
         layout = _with(layout, pool, inside, search.offsets)
-    if layout.heights[pool] > low and len(inside) <= exact.MOST_ITEMS and not context.exhausted():
+    general_can = context.has_compiled() and len(inside) <= exact.MOST_ITEMS
+    if general_can and layout.heights[pool] > low and not context.exhausted():
         rest = General.over(model, inside, low, [layout.origins[item.index] for item in inside])
         if rest is not None:
             general.run(rest, context)
@@ -137,6 +148,8 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
             return _with(zero, 0, inside, small.origins)
         if found is False:
             raise _proven(context, _small_subset(context, inside, capacity), capacity + 1)
+    if not context.has_compiled():
+        return None
     search = exact.search_for(model, inside, low)
     if search is None:
         return _general_into(context, inside, low, zero)
@@ -172,8 +185,6 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
 
 def _proven(context: Context, kept: list[Item], least: int) -> Exception:
     """The error of a pool that provably can not hold its items: `kept` already need more."""
-    from .explain import explain_no_room
-
     names = sorted(buffer.name for item in kept for buffer, _ in item.parts)
     return explain_no_room(context.model, None, least, names, True, 0)
 
@@ -188,32 +199,48 @@ def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[I
 
 
 def _auto(context: Context, enough: bool) -> Layout:
-    large = place_large(context) if len(context.model.items) > LARGE_ITEMS else None
+    model, count = context.model, len(context.model.items)
+    large = place_large(context) if count > LARGE_ITEMS and context.has_compiled() else None
     if large is not None:
         return large if enough else improve_pools(context, large)
-    count = len(context.model.items)
     passes = len(ORDERS) + CLIMB_ROUNDS
-    if len(context.model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS:
-        passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, context.model.neighbours)) // 2))
+    if len(model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS and context.has_compiled():
+        passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, model.neighbours)) // 2))
     result = best_first_fit(context, ORDERS[: max(1, passes)])
     failed = result if isinstance(result, int) else -1
-    layout = None if isinstance(result, int) else result
-    if len(context.model.capacity) == 1:
-        if layout is None:
-            layout = into_capacity(context, failed)
-    elif layout is None or layout.cost > 0:
-        layout = assign(context, layout)
-    if layout is None:
-        layout = hill_climb(context)
+    layout = _in_pools(context, result)
     if layout is None:
         raise no_room(context, failed)
     if enough:
         return layout
     if count > SMALL_ITEMS:
         rounds = max(0, passes - len(ORDERS))
-        rounds = min(rounds, SPECIAL_WORK // count) if context.model.special else rounds
+        rounds = min(rounds, SPECIAL_WORK // count) if model.special else rounds
         layout = hill_climb(context, layout, rounds) or layout
-    return improve_pools(context, layout)
+    layout = improve_pools(context, layout)
+    if not context.has_compiled():
+        layout = hill_climb(context, layout) or layout
+    return layout
+
+
+def _in_pools(context: Context, first: Layout | int) -> Layout | None:
+    """A layout within the pools, at the least cost that is found, from what first fit reached."""
+    failed = first if isinstance(first, int) else -1
+    layout = None if isinstance(first, int) else first
+    try:
+        if len(context.model.capacity) == 1:
+            if layout is None:
+                layout = into_capacity(context, failed)
+        elif layout is None or layout.cost > 0:
+            layout = assign(context, layout)
+        if layout is None:
+            layout = hill_climb(context)
+    except OutOfTime:
+        context.stopped_early = True
+    if layout is None:
+        quick = quick_layout(context.model)
+        layout = None if isinstance(quick, int) else quick
+    return layout
 
 
 def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from .live_bytes import least_bytes, up
-from .model import Item, Model
+from .model import CHECK_EVERY, Item, Model
 
 CLIQUE_NODES = 20_000
 
@@ -90,6 +90,7 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     items = model.items
     special = model.special
     load = best = 0  # of whole blocks of `grain` bytes
+    plain = work = 0  # bytes that are not special; looks at special items
     at: int | None = None
     live_special: set[int] = set()
     live: set[int] = set()
@@ -105,8 +106,10 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
             if index in special:
                 live_special.add(index)
             live.add(index)
+            plain += size if index not in special else 0
         else:
             load -= size + pad
+            plain -= size if index not in special else 0
             if pad:
                 pads[pad] -= 1
                 if not pads[pad]:
@@ -116,7 +119,10 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
         following = events[position + 1][0] if position + 1 < len(events) else None
         if following == point or load <= best:
             continue
-        if live_special:
+        work += 20 * len(live_special)
+        if live_special and work > CHECK_EVERY and model.late():
+            value = plain  # less than could be shown, no less true
+        elif live_special:
             value = max(least_bytes(model, live, live_special, point, g) for g in {1, grain})
         else:
             value = load - max(pads, default=0)  # what is on top needs no padding: at best the one with most of it

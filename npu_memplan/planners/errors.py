@@ -13,6 +13,13 @@ class PlannerUseError(NpuMemplanError):
     """A planner is asked for by an unknown name, or with an unusable budget."""
 
 
+class OutOfTime(Exception):
+    """A time limit is over in the middle of something that is of no use unless it is finished.
+
+    Never seen by callers of `plan`: it answers with the best layout in hand, or a quick one.
+    """
+
+
 class PlanningError(NpuMemplanError):
     """No plan fits the pools.
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from .bounds import Peak, forced, load_peak
 from .errors import PlanningError
 from .model import Model
+from .registry import Context
 
 
 def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
@@ -124,6 +125,11 @@ def explain_no_room(
         proven=proven,
         subset=tuple(subset),
     )
+
+
+def no_room(context: Context, item: int | None = None) -> PlanningError:
+    """The error of a problem that found no place for `item`."""
+    return explain_no_room(context.model, item)
 
 
 def _remedy(model: Model, pool: int, excess: int, proven: bool, largest: Sequence[tuple[str, int]]) -> str:

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from math import gcd
 
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
+from .clock import now
+from .errors import OutOfTime
+
+CHECK_EVERY = 100_000  # looks at pairs, some 10 ms, between two looks at the clock
 
 Zone = tuple[int, int]  # open interval of distances
 Zones = tuple[Zone, ...]
@@ -183,7 +187,7 @@ class Model:
         self._neighbours: list[list[int]] | None = None
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
-
+        self.deadline: float | None = None  # of `clock.now`; looked at during long work
         self._check_fixed()
 
     def _check_fixed(self) -> None:
@@ -264,13 +268,16 @@ class Model:
                     events.append((last, 0, item.index))
         events.sort()
         live: set[int] = set()
+        work = 0
         for _, begins, index in events:
             if begins:
                 sets[index] |= live
                 live.add(index)
+                work = self.checked(work + len(live))
             else:
                 live.discard(index)
         for i, found in enumerate(sets):
+            work = self.checked(work + len(found))
             for j in tuple(found):
                 sets[j].add(i)
         for i, others in self.extra.items():
@@ -279,11 +286,24 @@ class Model:
             found.discard(i)
         if self.special:
             for i in self.special:
+                work = self.checked(work + 10 * len(sets[i]))
                 for j in tuple(sets[i]):
                     if not self.zones(i, j):
                         sets[i].discard(j)
                         sets[j].discard(i)
         return [sorted(found) for found in sets]
+
+    def checked(self, work: int) -> int:
+        """`work` counts looks at pairs; `OutOfTime` when there is no time for more, which is asked now and then."""
+        if work < CHECK_EVERY:
+            return work
+        if self.late():
+            raise OutOfTime
+        return 0
+
+    def late(self) -> bool:
+        """Whether a time limit is over."""
+        return self.deadline is not None and now() >= self.deadline
 
     def zones(self, i: int, j: int) -> Zones:
         """Open intervals of `origin[i] - origin[j]` that are forbidden in one pool, for a neighbouring pair."""

@@ -6,11 +6,12 @@ returns is verified before anybody sees it, so a wrong planner can not do harm.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..problem import Placement, Plan, Problem
+from .clock import now
+from .compiled import compiled
 from .errors import PlannerUseError
 from .model import Model
 
@@ -29,12 +30,13 @@ class Context:
     model: Model
     seed: int = 0
     nodes: int | None = None
-    deadline: float | None = None
-    started: float = field(default_factory=time.monotonic)
+    deadline: float | None = None  # of `clock.now`
+    started: float = field(default_factory=now)
     stopped_early: bool = False
     cost_proven: bool = False  # a planner proved that no assignment to pools costs less
     incumbent: Plan | None = None  # a valid plan to start from
     bounds: dict[int, int] = field(default_factory=dict)  # pool index -> proven height, better than max-live
+    notes: list[str] = field(default_factory=list)  # what the plan should say about how it was made
 
     def spend(self, nodes: int) -> None:
         """Count `nodes` units of work."""
@@ -43,28 +45,33 @@ class Context:
 
     def exhausted(self) -> bool:
         """True once the budget is used up; remembered in the plan."""
-        if (self.nodes is not None and self.nodes <= 0) or (
-            self.deadline is not None and time.monotonic() >= self.deadline
-        ):
+        if (self.nodes is not None and self.nodes <= 0) or (self.deadline is not None and now() >= self.deadline):
             self.stopped_early = True
             return True
         return False
 
-    def pardon(self, seconds: float) -> None:
-        """Do not count `seconds`, in which nothing could be searched, against a time limit."""
-        if self.deadline is not None:
-            self.deadline += seconds
+    def note(self, text: str) -> None:
+        """Let the plan say `text`, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def has_compiled(self) -> bool:
+        """Whether the compiled searches can be called; where they cannot, the plan says why."""
+        missing = compiled().missing
+        if missing:
+            self.note(f"the compiled searches are not available: {missing}")
+        return not missing
 
     def share(self, part: float) -> Context:
         """A context with `part` of what is left of this one's budget; `spend` here what was spent there."""
         nodes = None if self.nodes is None else int(max(0, self.nodes) * part)
         left = self.remaining_s()
-        deadline = None if left is None else time.monotonic() + left * part
+        deadline = None if left is None else now() + left * part
         return Context(self.model, self.seed, nodes, deadline, self.started)
 
     def remaining_s(self) -> float | None:
         """Seconds left, None without a time limit."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        return None if self.deadline is None else max(0.0, self.deadline - now())
 
 
 Planner = Callable[[Problem, Context], Iterable[Placement]]

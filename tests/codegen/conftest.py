@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fvp_runner.host_build import compiler
 from npu_memplan.artifact import Artifact
+from npu_memplan.c_compiler import compiler
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

@@ -135,8 +135,8 @@ def test_time_limit(digits):
 
 def test_no_compiler(digits, monkeypatch):
     folder = digits()  # compiled before anything is hidden
-    monkeypatch.setattr("fvp_runner.host_build.shutil.which", lambda name: None)
-    monkeypatch.setattr("fvp_runner.host_build.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("npu_memplan.c_compiler.shutil.which", lambda name: None)
+    monkeypatch.setattr("npu_memplan.c_compiler.importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("CC", raising=False)
     assert "no C compiler found; set CC" in (host.missing(runner.RunOptions()) or "")
     with pytest.raises(runner.RunnerMissingError, match="no C compiler found"):

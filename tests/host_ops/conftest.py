@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from fvp_runner.host_build import compiler
 from npu_memplan.artifact import TensorSlot
+from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.ethosu.network import VelaNetwork, read_network

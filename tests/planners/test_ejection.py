@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.planners import exact, plan
-from npu_memplan.planners.ejection import Ejection
+from npu_memplan.planners import plan
+from npu_memplan.planners.exact import search as exact
+from npu_memplan.planners.exact.sections import Sections
+from npu_memplan.planners.local.ejection import Ejection
 from npu_memplan.planners.model import Model
-from npu_memplan.planners.sections import Sections
 from npu_memplan.problem import Problem
 from npu_memplan.problem_io import read_problem
 from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
@@ -25,7 +26,7 @@ def local(problem: Problem, seed: int = 0) -> tuple[Ejection, Sections]:
     search = exact.search_for(model, model.items, 0)
     assert search is not None
     search.prepare()
-    return Ejection(search.sections, search.arrays["graph"][:6], seed), search.sections
+    return Ejection(search.sections, search.prepare(), seed), search.sections
 
 
 def check(sections: Sections, offsets: list[int], ceiling: int) -> None:

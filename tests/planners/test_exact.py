@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.planners import PlanningError, exact, least_height, plan
+from npu_memplan.planners import PlanningError, plan
+from npu_memplan.planners.exact import least_height
+from npu_memplan.planners.exact import search as exact
+from npu_memplan.planners.general.small import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
-from npu_memplan.planners.small import SmallSearch
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.problem_io import read_problem
 from npu_memplan.verify import verify

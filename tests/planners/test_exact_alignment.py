@@ -6,10 +6,11 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import exact, least_height
+from npu_memplan.planners.exact import least_height
+from npu_memplan.planners.exact import search as exact
+from npu_memplan.planners.general.small import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
-from npu_memplan.planners.small import SmallSearch
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 
 

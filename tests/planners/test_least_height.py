@@ -1,16 +1,10 @@
-"""Whose turn it is, the complete or the local search, and what does not count: compiling."""
+"""Whose turn it is, the complete or the local search."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
-from npu_memplan.planners.least_height import PART, PATIENCE, Turns
+from npu_memplan.planners.exact.least_height import PART, PATIENCE, Turns
 
 TRIAL = 30_000
 
@@ -59,24 +53,3 @@ def test_where_the_complete_search_begins_the_local_one_waits_until_it_is_out_of
     turns = Turns(local_leads=False, trial=TRIAL)
     assert not any(played(turns, PATIENCE // 1000))
     assert any(played(turns, 10))
-
-
-COLD = """
-import sys
-from npu_memplan.planners import plan
-from npu_memplan.problem_io import read_problem
-usage = plan(read_problem(sys.argv[1]), time_limit_s=3.0).usage[0]
-print(usage.used_bytes / usage.lower_bound_bytes)
-"""
-
-
-@pytest.mark.slow
-def test_compiling_on_a_new_machine_takes_nothing_off_a_time_limit(
-    tmp_path: Path, shared_instances: Callable[[str], Path]
-) -> None:
-    """Compiling takes longer than the limit; both searches must have run nevertheless."""
-    problem = shared_instances("minimalloc_challenging") / "J.1048576.csv"
-    command = [sys.executable, "-c", COLD, str(problem)]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 1.0393  # what the complete search reaches alone

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from npu_memplan.planners.exact.portfolio import FOLLOWING, NOISES, OPEN, ORDERS, Portfolio
+from npu_memplan.planners.exact.sections import build
+from npu_memplan.planners.general.small import SmallSearch
 from npu_memplan.planners.model import Model
-from npu_memplan.planners.portfolio import FOLLOWING, NOISES, OPEN, ORDERS, Portfolio
-from npu_memplan.planners.sections import build
-from npu_memplan.planners.small import SmallSearch
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 
 

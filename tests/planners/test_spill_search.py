@@ -8,14 +8,15 @@ from random import Random
 
 import pytest
 
-from npu_memplan.planners import plan, spill_sweep
-from npu_memplan.planners.assignment import Assigner, cost_of
-from npu_memplan.planners.first_fit import Layout
+from npu_memplan.planners import plan
+from npu_memplan.planners.first_fit.layout import Layout
 from npu_memplan.planners.model import Model
-from npu_memplan.planners.prices import relax
 from npu_memplan.planners.registry import Context
-from npu_memplan.planners.spill_search import Exchange, branch
-from npu_memplan.planners.spill_sweep import Sweep, sweep
+from npu_memplan.planners.spill import sweep as spill_sweep
+from npu_memplan.planners.spill.assignment import Assigner, cost_of
+from npu_memplan.planners.spill.branch import Exchange, branch
+from npu_memplan.planners.spill.prices import relax
+from npu_memplan.planners.spill.sweep import Sweep, sweep
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.host_build import compiler
 from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.ethosu.stream.container import parse_payload

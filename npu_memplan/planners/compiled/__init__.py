@@ -1,0 +1,43 @@
+"""The searches that are compiled: C sources of this package, built once on a machine by the user's C compiler.
+
+Planners are plain Python where that is quick enough. The exact search, the local one, the search over distances and the
+passes over a hundred thousand buffers look at every item at every choice, and are C: `exact/*.c`, `local/*.c`,
+`general/*.c`, `scale/*.c`, and `common.h` here.
+
+Why C, built by the user: a C compiler is needed by whoever runs or ships what this package generates, it builds all of
+it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and
+its libraries took over a second of every process, and 200 MB of disk). Wheels for each platform would spare that second
+at the price of a build farm; where there is no compiler the Python planners work, and the plan says what is missing.
+
+`library.py` builds into a cache of the user's and loads it; `arrays.py` is how Python hands arrays to C. Chance comes
+from `common.h`, so placements depend on seed and budget only, on every machine.
+"""
+
+from __future__ import annotations
+
+from .arrays import Struct, chances, floats, int32s, int64s, laid_out
+from .library import Compiled, compiled
+
+__all__ = [
+    "FOUND",
+    "INFEASIBLE",
+    "LIMIT",
+    "Compiled",
+    "Struct",
+    "chances",
+    "compiled",
+    "floats",
+    "int32s",
+    "int64s",
+    "laid_out",
+    "verdict",
+]
+
+FOUND, INFEASIBLE, LIMIT, NO_MEMORY = 1, 0, -1, -2  # of common.h
+
+
+def verdict(answer: int) -> int:
+    """What a compiled search answered; `MemoryError` when it had no memory."""
+    if answer == NO_MEMORY:
+        raise MemoryError("a compiled search found no memory for its state")
+    return answer

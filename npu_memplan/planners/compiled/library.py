@@ -1,0 +1,130 @@
+"""The compiled searches as a shared library: built once on a machine by its C compiler, then loaded from a cache.
+
+Invariant: a library in the cache was built from exactly these sources by exactly this compiler, for this kind of
+machine: its name is a hash of them. It appears whole or not at all, so processes may build at the same time; where the
+cache cannot be written it is built for this process alone. While it is built, the clock of time limits stands still.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...c_compiler import compiler, missing_compiler
+from ..clock import paused
+
+# No fused multiply-add: choices must not depend on the machine.
+FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
+FOLDERS = ("compiled", "exact", "local", "general", "scale")
+TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The functions of the library, or why there are none."""
+
+    functions: Any  # ctypes.CDLL, or None
+    missing: str = ""
+
+
+class _CannotBuild(Exception):
+    """With the reason."""
+
+
+@functools.cache
+def compiled() -> Compiled:
+    """The library: loaded, or else built; asked for once a process."""
+    with paused():
+        try:
+            library = _library()
+        except (_CannotBuild, OSError) as error:
+            return Compiled(None, str(error))
+    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts"):
+        getattr(library, f"npu_memplan_{name}").restype = ctypes.c_int64
+    return Compiled(library)
+
+
+def cache_folder() -> Path:
+    """Where libraries are kept: $NPU_MEMPLAN_CACHE, else $XDG_CACHE_HOME/npu_memplan, else ~/.cache/npu_memplan."""
+    if named := os.environ.get("NPU_MEMPLAN_CACHE"):
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "npu_memplan"
+
+
+def sources() -> list[Path]:
+    """All C sources and headers, sorted."""
+    root = Path(__file__).resolve().parent.parent
+    return sorted(path for folder in FOLDERS for path in (root / folder).glob("*.[ch]"))
+
+
+def _library() -> Any:
+    command = compiler()
+    if command is None:
+        raise _CannotBuild(missing_compiler())
+    name = f"searches-{_key(command)}.so"
+    try:
+        cached = cache_folder() / name
+        if cached.is_file():
+            return ctypes.CDLL(str(cached))
+    except (OSError, RuntimeError):  # no home; a file that cannot be loaded is built anew
+        pass
+    with tempfile.TemporaryDirectory(prefix="npu_memplan_") as temporary:
+        built = Path(temporary) / name
+        _build(command, built)
+        _keep(built, name)
+        return ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
+
+
+def _key(command: list[str]) -> str:
+    """A hash of the sources, the compiler and the kind of machine."""
+    hashed = hashlib.sha256()
+    found = shutil.which(command[0]) or command[0]
+    state = os.stat(found)
+    compiler_state = f"{os.path.realpath(found)} {state.st_size} {state.st_mtime_ns}"
+    for part in (*command, *FLAGS, compiler_state, sys.platform, platform.machine()):
+        hashed.update(part.encode() + b"\0")
+    for path in sources():
+        hashed.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return hashed.hexdigest()[:32]
+
+
+def _build(command: list[str], target: Path) -> None:
+    files = sources()
+    folders = sorted({f"-I{path.parent}" for path in files})
+    line = [*command, *FLAGS, *folders, *(str(path) for path in files if path.suffix == ".c"), "-o", str(target)]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise _CannotBuild(f"{command[0]} did not compile the searches within {TIMEOUT_S:g} s") from None
+    if done.returncode:
+        first = next((text for text in done.stderr.splitlines() if "error" in text), done.stderr.strip()[:200])
+        raise _CannotBuild(f"{command[0]} could not compile the searches: {first}")
+
+
+def _keep(built: Path, name: str) -> None:
+    """Put a copy into the cache, whole at once; a cache that cannot be written is no error."""
+    try:
+        folder = cache_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(built.read_bytes())
+            os.chmod(temporary, 0o755)
+            os.replace(temporary, folder / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except (OSError, RuntimeError):
+        return

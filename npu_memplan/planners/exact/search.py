@@ -1,0 +1,180 @@
+"""Complete search for a placement under a height: calls of `fill.c`, and what they found or proved.
+
+Invariant: `low` is a proven bound, `best` the height of a placement in hand; a call narrows one of them or spends its
+share of nodes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import lcm, log
+from typing import Any, ClassVar
+
+from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int64s, laid_out, verdict
+from ..model import Item, Model
+from ..registry import Context
+from ..subsets import irreducible
+from .graph import Graph, graph_of
+from .portfolio import TIGHT, Order
+from .sections import Sections, build, usable
+
+MOST_ITEMS = 3_000  # that callers should hand over
+LARGEST_SUM = 1 << 61  # bytes of all items; C counts in 64 bits
+MEMO_BITS = 19
+FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
+
+
+@laid_out
+class _Call(Struct):
+    """`Call` of fill.h."""
+
+    members: ClassVar[dict[str, str]] = {
+        "ceiling": "q",
+        "phase": "q",
+        "nodes": "q",
+        "rule": "q",
+        "memo_mask": "q",
+        "noise": "d",
+        "score": "d*",
+        "weight": "d*",
+        "chance": "Q*",
+        "memo": "Q*",
+        "offset": "q*",
+        "choices": "q",
+        "most_placed": "q",
+    }
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What stays from call to call, or is worth making once."""
+
+    log_duration: list[float]  # of the number of sections an item covers
+    log_size: list[float]
+    weight: array[float]
+    memo: Any
+    offset: array[int]
+
+
+@dataclass(slots=True)
+class Search:
+    """The search in one pool. `offsets` are those of `best`, by position in `sections.items`."""
+
+    sections: Sections
+    low: int
+    best: int | None = None
+    offsets: list[int] = field(default_factory=list)
+    nodes: int = 0
+    reached: float = 0.0  # share of the items that were placed at once at most in the last call
+    graph: Graph | None = None
+    kept: _Kept | None = None
+
+    def prepare(self) -> Graph:
+        """Build the arrays of the compiled search."""
+        if self.graph is None:
+            self.graph = graph_of(self.sections)
+            count, sections = len(self.sections.sizes), len(self.sections.members)
+            self.kept = _Kept(
+                [log(len(cover)) for cover in self.sections.covers],
+                [log(size) for size in self.sections.sizes],
+                floats([1.0]) * sections,
+                (ctypes.c_uint64 * (2 << MEMO_BITS))(),
+                int64s([0]) * count,
+            )
+        return self.graph
+
+    def fill(self, ceiling: int, nodes: int, order: Order, noise: float, seed: int) -> int:
+        """One call of the compiled search; takes over what it found or proved."""
+        graph, kept = self.prepare(), self.kept
+        assert kept is not None
+        kept.weight[:] = floats([1.0]) * len(kept.weight)
+        if order.follow:
+            step = -FOLLOW_SPREAD / (self.best or 1)
+            score = floats(at * step for at in self.offsets)
+        else:
+            score = floats(
+                order.duration * duration + order.size * size
+                for duration, size in zip(kept.log_duration, kept.log_size, strict=True)
+            )
+        call = _Call(
+            ceiling=ceiling,
+            phase=ceiling % lcm(*set(self.sections.aligns)),
+            nodes=nodes,
+            rule=order.rule,
+            memo_mask=(1 << MEMO_BITS) - 1,
+            noise=noise,
+            score=score,
+            weight=kept.weight,
+            chance=chances(seed),
+            memo=kept.memo,
+            offset=kept.offset,
+        )
+        result = verdict(compiled().functions.npu_memplan_fill(ctypes.byref(graph), ctypes.byref(call)))
+        self.nodes += call.choices
+        self.reached = call.most_placed / max(1, len(self.sections.sizes))
+        if result == FOUND:
+            self.take(list(kept.offset))
+        elif result == INFEASIBLE:
+            grain = self.sections.grain
+            self.low = max(self.low, (ceiling // grain + 1) * grain)
+        return result
+
+    def take(self, offsets: list[int]) -> int:
+        """Keep these offsets if they are the best so far; their height."""
+        height = max((at + size for at, size in zip(offsets, self.sections.sizes, strict=True)), default=0)
+        if self.best is None or height < self.best:
+            self.best, self.offsets = height, offsets
+        return height
+
+
+def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:
+    """A search over `items`, or None where sections can not say everything about them."""
+    inside = [item for item in items if item.size]
+    if not usable(model, inside) or sum(item.size for item in inside) >= LARGEST_SUM:
+        return None
+    if any(item.modulus > LARGEST_SUM for item in inside):
+        return None
+    sections = build(model, inside)
+    grain = sections.grain
+    return Search(sections, -(-max(low, sections.bound) // grain) * grain)
+
+
+def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int = 3000) -> list[int]:
+    """Positions of a set of items that cannot be together under `ceiling`, none of which can be left out.
+
+    Call it after a search proved `ceiling` infeasible. Where leaving an item out can not be
+    decided within `nodes`, the item stays, so the set is then infeasible but maybe not least.
+    """
+
+    def infeasible(trial: Sequence[int]) -> bool:
+        part = restrict(search.sections, trial)
+        if part.bound > ceiling:
+            return True
+        probe = Search(part, 0)
+        proven = bool(trial) and probe.fill(ceiling, nodes, TIGHT[0], 0.0, 1) == 0
+        context.spend(probe.nodes)
+        return proven
+
+    return irreducible(len(search.sections.sizes), infeasible, context.exhausted)
+
+
+def restrict(sections: Sections, keep: Sequence[int]) -> Sections:
+    """`sections` with only the items at positions `keep`."""
+    position = {k: p for p, k in enumerate(keep)}
+    members = [[position[k] for k in section if k in position] for section in sections.members]
+    members = [section for section in members if section]
+    covers: list[list[int]] = [[] for _ in keep]
+    for s, section in enumerate(members):
+        for k in section:
+            covers[k].append(s)
+    return Sections(
+        [sections.items[k] for k in keep],
+        [sections.sizes[k] for k in keep],
+        [sections.aligns[k] for k in keep],
+        members,
+        covers,
+        sections.grain,
+    )

@@ -1,0 +1,125 @@
+"""Conflicts as sections: sets of items that pairwise may not share a byte.
+
+Invariant: two of the items conflict exactly when they have a section in common. For
+lifetimes a section is a maximal set live at one point, in order of time; conflicts that
+are no lifetimes add cliques. Planners that fill sections need no list of pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from ..model import Item, Model
+
+
+@dataclass(slots=True)
+class Sections:
+    """`members[s]` are the items of section s, as positions in `items`; `covers[k]` the sections of item k."""
+
+    items: list[int]  # model item indices
+    sizes: list[int]  # bytes
+    aligns: list[int]  # bytes
+    members: list[list[int]]
+    covers: list[list[int]]
+    grain: int  # every height is a multiple of it
+
+    @property
+    def bound(self) -> int:
+        """Most bytes in one section."""
+        return max((sum(self.sizes[k] for k in section) for section in self.members), default=0)
+
+
+def usable(model: Model, items: Sequence[Item]) -> bool:
+    """Whether sections say everything about `items`: nothing fixed, no partial overlaps, aligned at 0."""
+    return all(item.fixed is None and item.residue == 0 and item.index not in model.special for item in items)
+
+
+def build(model: Model, items: Sequence[Item]) -> Sections:
+    """The sections of `items` (those of one pool; zero-size items must be left out)."""
+    position = {item.index: k for k, item in enumerate(items)}
+    members = _live_sets(items)
+    if model.extra:
+        members += _cliques(model, items, position, members)
+    covers: list[list[int]] = [[] for _ in items]
+    for s, section in enumerate(members):
+        for k in section:
+            covers[k].append(s)
+    for k, mine in enumerate(covers):
+        if not mine:  # meets nobody: a section of its own
+            mine.append(len(members))
+            members.append([k])
+    sizes = [item.size for item in items]
+    aligns = [item.modulus for item in items]
+    return Sections(
+        [item.index for item in items],
+        sizes,
+        aligns,
+        members,
+        covers,
+        _grain(sizes, aligns),
+    )
+
+
+def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:
+    """What every height of a placement pushed down as far as it goes is a multiple of.
+
+    Such offsets are sums of sizes, rounded up to an alignment here and there: that is no change where the
+    alignment divides the grain, and gives a multiple of the grain where the grain divides the alignment.
+    """
+    grain = gcd(*sizes) or 1
+    kinds = sorted(set(aligns))
+    while unlike := [align for align in kinds if grain % align and align % grain]:
+        grain = gcd(grain, unlike[0])
+    return grain
+
+
+def _live_sets(items: Sequence[Item]) -> list[list[int]]:
+    """Maximal sets of items live at one point, in order of time."""
+    events: list[tuple[int, int, int]] = []
+    for k, item in enumerate(items):
+        for first, last in item.lifetimes:
+            events.append((first, 1, k))
+            events.append((last, 0, k))
+    events.sort()
+    sets: list[list[int]] = []
+    live: set[int] = set()
+    grew = False
+    for _, begins, k in events:
+        if begins:
+            live.add(k)
+            grew = True
+        else:
+            if grew:
+                sets.append(sorted(live))
+                grew = False
+            live.discard(k)
+    return sets
+
+
+def _cliques(
+    model: Model, items: Sequence[Item], position: dict[int, int], members: Sequence[Sequence[int]]
+) -> list[list[int]]:
+    """Cliques that cover the conflicts which no common point explains, grown greedily."""
+    together = {(a, b) for section in members for a in section for b in section if a < b} if members else set()
+    neighbours = [{position[j] for j in model.neighbours[item.index] if j in position} for item in items]
+    cliques: list[list[int]] = []
+    work = 0
+    for a in range(len(items)):
+        work = model.checked(work + len(neighbours[a]))
+        for b in sorted(neighbours[a]):
+            if b <= a or (a, b) in together:
+                continue
+            clique = [a, b]
+            common = neighbours[a] & neighbours[b]
+            work = model.checked(work + len(common) ** 2)
+            while common:
+                # prefer a member that covers new pairs
+                best = min(common, key=lambda c: (-sum((min(c, d), max(c, d)) not in together for d in clique), c))
+                clique.append(best)
+                common &= neighbours[best]
+            clique.sort()
+            together.update((c, d) for c in clique for d in clique if c < d)
+            cliques.append(clique)
+    return cliques

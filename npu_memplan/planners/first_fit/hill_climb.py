@@ -1,0 +1,89 @@
+"""Search over orders of first fit: bring forward what stands at the top.
+
+Invariant: the best layout so far is kept, so the answer is never worse than the best
+single order; the walk depends on the seed and the node budget only.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from ...problem import Placement, Problem
+from ..bounds import load_peak
+from ..errors import OutOfTime
+from ..explain import no_room
+from ..registry import Context, register
+from .layout import Layout, first_fit
+from .orders import ORDERS, best_first_fit, by_size, fixed_first
+
+ROUNDS = 2_000  # orders tried when nothing else limits the search
+
+
+def hill_climb(context: Context, start: Layout | None = None, rounds: int = ROUNDS) -> Layout | None:
+    """The best layout of up to `rounds` orders; None when not one of them fits the pools."""
+    model = context.model
+    random = Random(context.seed)
+    bound = sum(load_peak(model, pool).bytes for pool in range(len(model.pool_names)))
+    best = start
+    if best is not None and best.key <= (0.0, bound):
+        return best
+    order = fixed_first(model, by_size(model))
+    fixed = sum(item.fixed is not None for item in model.items)
+    current: tuple[float, int] | None = None
+    current_order = order
+    for _ in range(rounds):
+        if context.exhausted():
+            break
+        try:
+            result = first_fit(model, order)
+        except OutOfTime:
+            if best is None:
+                raise
+            break
+        context.spend(len(model.items))
+        if isinstance(result, int):
+            # what found no place goes first; a step that is always taken
+            blamed = result
+            accepted = current is None
+        else:
+            if best is None or result.key < best.key:
+                best = result
+                if best.key <= (0.0, bound):
+                    break
+            # equal steps are taken too: plateaus are wide; a worse one now and then
+            accepted = current is None or result.key <= current or random.random() < 0.02
+            if accepted:
+                current, current_order = result.key, order
+            tops = [
+                i
+                for i, pool in enumerate(result.pools)
+                if result.origins[i] + model.items[i].size == result.heights[pool] and model.items[i].fixed is None
+            ]
+            blamed = random.choice(tops) if tops else random.randrange(len(order))
+        if isinstance(result, int) and accepted:
+            current_order = order
+        order = list(current_order)
+        place = order.index(blamed)
+        if place > fixed and model.items[blamed].fixed is None:
+            # swap the blamed item with an earlier neighbour, or pull it to a random earlier place
+            neighbours = set(model.neighbours[blamed])
+            earlier = [k for k in range(fixed, place) if order[k] in neighbours]
+            if earlier and random.random() < 0.6:
+                other = random.choice(earlier)
+                order[place], order[other] = order[other], order[place]
+            else:
+                order.insert(random.randrange(fixed, place), order.pop(place))
+        if len(order) - fixed >= 2 and random.random() < 0.5:
+            a, b = random.randrange(fixed, len(order)), random.randrange(fixed, len(order))
+            order[a], order[b] = order[b], order[a]
+    return best
+
+
+@register("hill-climb")
+def plan_hill_climb(problem: Problem, context: Context) -> tuple[Placement, ...]:
+    """First fit improved by exchanging places in the order."""
+    result = best_first_fit(context, ORDERS[:3])
+    best = hill_climb(context, None if isinstance(result, int) else result)
+    if best is None:
+        raise no_room(context, result if isinstance(result, int) else None)
+    return context.model.placements(best.pools, best.origins)

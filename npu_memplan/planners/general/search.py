@@ -1,0 +1,236 @@
+"""Least height of one pool with aliases, overlaps, fixed places or any conflicts: complete searches and local ones.
+
+Invariant: `low` is a proven bound and `origins` a placement of height `best`; every call of `distances.c` narrows one
+of them or spends its share of nodes. The order of calls is fixed by the seed, so only a time limit can make two runs
+differ.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from random import Random
+from typing import ClassVar
+
+from ..bounds import live_peak
+from ..clock import now
+from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, laid_out, verdict
+from ..model import Item, Model
+from ..registry import Context
+from ..subsets import irreducible
+
+MOST_PAIRS = 200_000
+LARGEST_END = 1 << 59  # bytes; C counts in 64 bits
+SLICE_S = 0.25  # of one call, under a time limit
+FREE_ITEMS = (6, 10, 16, 24, 40, 64)  # whose order a local search gives up
+LOCAL_NODES = 150
+FULL_NODES = 500
+PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
+
+
+@laid_out
+class _Network(Struct):
+    """`Network` of distances.h."""
+
+    members: ClassVar[dict[str, str]] = {
+        "items": "q",
+        "pairs": "q",
+        "first": "i*",
+        "second": "i*",
+        "zone_at": "i*",
+        "zone_low": "q*",
+        "zone_high": "q*",
+        "near_at": "i*",
+        "near": "i*",
+        "modulus": "q*",
+        "residue": "q*",
+        "size": "q*",
+        "home": "q*",
+        "fixed": "b*",
+        "weight": "d*",
+    }
+
+
+@laid_out
+class _Task(Struct):
+    """`Task` of distances.h."""
+
+    members: ClassVar[dict[str, str]] = {
+        "ceiling": "q",
+        "nodes": "q",
+        "trust": "d",
+        "free": "b*",
+        "chance": "Q*",
+        "origin": "q*",
+        "spent": "q",
+    }
+
+
+@dataclass(slots=True)
+class General:
+    """The search over `items` of one pool. `origins` are those of `best`, by position in `items`."""
+
+    items: list[Item]
+    pairs: list[tuple[int, int, tuple[tuple[int, int], ...]]]  # positions and zones of origin[a] - origin[b]
+    low: int
+    best: int
+    origins: list[int]
+    nodes: int = 0
+    network: _Network | None = None
+    near: list[list[int]] = field(default_factory=list)
+
+    @staticmethod
+    def over(model: Model, items: Sequence[Item], low: int, origins: Sequence[int]) -> General | None:
+        """The search that starts from the placement `origins`; None where there are too many pairs or bytes."""
+        best = max((at + item.size for at, item in zip(origins, items, strict=True)), default=0)
+        if best >= LARGEST_END or any(item.modulus >= LARGEST_END for item in items):
+            return None
+        position = {item.index: k for k, item in enumerate(items)}
+        pairs = []
+        for a, item in enumerate(items):
+            for j in model.neighbours[item.index]:
+                b = position.get(j, -1)
+                zones = model.zones(item.index, j) if b > a else ()
+                if zones:
+                    pairs.append((a, b, zones))
+            if len(pairs) > MOST_PAIRS:
+                return None
+        return General(list(items), pairs, low, best, list(origins))
+
+    def prepare(self) -> _Network:
+        """Build the arrays of the compiled search."""
+        if self.network is None:
+            self.near = [[] for _ in self.items]
+            for p, (a, b, _) in enumerate(self.pairs):
+                self.near[a].append(p)
+                self.near[b].append(p)
+            self.network = _Network(
+                items=len(self.items),
+                pairs=len(self.pairs),
+                first=int32s(a for a, _, _ in self.pairs),
+                second=int32s(b for _, b, _ in self.pairs),
+                zone_at=int32s(accumulate((len(zones) for _, _, zones in self.pairs), initial=0)),
+                zone_low=int64s(low for _, _, zones in self.pairs for low, _ in zones),
+                zone_high=int64s(high for _, _, zones in self.pairs for _, high in zones),
+                near_at=int32s(accumulate(map(len, self.near), initial=0)),
+                near=int32s(chain.from_iterable(self.near)),
+                modulus=int64s(item.modulus for item in self.items),
+                residue=int64s(item.residue for item in self.items),
+                size=int64s(item.size for item in self.items),
+                home=int64s(item.home for item in self.items),
+                fixed=array("b", [item.fixed is not None for item in self.items]),
+                weight=floats([1.0]) * len(self.pairs),
+            )
+        return self.network
+
+    def call(self, ceiling: int, nodes: int, trust: float, seed: int, free: Sequence[int] | None = None) -> bool:
+        """One call of the compiled search; takes over what it found or proved, and says whether it found a placement.
+
+        With `free`, only the order of these items among each other and to the rest is open; the others keep theirs.
+        `trust` is how likely the order of the best placement is tried first.
+        """
+        network = self.prepare()
+        is_free = array("b", [free is None]) * len(self.items)
+        for k in free or ():
+            is_free[k] = True
+        origin = int64s(self.origins)
+        task = _Task(ceiling=ceiling, nodes=nodes, trust=trust, free=is_free, chance=chances(seed), origin=origin)
+        result = verdict(compiled().functions.npu_memplan_distances(ctypes.byref(network), ctypes.byref(task)))
+        self.nodes += task.spent
+        if result == FOUND:
+            self.origins = list(origin)
+            self.best = max(at + item.size for at, item in zip(origin, self.items, strict=True))
+        elif result == INFEASIBLE and free is None:
+            self.low = max(self.low, self.above(ceiling))
+        return result == FOUND
+
+    def above(self, height: int) -> int:
+        """The least height above `height` that some item's end can have."""
+        ends = [item.size + item.align(max(0, height + 1 - item.size)) for item in self.items if item.fixed is None]
+        ends += [item.size + item.fixed for item in self.items if item.fixed is not None]
+        return min(end for end in ends if end > height)
+
+    def around(self, ceiling: int, random: Random) -> list[int]:
+        """Items whose order may be worth changing: some that together carry one above `ceiling`, and neighbours."""
+        at = random.choice([k for k, item in enumerate(self.items) if self.origins[k] + item.size > ceiling])
+        tower = []
+        while at >= 0:
+            tower.append(at)
+            below = [j for j in self.touching(at) if self.origins[j] < self.origins[at]]
+            at = random.choice(below) if below else -1
+        free = [random.choice(tower)]
+        seen = set(free)
+        wanted = random.choice(FREE_ITEMS)
+        for _ in range(4 * wanted):
+            k = random.choice(free)
+            if len(free) >= wanted or not self.near[k]:
+                break
+            a, b, _ = self.pairs[random.choice(self.near[k])]
+            if a + b - k not in seen:
+                seen.add(a + b - k)
+                free.append(a + b - k)
+        return free
+
+    def touching(self, k: int) -> list[int]:
+        """Items that keep item `k` from lying one step lower."""
+        step = self.items[k].modulus
+        found = []
+        for p in self.near[k]:
+            a, b, zones = self.pairs[p]
+            distance = self.origins[a] - self.origins[b]
+            if a == k and any(distance - step < high <= distance for _, high in zones):
+                found.append(b)
+            if b == k and any(distance <= low < distance + step for low, _ in zones):
+                found.append(a)
+        return found
+
+
+def run(search: General, context: Context, enough: int | None = None) -> None:
+    """Narrow `search` until bound and best meet, `best <= enough`, or the budget is spent."""
+    random = Random(context.seed)
+    started = now()
+    price = 1 + len(search.pairs) // PAIRS_A_UNIT
+    attempt = 0
+    while not context.exhausted():
+        goal = search.low if enough is None else max(search.low, enough)
+        if search.best <= goal or (enough is not None and search.low > enough):
+            break
+        full = attempt % 8 == 0
+        nodes = FULL_NODES * (1 + attempt // 64) if full else LOCAL_NODES
+        if full and attempt // 8 % 4 == 3:
+            nodes *= 8
+        elapsed = now() - started
+        if context.deadline is not None and search.nodes:
+            # a call looks at no clock: keep each to a fraction of a second
+            nodes = min(nodes, max(50, int(search.nodes / max(elapsed, 1e-3) * SLICE_S)))
+        if context.nodes is not None:
+            nodes = min(nodes, max(1, context.nodes // price))
+        before = search.nodes
+        ceiling = search.best - 1
+        seed = random.getrandbits(32)
+        if full:
+            search.call(goal if attempt % 16 == 0 else ceiling, nodes, random.choice((0.0, 0.9, 0.98)), seed)
+        else:
+            search.call(ceiling, nodes, random.choice((0.0, 0.8, 0.95)), seed, search.around(ceiling, random))
+        context.spend(price * max(1, search.nodes - before))
+        attempt += 1
+
+
+def infeasible_subset(search: General, model: Model, ceiling: int, context: Context, nodes: int = 1000) -> list[int]:
+    """Positions of items that cannot be together under `ceiling`; call it when that is proven of all of them."""
+
+    def infeasible(trial: Sequence[int]) -> bool:
+        items, origins = [search.items[k] for k in trial], [search.origins[k] for k in trial]
+        if not items or live_peak(model, items).bytes > ceiling:
+            return bool(items)
+        part = General.over(model, items, 0, origins)
+        if part is None:
+            return False
+        part.call(ceiling, nodes, 0.0, 1)
+        context.spend(part.nodes)
+        return part.low > ceiling
+
+    return irreducible(len(search.items), infeasible, context.exhausted)

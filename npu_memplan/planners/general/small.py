@@ -1,0 +1,167 @@
+"""Exact branch and bound for anything: overlaps, alias offsets, fixed places, any conflict graph.
+
+Invariant: complete. A state is a set of difference constraints between origins, and its
+least solution; a pair that is in each other's way there is branched on, one branch for
+every range of distances that is allowed. Pure Python, meant for a few dozen items: nothing
+compiled is loaded, so that small problems are proven in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ..clock import now
+from ..model import Item, Model
+
+FORCED_PAIRS = 1_000  # up to which every pair is looked at for ranges that are ruled out
+DEEPEST = 400  # choices on top of each other: Python's stack is finite
+
+Range = tuple[int | None, int | None]  # allowed distances, closed; None: no limit
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Items a and b (local positions) and the distances `origin[a] - origin[b]` they may have."""
+
+    a: int
+    b: int
+    zones: tuple[tuple[int, int], ...]
+    ranges: list[Range]
+    weight: int
+
+
+@dataclass(slots=True)
+class SmallSearch:
+    """Branch and bound over the items of one pool."""
+
+    items: list[Item]
+    pairs: list[_Pair]
+    nodes: int  # choices left to make
+    work: int = 3_000_000  # looks at pairs left, about a second
+    deadline: float | None = None  # of `clock.now`
+    origins: list[int] = field(default_factory=list)  # of the last placement found
+
+    @staticmethod
+    def over(model: Model, items: Sequence[Item], nodes: int) -> SmallSearch:
+        """The search over `items` (zero-size ones left out by the caller) with a budget of choices."""
+        inside = list(items)
+        position = {item.index: k for k, item in enumerate(inside)}
+        pairs = []
+        for a, item in enumerate(inside):
+            for j in model.neighbours[item.index]:
+                b = position.get(j, -1)
+                if b <= a:
+                    continue
+                zones = model.zones(item.index, j)
+                if not zones:
+                    continue
+                ranges: list[Range] = [(None, zones[0][0])]
+                ranges += [(left[1], right[0]) for left, right in pairwise(zones)]
+                ranges.append((zones[-1][1], None))
+                pairs.append(_Pair(a, b, zones, ranges, min(item.size, inside[b].size)))
+        pairs.sort(key=lambda p: (-p.weight, p.a, p.b))
+        return SmallSearch(inside, pairs, nodes)
+
+    def below(self, ceiling: int) -> bool | None:
+        """True: placed with every end <= `ceiling`; False: proven impossible; None: the nodes are spent."""
+        least = [item.home for item in self.items]
+        most = [ceiling - item.size if item.fixed is None else item.fixed for item in self.items]
+        if any(a + item.size > ceiling or a > m for a, m, item in zip(least, most, self.items, strict=True)):
+            return False
+        edges: list[list[tuple[int, int]]] = [[] for _ in self.items]
+        return self._descend(least, most, edges, list(range(len(self.pairs))), 0)
+
+    def _raise(
+        self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], start: Sequence[int]
+    ) -> bool:
+        """Least solution of the constraints, in place; False when an origin passes its limit."""
+        work = list(start)
+        while work:
+            i = work.pop()
+            at = least[i]
+            for j, distance in edges[i]:
+                if at + distance > least[j]:
+                    value = self.items[j].align(at + distance)
+                    if value > most[j]:
+                        return False
+                    least[j] = value
+                    work.append(j)
+        return True
+
+    def _options(self, pair: _Pair, least: list[int], most: list[int]) -> list[Range]:
+        """Ranges of the pair that its limits do not already rule out."""
+        a, b = pair.a, pair.b
+        return [
+            (low, high)
+            for low, high in pair.ranges
+            if (low is None or least[b] + low <= most[a]) and (high is None or least[a] - high <= most[b])
+        ]
+
+    def _descend(
+        self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int], depth: int
+    ) -> bool | None:
+        while True:
+            best: tuple[int, int, list[Range]] | None = None
+            violated = False
+            self.work -= len(undecided)
+            if self.work < 0:
+                return None
+            few = len(undecided) <= FORCED_PAIRS
+            for p in undecided:
+                pair = self.pairs[p]
+                if not few:
+                    # with very many pairs only those in each other's way are worth a closer look
+                    distance = least[pair.a] - least[pair.b]
+                    if not any(low < distance < high for low, high in pair.zones):
+                        continue
+                options = self._options(pair, least, most)
+                if not options:
+                    return False
+                distance = least[pair.a] - least[pair.b]
+                wrong = any(low < distance < high for low, high in pair.zones)
+                violated = violated or wrong
+                if wrong or len(options) == 1:
+                    key = len(options)
+                    if best is None or key < best[0]:
+                        best = (key, p, options)
+                        if key == 1:
+                            break
+            if best is None or (not violated and best[0] != 1):
+                self.origins = list(least)
+                return True
+            _, p, options = best
+            undecided = [q for q in undecided if q != p]
+            if len(options) > 1:
+                break
+            if not self._add(self.pairs[p], options[0], least, most, edges):
+                return False
+        pair = self.pairs[p]
+        # the branch that moves an origin least comes first
+        distance = least[pair.a] - least[pair.b]
+        options.sort(key=lambda r: max(0 if r[0] is None else r[0] - distance, 0 if r[1] is None else distance - r[1]))
+        for option in options:
+            self.nodes -= 1
+            if self.nodes < 0 or depth > DEEPEST:
+                return None
+            if self.deadline is not None and now() > self.deadline:
+                return None
+            least_below = list(least)
+            edges_below = [list(e) for e in edges]
+            if self._add(pair, option, least_below, most, edges_below):
+                result = self._descend(least_below, most, edges_below, undecided, depth + 1)
+                if result is not False:
+                    return result
+        return False
+
+    def _add(
+        self, pair: _Pair, option: Range, least: list[int], most: list[int], edges: list[list[tuple[int, int]]]
+    ) -> bool:
+        """Restrict the pair to `option`; False when that can not be."""
+        low, high = option
+        if low is not None:
+            edges[pair.b].append((pair.a, low))
+        if high is not None:
+            edges[pair.a].append((pair.b, -high))
+        return self._raise(least, most, edges, (pair.a, pair.b))

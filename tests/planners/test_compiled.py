@@ -1,0 +1,130 @@
+"""The C of the searches: built once, for everybody at the same time, and where it cannot be built the plan says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.c_compiler import compiler
+from npu_memplan.planners.compiled import library
+from npu_memplan.planners.compiled.arrays import address
+
+# a problem that first fit leaves above its bound
+HARD = """
+import json, sys
+from random import Random
+from npu_memplan.planners import plan
+from npu_memplan.planners.compiled import compiled
+from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+random = Random(3)
+lives = [(at := random.randint(0, 30), at + random.randint(1, 15)) for _ in range(60)]
+buffers = [Buffer(f"b{k}", 16 * random.randint(1, 900), (Lifetime(*life),)) for k, life in enumerate(lives)]
+answer = plan(Problem(tuple(buffers), (Pool("m"),)), time_limit_s=float(sys.argv[1]), seed=1)
+heavy = [m for m in ("numpy", "tvm", "ethosu") if m in sys.modules]
+usage = answer.usage[0]
+print(json.dumps([answer.status.value, usage.used_bytes / usage.lower_bound_bytes, answer.note, heavy]))
+"""
+
+
+def started(cache: Path, limit_s: float = 5.0, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", HARD, str(limit_s)],
+        env={**os.environ, "NPU_MEMPLAN_CACHE": str(cache), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> list[object]:
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    answer: list[object] = json.loads(out)
+    return answer
+
+
+def test_processes_build_at_the_same_time_and_leave_one_library(tmp_path: Path) -> None:
+    cache = tmp_path / "new" / "cache"
+    answers = [said(process) for process in [started(cache) for _ in range(3)]]
+    assert answers == [["optimal", 1.0, "", []]] * 3
+    (left,) = cache.iterdir()
+    before = left.stat().st_mtime_ns
+    assert said(started(cache)) == answers[0]
+    assert left.stat().st_mtime_ns == before
+
+
+def test_building_takes_nothing_off_a_time_limit(tmp_path: Path) -> None:
+    """A limit that is over before a compiler has started: the search runs nevertheless."""
+    status, ratio, note, _ = said(started(tmp_path, 0.3))
+    assert (status, ratio, note) == ("optimal", 1.0, "")
+
+
+@pytest.mark.parametrize("state", ["read-only", "damaged"])
+def test_a_cache_that_is_no_use_is_done_without(tmp_path: Path, state: str) -> None:
+    cache = tmp_path / "cache"
+    if state == "read-only":
+        cache = Path("/proc/none")  # cannot be made, whoever asks
+    else:
+        cache.mkdir()
+        (cache / f"searches-{library._key(compiler() or [])}.so").write_bytes(b"no library")
+    assert said(started(cache)) == ["optimal", 1.0, "", []]
+
+
+def test_without_a_compiler_the_plan_says_what_is_missing(tmp_path: Path) -> None:
+    status, ratio, note, _ = said(started(tmp_path, 0.5, CC="no-such-compiler"))
+    assert status == "feasible"
+    assert 1.0 < float(str(ratio)) < 1.3
+    assert note == (
+        "the compiled searches are not available: no C compiler found (CC names 'no-such-compiler', which is not"
+        " on PATH); set CC, or install one (e.g. apt install gcc, or pip install ziglang)"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:
+    script = tmp_path / "cc"
+    script.write_text("#!/bin/sh\necho 'cc: error: no headers' >&2\nexit 1\n")
+    script.chmod(0o755)
+    _, _, note, _ = said(started(tmp_path / "cache", 0.5, CC=str(script)))
+    assert note == f"the compiled searches are not available: {script} could not compile the searches: " + (
+        "cc: error: no headers"
+    )
+
+
+def test_every_source_is_c_that_compilers_have_nothing_to_say_about(tmp_path: Path) -> None:
+    command = compiler()
+    if command is None:
+        pytest.skip("needs a C compiler")
+    sources = library.sources()
+    assert len([path for path in sources if path.suffix == ".c"]) >= 10
+    folders = {f"-I{path.parent}" for path in sources}
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-fsyntax-only"]
+    files = [str(path) for path in sources if path.suffix == ".c"]
+    done = subprocess.run([*command, *flags, *folders, *files], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_another_compiler_or_source_is_another_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable]
+    key = library._key(command)
+    assert library._key(command) == key
+    assert library._key([*command, "-g"]) != key
+    changed = tmp_path / "fill.c"
+    shutil.copy(next(path for path in library.sources() if path.name == "fill.c"), changed)
+    changed.write_text(changed.read_text() + "\n")
+    others = [path for path in library.sources() if path.name != "fill.c"]
+    monkeypatch.setattr(library, "sources", lambda: sorted([*others, changed]))
+    assert library._key(command) != key
+
+
+def test_c_gets_what_it_expects_or_nothing() -> None:
+    with pytest.raises(TypeError, match="C expects elements of type 'q', not 'i'"):
+        address(array("i", [1]), "q")
+    assert address(array("q"), "q") is None
