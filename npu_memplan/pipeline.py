@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import planners, prefetch, verify
 from .artifact import Artifact
 from .codegen.interface import Interface, identifier
-from .ethosu.primfunc import from_primfunc, is_npu_primfunc
+from .ethosu.primfunc import from_primfunc
 from .frontend.attributes import quantised
 from .frontend.load import Loaded, load_model
 from .options import CompileOptions
@@ -27,6 +27,7 @@ from .problem import Plan, Problem
 from .report.memory_txt import memory_text
 from .report.no_room import no_room
 from .staging import staged_directory
+from .vocabulary import is_npu
 
 if TYPE_CHECKING:
     from .codegen.sources import Sources
@@ -156,10 +157,10 @@ def _describe(
     loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any, program: Any
 ) -> Artifact:
     from .describe import calls_of, operators_of, slots_of
-    from .rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+    from .vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
     main = module["main"]
-    npu = [f for f in loaded.module.functions.values() if is_npu_primfunc(f)]
+    npu = [f for f in loaded.module.functions.values() if is_npu(f)]
     return Artifact(
         name=_name(loaded, options),
         source=loaded.path.name,

@@ -14,6 +14,7 @@ import numpy as np
 from ..ethosu.arch import accelerator
 from ..ethosu.primfunc import encode_primfunc
 from ..ethosu.stream.container import Payload, build_payload
+from ..vocabulary import ACCELERATOR, REGIONS
 from .c_array import c_array
 from .errors import CodegenError
 from .interface import Interface
@@ -54,7 +55,7 @@ def print_npu(program: Program, symbols: Sequence[str], interface: Interface) ->
                 parts.append("static " + c_array(weights[digest], values))
                 constants += values.nbytes
             array = weights[digest]
-        target = accelerator(str(call.primfunc.attrs["npu.accelerator"]))
+        target = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
         payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
         payloads += payload.nbytes
@@ -74,7 +75,7 @@ def _weights(symbol: str, call: FunctionCall) -> int | None:
 def _launch(
     symbol: str, call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]
 ) -> str:
-    regions = [int(r) for r in call.primfunc.attrs["npu.regions"] if r]  # 0 are the constants
+    regions = [int(r) for r in call.primfunc.attrs[REGIONS] if r]  # 0 are the constants
     pools = [a.index for a in call.arguments if isinstance(a, PoolArgument)]
     count = max([_BASES, *(r + 1 for r in regions)])
     lines = [f"int32_t {symbol}(uint8_t* const pools[], void* ethos_u) {{"]

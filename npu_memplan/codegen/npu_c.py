@@ -13,8 +13,9 @@ import numpy as np
 
 from ..ethosu.arch import accelerator
 from ..ethosu.cycles import timeline
-from ..ethosu.primfunc import ACCELERATOR, schedule_primfunc
+from ..ethosu.primfunc import schedule_primfunc
 from ..ethosu.stream.encode import encode
+from ..vocabulary import ACCELERATOR, REGIONS
 from .c_array import c_array
 from .errors import CodegenError
 from .program import ConstantArgument, FunctionCall, PoolArgument
@@ -61,7 +62,7 @@ def print_launch(
 def _bases(
     symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
 ) -> list[tuple[str, str]]:
-    regions = [int(r) for r in call.primfunc.attrs["npu.regions"]]
+    regions = [int(r) for r in call.primfunc.attrs[REGIONS]]
     regions += [0] * (len(call.arguments) - len(regions))  # what follows the pools is a constant
     bases: dict[int, tuple[str, str]] = {}
     for argument, region in zip(call.arguments, regions, strict=True):

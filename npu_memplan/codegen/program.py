@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
-from ..ethosu.primfunc import is_npu_primfunc
 from ..rewrite import CONSTANT_POOLS, INITIALISE
 from ..rewrite.formula import formula
+from ..vocabulary import is_npu
 from .errors import CodegenError
 
 
@@ -57,7 +57,7 @@ class FunctionCall:
     @property
     def is_npu(self) -> bool:
         """True when the PrimFunc becomes a command stream."""
-        return is_npu_primfunc(self.primfunc)
+        return is_npu(self.primfunc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import NpuMemplanError
+from ..vocabulary import (
+    ACCELERATOR,
+    ALIGN,
+    KIND,
+    KIND_ETHOSU,
+    OFFSET,
+    PARAM_OFFSETS,
+    PARAM_REGIONS,
+    PARAM_ROLES,
+    REGION,
+    REGIONS,
+    ROLE,
+    is_npu,
+)
 from .arch import accelerator
 from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from .stream.commands import Command
@@ -25,12 +39,6 @@ from .stream.groups import ADDRESS_REGISTERS
 from .stream.isa import Op, Register
 from .waits import schedule
 
-KIND = "npu.kind"
-KIND_ETHOSU = "ethosu"
-ACCELERATOR = "npu.accelerator"
-ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
-REGIONS = "npu.regions"  # of a planned function: region of each pool parameter
-ROLE, ALIGN, REGION, OFFSET = "npu.role", "npu.align", "npu.region", "npu.offset"
 LUT_SCOPE = "shram"
 OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse
 
@@ -55,12 +63,6 @@ def _tvm() -> Any:
     from tvm import tirx
 
     return SimpleNamespace(tvm=tvm, ffi=tvm_ffi, tirx=tirx)
-
-
-def is_npu_primfunc(function: Any) -> bool:
-    """Whether a function of a module is an NPU program."""
-    attributes = getattr(function, "attrs", None)
-    return attributes is not None and KIND in attributes and str(attributes[KIND]) == KIND_ETHOSU
 
 
 def to_primfunc(program: NpuProgram) -> Any:
@@ -93,7 +95,7 @@ def to_primfunc(program: NpuProgram) -> Any:
         KIND: KIND_ETHOSU,
         ACCELERATOR: program.accelerator.name,
         "op_pattern": OPAQUE_PATTERN,
-        ROLES: [b.role.value for b in listed],
+        PARAM_ROLES: [b.role.value for b in listed],
         PARAM_REGIONS: [b.original_region for b in listed],
         PARAM_OFFSETS: [b.original_offset for b in listed],
     }
@@ -167,7 +169,7 @@ class _Reader:
         self._name = str(attributes["global_symbol"]) if "global_symbol" in attributes else "npu"
 
     def program(self) -> NpuProgram:
-        if not is_npu_primfunc(self._function):
+        if not is_npu(self._function):
             raise PrimFuncError(f"function {self._name} is no NPU program: attribute {KIND} is not {KIND_ETHOSU!r}")
         self._read_parameters()
         operations = []
@@ -188,7 +190,7 @@ class _Reader:
             for parameter in parameters[len(regions) :]:
                 self._add(parameter, BufferRole.CONSTANTS, 16, 0, 0)
             return
-        columns = (attributes[ROLES], attributes[PARAM_REGIONS], attributes[PARAM_OFFSETS])
+        columns = (attributes[PARAM_ROLES], attributes[PARAM_REGIONS], attributes[PARAM_OFFSETS])
         for parameter, role, region, offset in zip(parameters, *columns, strict=True):
             self._add(parameter, BufferRole(str(role)), 16, int(region), int(offset))
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Pool, Problem
+from ..vocabulary import STATES
 from .build import Options, build
 from .errors import ExtractionError
 from .lower import prepare
 from .program import Program
-from .relax_walk import STATES, walk
+from .relax_walk import walk
 
 __all__ = ["STATES", "ExtractionError", "Options", "extract", "extract_program", "prepare"]
 

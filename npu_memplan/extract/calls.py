@@ -13,11 +13,11 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
+from ..names import Names
 from ..problem import Agent, BufferKind
+from ..vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
 from .constants import Constants
 from .errors import ExtractionError
-from .lower import is_npu
-from .names import Names
 from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
 from .sizes import size_bytes, static_extent
 from .tir_walk import Outline, instantiate, outline
@@ -111,7 +111,7 @@ class CallWalker:
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]
         storages: dict[str, Tensor | Internal] = {}
-        regions = call.primfunc.attrs.get("npu.param_regions") or [-1] * len(call.arguments)
+        regions = call.primfunc.attrs.get(PARAM_REGIONS) or [-1] * len(call.arguments)
         for parameter, argument, region in zip(call.primfunc.params, call.arguments, regions, strict=True):
             if isinstance(argument, View):
                 storages[parameter.name] = argument.tensor
@@ -143,14 +143,14 @@ class CallWalker:
 
     def npu_internal(self, call: Invoke, statement: Any) -> Internal:
         notes = {str(k): v for k, v in statement.annotations.items()}
-        role = str(notes.get("npu.role", ""))
+        role = str(notes.get(ROLE, ""))
         original = None
-        if "npu.region" in notes and "npu.offset" in notes:
-            original = (int(notes["npu.region"]), int(notes["npu.offset"]))
+        if REGION in notes and OFFSET in notes:
+            original = (int(notes[REGION]), int(notes[OFFSET]))
         return Internal(
             self.internal_name(call, statement.buffer.name),
             size_bytes(statement.buffer.shape, str(statement.buffer.dtype)),
-            max(NPU_ALIGNMENT, int(notes.get("npu.align", NPU_ALIGNMENT))),
+            max(NPU_ALIGNMENT, int(notes.get(ALIGN, NPU_ALIGNMENT))),
             _KINDS.get(role, BufferKind.NPU_INTERNAL),
             Agent.NPU,
             statement,

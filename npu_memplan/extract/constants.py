@@ -11,8 +11,8 @@ import hashlib
 
 from tvm import DataType
 
+from ..names import Names
 from ..problem import BufferKind
-from .names import Names
 from .program import Fixed, Tensor, View
 
 

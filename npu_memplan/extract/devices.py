@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..names import Names
 from ..problem import Pool
 from .errors import ExtractionError
-from .names import Names
 
 
 def labels(virtual: Sequence[Any]) -> tuple[str, ...]:

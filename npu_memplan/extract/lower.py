@@ -12,12 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-NPU_KIND = "npu.kind"
-
-
-def is_npu(function: Any) -> bool:
-    """Whether a PrimFunc is a sequence of NPU operations."""
-    return function.attrs is not None and NPU_KIND in function.attrs
+from ..vocabulary import is_npu
 
 
 def prepare(module: Any) -> Any:

@@ -14,11 +14,12 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
+from ..names import Names
 from ..problem import Agent, BufferKind
+from ..vocabulary import RELAX_VIEWS, STATES
 from .calls import CallWalker
 from .constants import Constants
 from .errors import ExtractionError
-from .names import Names
 from .outside import Outside
 from .program import (
     Access,
@@ -40,15 +41,6 @@ from .program import (
     result_views,
 )
 from .sizes import entry_symbols, size_bytes, static_extent
-
-STATES = "npu.states"
-"""main's attribute that lists which of its parameters (by name) keep their content between runs."""
-
-VIEWS = frozenset(
-    f"relax.{name}"
-    for name in ("reshape", "flatten", "expand_dims", "squeeze", "memory.view", "memory.ensure_zero_offset")
-)
-"""Operators whose result is their argument's bytes in another shape."""
 
 
 def walk(module: Any, name: str = "main", *, constants: bool = False) -> Program:
@@ -206,7 +198,7 @@ class _Walker:
             return self.outside.allocate(var)
         if name == "relax.to_vdevice" and isinstance(var.ty.shape, relax.ShapeExpr):
             return self.transfer(var, self.value(call.args[0]), statements, nodes)
-        if name in VIEWS and isinstance(self.value(call.args[0]), View):
+        if name in RELAX_VIEWS and isinstance(self.value(call.args[0]), View):
             source = self.value(call.args[0])
             assert isinstance(source, View)
             return View(source.tensor, tuple(var.ty.shape.values), source.dtype)

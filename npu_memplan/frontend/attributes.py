@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ethosu.network import CpuOperator, Tensor, VelaNetwork
+from ..vocabulary import STATES
 from .reasons import refusal, refusals
 
-STATES = "npu.states"  # parameters of main that keep their content between runs, by name
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 BY_USER = "kept on the CPU by --host-ops"
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from ..errors import NpuMemplanError
 from ..ethosu.network import CpuOperator, NetworkError, Tensor, VelaNetwork
+from ..vocabulary import TFLITE_RESHAPING
 from .reasons import refusal, refusals
 
 _FLOATS = ("float32", "float16", "float64")
-RESHAPES = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))  # they give their input another shape: the same bytes
-VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")  # the same in Relax
 
 
 class FloatModelError(NpuMemplanError):
@@ -102,7 +101,7 @@ def check_on_host(network: VelaNetwork, reasons: Mapping[int, str]) -> None:
 
 def host_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
     """Why an operator has no exact host code; None when it has."""
-    if operator.name in RESHAPES and operator.inputs:
+    if operator.name in TFLITE_RESHAPING and operator.inputs:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
         if source.dtype == target.dtype and source.dtype not in _FLOATS:
             return None

@@ -12,10 +12,9 @@ from typing import Any
 
 from tvm import relax
 
-from ..ethosu.lower.graph import LAYER
 from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork
-from .checks import RESHAPES
-from .names import NameTable
+from ..names import Names, legal
+from ..vocabulary import LAYER, TFLITE_RESHAPING
 
 
 class MainBuilder:
@@ -25,12 +24,11 @@ class MainBuilder:
         self.network = network
         self.block_builder = relax.BlockBuilder()
         self.values: dict[int, Any] = {}
-        self._names = NameTable()
-        self._functions = NameTable()
-        self._functions.take("main")
+        self._names = Names()
+        self._functions = Names(("main",))
         for index in (*network.inputs, *network.states):
             if index not in self.values:
-                self.values[index] = relax.Var(self._names.take(self._label(index)), self.type_of(index))
+                self.values[index] = relax.Var(self._names.unique(legal(self._label(index))), self.type_of(index))
         self._parameters = list(self.values.values())
 
     @property
@@ -63,12 +61,13 @@ class MainBuilder:
 
     def bind(self, index: int, expression: Any) -> Any:
         """Let `expression` be tensor `index`; its variable."""
-        self.values[index] = self.block_builder.emit(expression, name_hint=self._names.take(self._label(index)))
+        name = self._names.unique(legal(self._label(index)))
+        self.values[index] = self.block_builder.emit(expression, name_hint=name)
         return self.values[index]
 
     def function_name(self, wanted: str) -> str:
         """A free name for a function, `wanted` when it is free."""
-        return self._functions.take(wanted)
+        return self._functions.unique(legal(wanted))
 
     def call(self, function: Any, name: str, inputs: Sequence[Any], outputs: Sequence[int]) -> None:
         """Call a PrimFunc as `name`, a free one; its results become the tensors `outputs`."""
@@ -85,7 +84,7 @@ class MainBuilder:
 
         `for_good`: without the description (`LAYER`) by which partitioning could take it for the NPU.
         """
-        if operator.name in RESHAPES and self._keeps_bytes(operator):
+        if operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator):
             target = operator.outputs[0]
             shape = self.network.tensors[target].shape or (1,)
             self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), shape))

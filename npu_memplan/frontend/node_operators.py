@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..vocabulary import RESHAPING
 from .attributes import SourceOperator
-from .checks import VIEWS, HostOpsError
+from .checks import HostOpsError
 
 if TYPE_CHECKING:
     from ..relax import HostOperator
@@ -30,7 +31,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
     reasons: dict[int, str] = {}
     strays = []
     for part in sorted(remaining or (), key=lambda p: p.carries):  # whoever does the work knows the reason best
-        if part.kind in VIEWS:
+        if part.kind in RESHAPING:
             continue
         conversion = part.kind in ("quantize", "dequantize")
         reason = _BORDER if conversion else part.reason

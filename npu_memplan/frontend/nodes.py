@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
-from .names import NameTable
+from ..names import Names, legal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,8 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
     to the result before, are steps on the way to it.
     """
     main = module["main"]
-    names = NameTable()
-    for taken in (*(str(p.name) for p in main.params), "gv"):  # gv: what frontends call the result of main
-        names.take(taken)
+    names = Names(legal(str(p.name)) for p in main.params)
+    names.unique("gv")  # what frontends call the result of main
     table: dict[Any, Any] = {}
     node_of: dict[str, int] = {}
     steps = []
@@ -61,7 +60,7 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
             continue
         node, label = results[str(variable.name)]
         for step in steps:
-            name = names.take(label if step is variable else f"{label}_step")
+            name = names.unique(legal(label if step is variable else f"{label}_step"))
             table[step] = relax.DataflowVar(name, step.ty)
             node_of[name] = node
         steps.clear()

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..options import NO_NPU
-from .attributes import BY_USER, STATES, SourceOperator, operator_attributes
+from ..vocabulary import STATES
+from .attributes import BY_USER, SourceOperator, operator_attributes
 from .node_operators import forced_nodes, node_operators
 from .tvm_npu import legalize_host
 

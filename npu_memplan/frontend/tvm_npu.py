@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.network import read_network
+from ..vocabulary import RESHAPING
 from .attributes import BY_USER, SourceOperator, operator_attributes, operator_label
 from .checks import (
-    VIEWS,
     UnsupportedModelError,
     check_not_float,
     check_on_host,
@@ -97,7 +97,7 @@ def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     parts: dict[int, list[HostOperator]] = {}
     for part in remaining_operators(partitioned):
         index = imported.operator_of.get(part.name, -1)
-        if index >= 0 and part.kind not in VIEWS:
+        if index >= 0 and part.kind not in RESHAPING:
             parts.setdefault(index, []).append(part)
     # the part that does the work knows best why it was rejected
     left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
@@ -142,4 +142,4 @@ def _shape(variable: Any) -> str:
 
 
 # calls of main that the planner understands: PrimFuncs and views
-_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in VIEWS)))
+_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in RESHAPING)))

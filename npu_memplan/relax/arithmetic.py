@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ethosu.lower.graph import Arithmetic
-
-_ATTRIBUTE = "npu.arithmetic"  # of main, and of every function for the NPU
+from ..vocabulary import ARITHMETIC
 
 
 def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:
@@ -21,11 +20,11 @@ def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:
 
 def stated(function: Any, arithmetic: Arithmetic) -> Any:
     """`function` with `arithmetic` as its attribute."""
-    return function.with_attr(_ATTRIBUTE, arithmetic.value)
+    return function.with_attr(ARITHMETIC, arithmetic.value)
 
 
 def arithmetic_of(function: Any) -> Arithmetic:
     """What a function says; TFLite's when it says nothing."""
-    if function.attrs is None or _ATTRIBUTE not in function.attrs:
+    if function.attrs is None or ARITHMETIC not in function.attrs:
         return Arithmetic.TFLITE
-    return Arithmetic(str(function.attrs[_ATTRIBUTE]))
+    return Arithmetic(str(function.attrs[ARITHMETIC]))

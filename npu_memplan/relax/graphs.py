@@ -15,7 +15,6 @@ from tvm import ir, relax
 
 from ..ethosu.lower.emit import LoweringError
 from ..ethosu.lower.graph import (
-    LAYER,
     Arithmetic,
     Concat,
     Graph,
@@ -29,6 +28,7 @@ from ..ethosu.lower.graph import (
     Tensor,
     Transpose,
 )
+from ..vocabulary import LAYER
 from .arithmetic import arithmetic_of
 from .parsers import parse
 from .partition import kind_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..ethosu.lower.graph import LAYER
+from ..vocabulary import LAYER
 from .parsers import parse
 from .patterns import PREFIX
 from .reader import Reader, RejectedError

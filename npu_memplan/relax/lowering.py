@@ -46,14 +46,13 @@ def lower_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", fast_region: 
     """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
 
     `fast_region` is the NPU region of memory that feature maps should prefer, when there are several pools.
-    Estimated cycles and MACs are attributes of the PrimFuncs (`npu.cycles`, `npu.macs`).
     """
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
     for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
         name = f"ethosu_{number}"
         result = lower(build_graph(function, name), target, fast_region)
-        primfunc = to_primfunc(result.program).with_attr("npu.cycles", result.cycles).with_attr("npu.macs", result.macs)
+        primfunc = to_primfunc(result.program)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)
     main = mod.get_global_var("main")

@@ -15,6 +15,7 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ..ethosu.arch import accelerator as find_accelerator
+from ..vocabulary import ACCELERATOR, HOST_OPERATORS
 from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
@@ -22,7 +23,6 @@ from .parsers import parse
 from .patterns import PATTERNS, PREFIX
 from .reader import Reader, RejectedError
 
-HOST_OPERATORS = "npu.host_operators"
 NO_PATTERN = "no NPU pattern matches it"
 # calls that only carry quantisation or shapes: never work of their own
 _CARRIERS = frozenset(
@@ -118,7 +118,7 @@ def partition_for_ethosu(
     remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _remaining(main, rejections)]
     merged.update_func(
         merged.get_global_var("main"),
-        main.with_attr(HOST_OPERATORS, remaining).with_attr("npu.accelerator", accelerator),
+        main.with_attr(HOST_OPERATORS, remaining).with_attr(ACCELERATOR, accelerator),
     )
     return merged
 

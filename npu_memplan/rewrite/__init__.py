@@ -7,7 +7,7 @@ where inputs, outputs, states and constants lie.
 
 from __future__ import annotations
 
-from .main import (
+from ..vocabulary import (
     CONSTANT_POOLS,
     INITIALISE,
     PLACED_CONSTANTS,
@@ -16,10 +16,10 @@ from .main import (
     PLACED_STATES,
     POOL_DEVICES,
     POOLS,
+    REGIONS,
     SYMBOLS,
-    rewrite,
 )
-from .primfunc import REGIONS
+from .main import rewrite
 
 __all__ = [
     "CONSTANT_POOLS",

@@ -18,23 +18,20 @@ from ..extract.program import Program, Tensor, View, result_views
 from ..extract.relax_walk import walk
 from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
+from ..vocabulary import (
+    CONSTANT_POOLS,
+    INITIALISE,
+    PLACED_CONSTANTS,
+    PLACED_INPUTS,
+    PLACED_OUTPUTS,
+    PLACED_STATES,
+    POOL_DEVICES,
+    POOLS,
+    SYMBOLS,
+)
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, Slot, pools_of
-
-POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"
-"""Attributes of a planned main: (name, bytes used) of every writable pool, and of every read-only one."""
-POOL_DEVICES = "npu.pool_devices"
-"""Attribute of a planned main of a module with virtual devices: the number of each writable pool's device."""
-PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES = "npu.placed_inputs", "npu.placed_outputs", "npu.placed_states"
-PLACED_CONSTANTS = "npu.placed_constants"
-"""Attributes of a planned main: name, dtype, shape, pool, offset_bytes, size_bytes of each tensor."""
-SYMBOLS = "npu.symbols"
-"""Attribute of a planned main whose caller supplies the pools: (name, greatest value) of the shape symbols that
-its last parameter, a shape, gives; extents of placed tensors are formulas of them."""
-INITIALISE = "npu.initialise"
-"""Attribute of a planned main whose caller supplies the pools: the name of the function, with the same
-parameters, that puts constants into writable pools; to be called once before the first run."""
 
 
 def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = None) -> Any:

@@ -19,13 +19,10 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
-from ..extract.lower import is_npu
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
+from ..vocabulary import REGIONS, is_npu
 from .pools import PlannedPool, Slot
-
-REGIONS = "npu.regions"
-"""Attribute of a planned PrimFunc: the NPU region of each pool parameter; 0 are read-only ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, relax
 
 from ..extract.lower import prepare
-from ..extract.relax_walk import VIEWS
+from ..vocabulary import RELAX_VIEWS
 
 
 def legalize(module: Any) -> Any:
@@ -25,7 +25,7 @@ def legalize(module: Any) -> Any:
         passes.append(relax.transform.RealizeVDevice())
     if tvm.target.Target.current(allow_none=True) is not None:  # sort, scan, sampling depend on the target
         passes += [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
-    passes += [relax.transform.LegalizeOps(skip_ops=sorted(VIEWS)), relax.transform.ToNonDataflow()]
+    passes += [relax.transform.LegalizeOps(skip_ops=sorted(RELAX_VIEWS)), relax.transform.ToNonDataflow()]
     return prepare(tvm.ir.transform.Sequential(passes)(module))
 
 

@@ -17,15 +17,13 @@ from tvm import ir, relax
 from ..analysis import pressure_of
 from ..extract.build import Options, build
 from ..extract.program import Several, View, result_views
-from ..extract.relax_walk import VIEWS, walk
+from ..extract.relax_walk import walk
 from ..problem import Pool
+from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 STATES = 20_000
 """Search states up to which the best order is found for certain; above, the beam decides."""
 BEAM = 48
-
-PEAKS = "npu.order_peaks"
-"""Attribute of a reordered function: peak bytes before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def reorder(module: Any, name: str = "main") -> Any:
     after = _peak(candidate, name)
     if after >= before:
         return module
-    candidate.update_func(gv, changed.with_attr(PEAKS, [before, after]))
+    candidate.update_func(gv, changed.with_attr(ORDER_PEAKS, [before, after]))
     return candidate
 
 
@@ -141,7 +139,7 @@ def _movable(binding: Any) -> bool:
         return False
     value = binding.value
     if isinstance(value, ir.Call):
-        return isinstance(value.op, ir.Op) and (value.op.name == "relax.call_tir" or value.op.name in VIEWS)
+        return isinstance(value.op, ir.Op) and (value.op.name == "relax.call_tir" or value.op.name in RELAX_VIEWS)
     return isinstance(value, ir.Var | ir.Tuple) or type(value).__name__ in ("TupleGetItem", "GenericConst")
 
 

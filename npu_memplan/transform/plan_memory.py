@@ -22,8 +22,9 @@ from ..extract.program import Program, Tensor
 from ..extract.relax_walk import walk
 from ..extract.symbolic import plan_symbolic
 from ..problem import Pool
-from ..rewrite.main import POOLS, rewrite_program
+from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of
+from ..vocabulary import POOLS, RUN_TIME
 from .config import PlanOptions, checked, options
 from .legalize import legalize
 from .order import reorder
@@ -33,9 +34,6 @@ UPPER_BOUND = "tir_var_upper_bound"
 
 DYNAMIC_POOL = "dynamic"
 """Name of the pool of storages whose sizes are only known when the function is called."""
-
-RUN_TIME = "npu.run_time"
-"""Attribute of a planned function: (name, reason) of every tensor that is still allocated at run time."""
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.PlanMemory")

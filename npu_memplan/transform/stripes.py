@@ -14,12 +14,13 @@ from typing import Any
 import tvm
 
 from .. import planners
-from ..ethosu.primfunc import from_primfunc, is_npu_primfunc, to_primfunc
+from ..ethosu.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program import Overlap
 from ..ethosu.stripes.apply import apply
 from ..ethosu.stripes.choose import choose, least_bytes
 from ..ethosu.stripes.groups import Group, Groups, Permission
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
+from ..vocabulary import is_npu
 
 _STEP = 105  # per cent, from one limit to the next
 _POOL = "arena"
@@ -43,7 +44,7 @@ def stripe(
     """
     functions = dict(module.functions.items())
     for variable, function in functions.items():
-        if is_npu_primfunc(function):
+        if is_npu(function):
             program = from_primfunc(function)
             groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs)
             chosen = best_choice(groups, capacity_bytes)

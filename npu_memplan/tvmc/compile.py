@@ -15,14 +15,13 @@ from .. import prefetch, verify
 from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
-from ..ethosu.primfunc import is_npu_primfunc
 from ..extract import extract
 from ..frontend.attributes import quantised
 from ..frontend.checks import read_file
 from ..options import NO_NPU
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
-from ..rewrite.main import PLACED_INPUTS, PLACED_OUTPUTS
+from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
 from .errors import TvmcError
 from .options import TvmcOptions
 
@@ -127,9 +126,9 @@ def _regions(options: TvmcOptions, problem: Problem, count: int) -> list[int]:
 def _with_regions(module: Any, regions: Sequence[int]) -> Any:
     """The planned module with the regions of its NPU functions renumbered: pool i is `regions[i]`."""
     for variable, function in list(module.functions.items()):
-        if is_npu_primfunc(function):
-            mapped = [regions[int(r) - 1] if r else 0 for r in function.attrs["npu.regions"]]
-            module.update_func(variable, function.with_attr("npu.regions", mapped))
+        if is_npu(function):
+            mapped = [regions[int(r) - 1] if r else 0 for r in function.attrs[REGIONS]]
+            module.update_func(variable, function.with_attr(REGIONS, mapped))
     return module
 
 
@@ -155,7 +154,7 @@ def _interface(
         )
 
     workspace = problem.pools[:count]
-    npu = any(is_npu_primfunc(f) for f in planned.functions.values())
+    npu = any(is_npu(f) for f in planned.functions.values())
     alignment = options.workspace_alignment
     interface = ModuleInterface(
         options.module_name,

@@ -10,19 +10,13 @@ import pytest
 
 from npu_memplan.ethosu.lift import lift
 from npu_memplan.ethosu.network import VelaNetwork
-from npu_memplan.ethosu.primfunc import (
-    REGIONS,
-    PrimFuncError,
-    encode_primfunc,
-    from_primfunc,
-    is_npu_primfunc,
-    to_primfunc,
-)
+from npu_memplan.ethosu.primfunc import REGIONS, PrimFuncError, encode_primfunc, from_primfunc, to_primfunc
 from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.waits import schedule
+from npu_memplan.vocabulary import is_npu
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 
 S = (4, 4, 16)
@@ -86,7 +80,7 @@ def test_the_form_is_the_one_that_is_promised() -> None:
 def test_round_trip_of_a_program_with_everything_in_it() -> None:
     program = _program()
     function = to_primfunc(program)
-    assert is_npu_primfunc(function)
+    assert is_npu(function)
     assert from_primfunc(function) == program
     again = tvm.script.from_source(function.script(show_meta=True))
     tvm.ir.assert_structural_equal(function, again)
@@ -151,7 +145,7 @@ def test_foreign_functions_are_refused() -> None:
     from tvm import tirx
 
     function = tirx.PrimFunc([], tirx.Evaluate(tirx.call_extern("int32", "other"))).with_attr("global_symbol", "g")
-    assert not is_npu_primfunc(function)
+    assert not is_npu(function)
     with pytest.raises(PrimFuncError, match="function g is no NPU program"):
         from_primfunc(function)
     tagged = function.with_attr({"npu.kind": "ethosu", "npu.accelerator": "ethos-u55-256",

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.network import NetworkError, read_network
-from npu_memplan.ethosu.primfunc import from_primfunc, is_npu_primfunc
+from npu_memplan.ethosu.primfunc import from_primfunc
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
 from npu_memplan.frontend.checks import FloatModelError, HostOpsError, UnsupportedModelError
-from npu_memplan.frontend.names import NameTable
 from npu_memplan.frontend.reasons import refusal, refusals
 from npu_memplan.frontend.restore import with_omitted_inputs
 from npu_memplan.frontend.tflite import Imported, import_host_only, import_tflite
+from npu_memplan.names import Names, legal
+from npu_memplan.vocabulary import is_npu
 from tests.support.tflite_builder import ModelBuilder
 
 tvm = pytest.importorskip("tvm")
@@ -43,7 +44,7 @@ def _calls(module: Any) -> list[str]:
 
 def _kinds(imported: Imported) -> list[str]:
     module = imported.module
-    return ["npu" if is_npu_primfunc(module[n]) else n for n in _calls(module) if not n.startswith("relax.")]
+    return ["npu" if is_npu(module[n]) else n for n in _calls(module) if not n.startswith("relax.")]
 
 
 def test_a_model_wholly_on_the_npu_is_one_call(digits: Path) -> None:
@@ -127,7 +128,7 @@ def test_a_network_that_vela_has_compiled_is_imported_as_it_is(digits: Path) -> 
 
 def test_everything_on_the_host(digits: Path) -> None:
     imported = import_host_only(digits)
-    assert not any(is_npu_primfunc(f) for f in imported.module.functions.values())
+    assert not any(is_npu(f) for f in imported.module.functions.values())
     assert not any(o.on_npu for o in operators_of(imported.module["main"]))
 
 
@@ -272,9 +273,9 @@ def test_velas_reasons_are_found_in_what_it_prints() -> None:
 
 
 def test_names_are_legal_and_unique() -> None:
-    table = NameTable()
+    table = Names()
     wanted = ["a/b;model/dense/BiasAdd", "serving_default_x:0", "9lives", "", "lambda", "model/dense/BiasAdd", "ü"]
-    assert [table.take(w) for w in wanted] == [
+    assert [table.unique(legal(w)) for w in wanted] == [
         "model_dense_BiasAdd", "serving_default_x_0", "lives", "tensor", "tensor_1",
         "model_dense_BiasAdd_1", "tensor_2",
     ]  # fmt: skip

@@ -18,7 +18,7 @@ from npu_memplan.problem import Pool
 from npu_memplan.problem_json import pool_to_json
 from npu_memplan.rewrite import CONSTANT_POOLS, PLACED_CONSTANTS, POOL_DEVICES, POOLS
 from npu_memplan.transform import PlanMemory, Workspace, WorkspaceMemoryPools, WorkspacePoolInfo, pipeline
-from npu_memplan.transform.plan_memory import RUN_TIME
+from npu_memplan.vocabulary import RUN_TIME
 
 
 @I.ir_module

@@ -17,7 +17,7 @@ from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import POOLS
 from npu_memplan.transform import ConfigError, PlanMemory
-from npu_memplan.transform.plan_memory import RUN_TIME
+from npu_memplan.vocabulary import RUN_TIME
 
 
 def pools_of(module) -> dict[str, int]:

@@ -31,8 +31,7 @@ from npu_memplan.transform import (
     pass_context,
 )
 from npu_memplan.transform.legacy import LegacyPoolError
-from npu_memplan.transform.order import PEAKS
-from npu_memplan.transform.plan_memory import RUN_TIME
+from npu_memplan.vocabulary import ORDER_PEAKS, RUN_TIME
 
 
 def pools_of(module) -> dict[str, int]:
@@ -169,7 +168,7 @@ def _wide(branches: int):
 def test_reordering_lowers_the_peak_of_a_branchy_graph(branches, run):
     module = _wide(branches)
     plain, ordered = PlanMemory(overlaps=False)(module), PlanMemory(overlaps=False, reorder=True)(module)
-    before, after = ordered["main"].attrs[PEAKS]
+    before, after = ordered["main"].attrs[ORDER_PEAKS]
     assert after < before
     assert pools_of(ordered)["workspace"] < pools_of(plain)["workspace"]
     x = [[np.arange(256, dtype=np.float32)]]
@@ -178,7 +177,7 @@ def test_reordering_lowers_the_peak_of_a_branchy_graph(branches, run):
 
 def test_reordering_leaves_a_chain_alone(zoo):
     planned = PlanMemory(reorder=True)(zoo.ZOO["cnn_nhwc"]().module)
-    assert PEAKS not in planned["main"].attrs
+    assert ORDER_PEAKS not in planned["main"].attrs
 
 
 # -- options by name -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
+from ...names import Names
 from .. import vela
 from ..arch import Architecture
 from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
@@ -47,6 +48,7 @@ class Builder:
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.cycles = 0  # estimated, of all operations
         self.macs = 0
+        self._names = Names((CONSTANTS, LUT))
         self._buffers: dict[str, NpuBuffer] = {}
         self._operations: list[NpuOperation] = []
         self._constants = bytearray()
@@ -58,10 +60,7 @@ class Builder:
         self, name: str, size_bytes: int, role: BufferRole, shape: tuple[int, ...] = (), dtype: str = "uint8"
     ) -> str:
         """A new buffer; the name becomes an identifier and gets a number when it is taken."""
-        name = re.sub(r"\W", "_", name)
-        unique, count = name, 1
-        while unique in self._buffers or unique in (CONSTANTS, LUT):
-            unique, count = f"{name}_{count}", count + 1
+        unique = self._names.unique(re.sub(r"\W", "_", name))
         region = self._fast_region if role is BufferRole.FEATURE_MAP else -1
         self._buffers[unique] = NpuBuffer(unique, size_bytes, role, original_region=region, shape=shape, dtype=dtype)
         return unique

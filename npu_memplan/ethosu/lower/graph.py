@@ -17,10 +17,6 @@ from numpy.typing import NDArray
 
 from ..stream.isa import Function, Upscale
 
-LAYER = "npu.layer"
-"""Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
-every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
-
 
 class Arithmetic(Enum):
     """What the layers of a graph compute, to the last step."""

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import NpuMemplanError
-from ...ethosu.lower.graph import LAYER
 from ...ethosu.network import CpuOperator, Tensor, VelaNetwork
+from ...vocabulary import LAYER
 from .tir import Function
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from tvm import tirx
 
+from ...names import Names
+
 Expr = Any
 Buffer = Any
 
@@ -44,12 +46,12 @@ class Function:
     def __init__(self) -> None:
         self._blocks: list[list[Any]] = [[]]
         self._allocations: list[Any] = []
-        self._names: dict[str, int] = {}
+        self._names = Names()
 
     def buffer(self, name: str, shape: Sequence[int], dtype: str, scope: str = "global") -> Buffer:
         """A buffer without an allocation (a parameter)."""
         shape = [int(extent) for extent in shape] or [1]
-        return tirx.decl_buffer(shape, dtype, name=self._unique(name), scope=scope, layout=None)
+        return tirx.decl_buffer(shape, dtype, name=self._names.unique(name), scope=scope, layout=None)
 
     def scratch(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
         """A planned allocation of this PrimFunc."""
@@ -85,7 +87,7 @@ class Function:
         if extent == 1:
             yield const(0)
             return
-        variable = tirx.Var(self._unique(name), "int32")
+        variable = tirx.Var(self._names.unique(name), "int32")
         self._blocks.append([])
         yield variable
         body = _sequence(self._blocks.pop())
@@ -100,7 +102,7 @@ class Function:
             if int(extent) == 1:
                 variables.append(const(0))
                 continue
-            variable = tirx.Var(self._unique(name), "int32")
+            variable = tirx.Var(self._names.unique(name), "int32")
             self._blocks.append([])
             variables.append(variable)
             opened.append((variable, int(extent)))
@@ -134,11 +136,6 @@ class Function:
         body = _sequence([*self._allocations, *self._blocks[0]])
         function = tirx.PrimFunc(list(parameters), body)
         return function.with_attr("s_tir", True).with_attr("global_symbol", name)
-
-    def _unique(self, name: str) -> str:
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        return f"{name}_{count}" if count else name
 
 
 def _sequence(statements: Sequence[Any]) -> Any:

@@ -1,0 +1,38 @@
+"""Names for variables, functions and storages: readable, unique in one module, the same on every run.
+
+Invariant: a name depends only on the names asked for before it.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable
+
+_MAX_LENGTH = 48
+
+
+def legal(wanted: str) -> str:
+    """A name that is legal in Python and C: the last part of `wanted`, when that is a path or a list of fused names."""
+    tail = wanted.split(";")[-1].strip("/")
+    name = re.sub(r"[^0-9A-Za-z_]+", "_", tail).strip("_")[-_MAX_LENGTH:].lstrip("_0123456789")
+    return "tensor" if not name or keyword.iskeyword(name) else name
+
+
+class Names:
+    """Hands out each name once; one that is asked for again gets `_1`, `_2`, ... appended."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._next = dict.fromkeys(taken, 1)
+
+    def unique(self, wish: str) -> str:
+        """`wish` itself, or the first free `wish_N`."""
+        if wish not in self._next:
+            self._next[wish] = 1
+            return wish
+        while True:
+            name = f"{wish}_{self._next[wish]}"
+            self._next[wish] += 1
+            if name not in self._next:
+                self._next[name] = 1
+                return name

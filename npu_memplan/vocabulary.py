@@ -1,0 +1,63 @@
+"""The words of the IR: every attribute that we write into a module, and the operators that only view bytes.
+
+Invariant: a word that more than one module reads or writes stands here and nowhere else; it imports nothing, so that
+whoever writes a word and whoever reads it need not know each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# -- of an NPU function (a PrimFunc) ------------------------------------------------------------------
+
+KIND = "npu.kind"
+KIND_ETHOSU = "ethosu"
+ACCELERATOR = "npu.accelerator"  # also of a partitioned main
+PARAM_ROLES, PARAM_REGIONS, PARAM_OFFSETS = "npu.param_roles", "npu.param_regions", "npu.param_offsets"
+REGIONS = "npu.regions"  # once planned: the NPU region of each pool parameter; 0 are read-only ones
+
+# -- of an allocation in an NPU function: annotations -------------------------------------------------
+
+ROLE, ALIGN, REGION, OFFSET = "npu.role", "npu.align", "npu.region", "npu.offset"
+
+# -- of a main: the source model ----------------------------------------------------------------------
+
+STATES = "npu.states"  # parameters of main that keep their content between runs, by name
+HOST_OPERATORS = "npu.host_operators"  # of a partitioned main: (name, kind, reason) of what stays on the host
+ARITHMETIC = "npu.arithmetic"  # of main, and of every function for the NPU: what its quantised operators mean
+LAYER = "npu.layer"
+"""Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
+every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
+
+# -- of a planned main --------------------------------------------------------------------------------
+
+POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"
+"""(name, bytes used) of every writable pool, and of every read-only one."""
+POOL_DEVICES = "npu.pool_devices"
+"""Of a module with virtual devices: the number of each writable pool's device."""
+PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES = "npu.placed_inputs", "npu.placed_outputs", "npu.placed_states"
+PLACED_CONSTANTS = "npu.placed_constants"
+"""Name, dtype, shape, pool, offset_bytes, size_bytes of each tensor."""
+SYMBOLS = "npu.symbols"
+"""Where the caller supplies the pools: (name, greatest value) of the shape symbols that the last parameter, a
+shape, gives; extents of placed tensors are formulas of them."""
+INITIALISE = "npu.initialise"
+"""Where the caller supplies the pools: the name of the function, with the same parameters, that puts constants into
+writable pools; to be called once before the first run."""
+
+ORDER_PEAKS = "npu.order_peaks"
+"""Of a reordered function: live bytes at its peak before and after."""
+RUN_TIME = "npu.run_time"
+"""(name, reason) of every tensor that is still allocated at run time."""
+
+# -- operators whose result is their argument's bytes in another shape ---------------------------------
+
+RESHAPING = ("reshape", "expand_dims", "squeeze", "flatten")  # in Relax
+TFLITE_RESHAPING = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
+RELAX_VIEWS = frozenset(f"relax.{name}" for name in (*RESHAPING, "memory.view", "memory.ensure_zero_offset"))
+
+
+def is_npu(function: Any) -> bool:
+    """Whether a function is a sequence of NPU operations."""
+    attributes = function.attrs
+    return attributes is not None and KIND in attributes and str(attributes[KIND]) == KIND_ETHOSU
