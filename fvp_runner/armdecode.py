@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .runner import RunnerError
+from .base import RunnerError
 
 SP, PC = 13, 15
 

@@ -22,10 +22,10 @@ from npu_memplan.manifest import FIRMWARE as BUILT
 from npu_memplan.staging import TakenError, staged_directory
 from npu_memplan.target_data import Board, accelerator_system, load_board
 
+from .base import RunnerError, RunnerMissingError, RunOptions, load_artifact
 from .elf import Elf
 from .layout import Layout, place
 from .process import ask
-from .runner import RunnerError, RunnerMissingError, RunOptions
 from .sources import board_header, linker_script, program_header
 
 COMPILER = "arm-none-eabi-gcc"
@@ -89,7 +89,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     `LayoutError` before anything is compiled when it cannot fit; `BuildError` with the
     compiler's message when the C is wrong; `RunnerMissingError` without a compiler.
     """
-    artifact = Artifact.load(directory)
+    artifact = load_artifact(directory, options)
     board = board_of(artifact, options)
     layout = place(artifact, board)
     reason = missing_compiler()

@@ -14,7 +14,7 @@ from typing import Any
 from elftools.common.exceptions import ELFError, ELFParseError
 from elftools.elf.elffile import ELFFile
 
-from .runner import RunnerError
+from .base import RunnerError
 
 
 class ElfError(RunnerError):

@@ -21,11 +21,11 @@ from pathlib import Path
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.target_data import Board, board_names, load_board
 
+from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .build import Firmware, build, missing_compiler
 from .guest import Stopwatch, image_with_inputs, outputs_of
 from .process import ask, child
 from .result import Array
-from .runner import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .transcript import END_OF_TRANSMISSION
 
 HINT = (

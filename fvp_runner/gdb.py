@@ -14,7 +14,7 @@ import socket
 import time
 from pathlib import Path
 
-from .runner import RunnerError, RunTimeoutError
+from .base import RunnerError, RunTimeoutError
 
 XPSR = 25  # QEMU's number of the program status register
 WATCH_WRITE, WATCH_READ, WATCH_ACCESS = 2, 3, 4

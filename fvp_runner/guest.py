@@ -19,12 +19,12 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory
 
+from .base import RunnerError, RunOptions, RunOutputs, RunTimeoutError
 from .build import Firmware
 from .elf import Elf
 from .job import GuestMemory, JobRunner
 from .registers import EthosURegisters, JobOutcome, Sabotage
 from .result import Array
-from .runner import RunnerError, RunOptions, RunOutputs, RunTimeoutError
 from .transcript import check, parse
 
 _INPUT_MAGIC = 0x494D504E
@@ -53,8 +53,8 @@ def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:
     """(address, size in bytes) of each planned pool in the linked image."""
     artifact = firmware.artifact
     return [
-        (firmware.elf.symbol(f"npu_memplan_pool_{index}").address, artifact.pool_bytes(pool.name))
-        for index, pool in enumerate(artifact.run_pools)
+        (firmware.elf.symbol(f"npu_memplan_pool_{index}").address + guard, artifact.pool_bytes(pool.name))
+        for index, (pool, guard) in enumerate(zip(artifact.run_pools, firmware.layout.guards_bytes, strict=True))
     ]
 
 

@@ -19,10 +19,11 @@ from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
 
+from .base import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError, load_artifact
+from .guards import GuardedPool
 from .host_build import SharedObject, build, compiler_version
 from .npu_model import NpuModel
 from .result import Array
-from .runner import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError
 from .shadow import Shadow
 
 _LAUNCH = ctypes.CFUNCTYPE(
@@ -54,7 +55,7 @@ class HostRunner:
 
     def __init__(self, directory: Path | str, options: RunOptions | None = None) -> None:
         self.options = options or RunOptions()
-        self.artifact = Artifact.load(directory)
+        self.artifact = load_artifact(directory, self.options)
         self._library: SharedObject = build(Path(directory), self.artifact, self.options.progress)
         self._launch_callback = _LAUNCH(self._launch)
         self._library.set_launch(self._launch_callback)
@@ -63,7 +64,8 @@ class HostRunner:
             self._model = NpuModel(accelerator(self.artifact.target.accelerator), checks=self.options.checks)
         sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.run_pools]
         alignments = [pool.alignment for pool in self.artifact.run_pools]
-        self.pools = tuple(_aligned(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
+        self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
+        self.pools = tuple(guarded.pool for guarded in self._guarded)
         self._shadow = Shadow(self.artifact, self.pools)
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
@@ -74,7 +76,7 @@ class HostRunner:
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """One inference on poisoned pools, with all states at their zero points.
 
-        Errors: `RunnerError` for wrong inputs or a failed step, whatever the NPU model's
+        Errors: `RunnerError` for wrong inputs or a failed step, `GuardError`, whatever the NPU model's
         checks raise, `RunTimeoutError` between two NPU calls.
         """
         self.reset()
@@ -82,8 +84,9 @@ class HostRunner:
 
     def reset(self) -> None:
         """Poison all pools and set the states to their zero points."""
-        for pool in self.pools:
-            pool[:] = POISON
+        for guarded in self._guarded:
+            guarded.pool[:] = POISON
+            guarded.reset()
         self._shadow.reset()
         for slot in self.artifact.states:
             self._slot(slot)[:] = np.full(slot.shape, slot.zero_point, slot.dtype).reshape(-1).view(np.uint8)
@@ -100,6 +103,8 @@ class HostRunner:
         self._shadow.begin()
         pointers = (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
         status = self._library.run(pointers)
+        for index, guarded in enumerate(self._guarded):
+            guarded.check(self.artifact, index)
         if self._error is not None:
             raise self._error
         if status != 0:
@@ -164,13 +169,6 @@ class HostRunner:
         constants = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(base))
         constants.flags.writeable = False
         return constants, None
-
-
-def _aligned(size_bytes: int, alignment: int) -> npt.NDArray[np.uint8]:
-    """`size_bytes` bytes (one at least, so that every pool has an address of its own)."""
-    room = np.empty(max(size_bytes, 1) + alignment, np.uint8)
-    start = -room.ctypes.data % alignment
-    return room[start : start + max(size_bytes, 1)]
 
 
 def _checked(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:

@@ -19,8 +19,8 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files, identifier
 
+from .base import RunnerError, RunnerMissingError
 from .process import ask
-from .runner import RunnerError, RunnerMissingError
 
 # Warnings are errors: the C that users put into their own builds has to be clean.
 # No fused multiply-add: host and target must round alike. Pools hold values of many types.

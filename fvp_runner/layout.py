@@ -15,9 +15,11 @@ from npu_memplan.problem import Agent
 from npu_memplan.sizes import format_size
 from npu_memplan.target_data import Board, BoardMemory
 
-from .runner import RunnerError
+from .base import RunnerError
+from .guards import GUARD_BYTES
 
 _ALIGN = 16
+_PROGRAM_BYTES = 64 << 10  # left for code and variables, which only the linker knows to the byte
 
 
 class LayoutError(RunnerError):
@@ -26,11 +28,12 @@ class LayoutError(RunnerError):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`pools[i]` is the memory of the artifact's pool i."""
+    """`pools[i]` is the memory of the artifact's pool i, with `guards_bytes[i]` guard bytes on either side of it."""
 
     board: Board
     pools: tuple[BoardMemory, ...]
     constants: BoardMemory
+    guards_bytes: tuple[int, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -82,7 +85,19 @@ def place(artifact: Artifact, board: Board) -> Layout:
         notes = (
             f"constants: {format_size(size)} do not fit {usable[0].name} of {board.name}, they are in {constants.name}",
         )
-    return Layout(board, tuple(pools), constants, notes)
+    return Layout(board, tuple(pools), constants, _guards(artifact, pools, free, board), notes)
+
+
+def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str, int], board: Board) -> tuple[int, ...]:
+    """Guard bytes on either side of each pool: of what is left when everything else has its place."""
+    guards = []
+    for pool, memory in zip(artifact.run_pools, memories, strict=True):
+        alignment = max(pool.alignment, _ALIGN)  # a multiple of it, so that the pool behind it is aligned
+        kept = alignment + (_PROGRAM_BYTES if memory.name in (board.code, board.data) else 0)
+        guard = max(0, min(GUARD_BYTES, (free[memory.name] - kept) // 2) // alignment * alignment)
+        free[memory.name] -= 2 * guard
+        guards.append(guard)
+    return tuple(guards)
 
 
 def _padded(size: int) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .runner import RunnerMissingError
+from .base import RunnerMissingError
 
 _PR_SET_PDEATHSIG = 1
 _ANSWER_BYTES = 1 << 16  # what a program says of itself is far shorter

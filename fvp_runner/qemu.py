@@ -20,6 +20,7 @@ import numpy as np
 
 from npu_memplan.target_data import Board, board_names, load_board
 
+from .base import RunnerMissingError, RunOptions, RunOutputs
 from .build import Firmware, build, missing_compiler
 from .elf import Elf
 from .gdb import GdbClient
@@ -29,7 +30,6 @@ from .process import child
 from .qemu_control import QemuError, Qmp, Qtest
 from .registers import Sabotage
 from .result import Array
-from .runner import RunnerMissingError, RunOptions, RunOutputs
 from .transcript import END_OF_TRANSMISSION
 from .trap import Trap
 

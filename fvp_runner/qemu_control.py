@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .runner import RunnerError
+from .base import RunnerError
 
 _TIMEOUT_S = 20.0
 _BLOCK = 1 << 16  # bytes of one qtest write: the fastest size measured

@@ -1,4 +1,4 @@
-"""The one face of every runner, and which of them is taken when the user names none.
+"""Which runner is taken when the user names none; for users, the names of `base` too.
 
 Invariant: a runner starts the artifact on its planned pools and gives back what those pools
 hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
@@ -11,88 +11,44 @@ and `create(artifact_directory, options) -> Runner`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from npu_memplan.artifact import Artifact
-from npu_memplan.errors import NpuMemplanError
+from .base import (
+    POISON,
+    FirmwareError,
+    PlanRefusedError,
+    RunCheckError,
+    Runner,
+    RunnerError,
+    RunnerMissingError,
+    RunOptions,
+    RunOutputs,
+    RunTimeoutError,
+    load_artifact,
+)
+from .build import board_of
 
-from .result import Array
+__all__ = [
+    "POISON",
+    "RUNNERS",
+    "FirmwareError",
+    "PlanRefusedError",
+    "RunCheckError",
+    "RunOptions",
+    "RunOutputs",
+    "RunTimeoutError",
+    "Runner",
+    "RunnerError",
+    "RunnerMissingError",
+    "choose",
+    "create",
+    "missing",
+]
 
 # Order of preference: nearest to the real thing first.
 RUNNERS = ("fvp", "qemu", "unicorn", "host")
-
-# Every pool is filled with this byte before a run, so that a byte nobody wrote shows.
-POISON = 0xA5
-
-
-class RunnerError(NpuMemplanError):
-    """A run could not be started, did not finish, or did not prove that it finished."""
-
-
-class RunnerMissingError(RunnerError):
-    """What the runner needs is not installed; the message says how to install it."""
-
-
-class RunTimeoutError(RunnerError):
-    """The time limit passed; nothing of the run is left behind."""
-
-
-class FirmwareError(RunnerError):
-    """The firmware ran and reported an error, or said something that contradicts itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What a user may choose about a run; every runner takes what concerns it."""
-
-    board: str | Path | None = None  # name or file; None: the accelerator's own board
-    cpu: str | None = None  # GCC's -mcpu; None: the board's (unicorn: cortex-m33)
-    timeout_s: float = 300.0  # wall time of one run, without the build
-    interrupt: bool = False  # wait for the NPU's interrupt instead of polling
-    build_folder: Path | None = None  # None: <artifact>/firmware
-    fvp_path: Path | None = None  # binary of Arm's FVP, or the folder it is in
-    checks: bool = True  # uninitialised reads, hazards: what hardware does not check
-    npu_cycles: bool = False  # FVP: count cycles (slow) instead of --fast
-    pools_after: bool = True  # read all pools back when the run is over
-    progress: Callable[[str], None] | None = None  # told what is being done, a line at a time
-    defines: tuple[str, ...] = ()  # extra -D for the firmware
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutputs:
-    """What came out of one run.
-
-    `outputs` are in the artifact's order, with its shapes and types. `pools_after` has the
-    final bytes of each pool in the artifact's order, where the runner can see them.
-    """
-
-    outputs: tuple[Array, ...]
-    pools_after: tuple[Array, ...] | None = None
-    npu_cycles: int | None = None
-    cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
-    stack: tuple[int, int] | None = None  # firmware: bytes used at most, measured; bytes there are
-    transcript: str = ""
-    version: str = ""
-    seconds: float = 0.0
-    notes: tuple[str, ...] = field(default_factory=tuple)
-
-    @property
-    def cycles(self) -> int | None:
-        """NPU cycles of all calls of one inference, where known."""
-        return self.npu_cycles
-
-
-class Runner(Protocol):
-    """One way to run an artifact."""
-
-    name: str
-
-    def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        """Run one inference on `inputs` (artifact's order, shapes and types)."""
-        ...
 
 
 def _module(name: str) -> Any:
@@ -123,10 +79,8 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
 
     Raises `RunnerMissingError` when it cannot run here, and what the build of the firmware raises.
     """
-    from .build import board_of  # builds import this module
-
     options = options or RunOptions()
-    board = board_of(Artifact.load(artifact), options)
+    board = board_of(load_artifact(artifact, options), options)
     options = replace(options, board=board.path or board.name)
     chosen = choose(options) if name in (None, "auto") else str(name)
     reason = missing(chosen, options)

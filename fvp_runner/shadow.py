@@ -15,11 +15,7 @@ import numpy.typing as npt
 from npu_memplan.artifact import Artifact, Call, TensorSlot
 from npu_memplan.problem import Agent
 
-from .runner import RunnerError
-
-
-class RunCheckError(RunnerError):
-    """A run did something that no right program does."""
+from .base import RunCheckError
 
 
 class UninitialisedReadError(RunCheckError):

@@ -11,8 +11,9 @@ from npu_memplan.codegen.interface import identifier
 from npu_memplan.ethosu.arch import ACCELERATORS
 from npu_memplan.target_data import Board, BoardMemory, targets_folder
 
+from .base import POISON
+from .guards import GUARD
 from .layout import Layout, input_bytes
-from .runner import POISON
 
 
 def region_config(artifact: Artifact) -> int:
@@ -54,7 +55,9 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
     name = identifier(artifact.name)
     upper = name.upper()
     asserts, pools, sizes = [], [], []
-    for index, (pool, memory) in enumerate(zip(artifact.run_pools, layout.pools, strict=True)):
+    for index, (pool, memory, guard) in enumerate(
+        zip(artifact.run_pools, layout.pools, layout.guards_bytes, strict=True)
+    ):
         size = artifact.pool_bytes(pool.name)
         macro = f"{upper}_{identifier(pool.name).upper()}_BYTES"
         asserts += [
@@ -62,10 +65,11 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
             f'_Static_assert({macro} <= {memory.size_bytes:#x}, "pool {pool.name} is bigger than {memory.name}");',
         ]
         pools.append(
-            f"static uint8_t npu_memplan_pool_{index}[{max(size, 1)}] "
+            f"static uint8_t npu_memplan_pool_{index}[{guard} + {max(size, 1)} + {guard}] "
             f'__attribute__((aligned({max(pool.alignment, 16)}), section(".bss.npu_memplan_pool_{index}")));'
         )
         sizes.append(macro)
+    starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
     inputs = [_slot(upper, "INPUT", i) for i in range(len(artifact.inputs))]
     outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
     states = [
@@ -87,6 +91,7 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
         f"#define PROGRAM_RUN {name}_run",
         f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
         f"#define PROGRAM_POISON {POISON:#04x}",
+        f"#define PROGRAM_GUARD {GUARD:#04x}",
         f"#define PROGRAM_POOLS {len(pools)}",
         f"#define PROGRAM_INPUTS {len(inputs)}",
         f"#define PROGRAM_OUTPUTS {len(outputs)}",
@@ -106,8 +111,9 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
         "  int32_t zero_point;",
         "};",
         *pools,
-        _table("uint8_t *const pools", [f"npu_memplan_pool_{i}" for i in range(len(pools))], "0"),
+        _table("uint8_t *const pools", starts, "0"),
         _table("const uint32_t pool_bytes", sizes, "0"),
+        _table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
         _table("const struct slot inputs", inputs, "{0, 0, 0}"),
         _table("const struct slot outputs", outputs, "{0, 0, 0}"),
         _table("const struct state states", states, "{{0, 0, 0}, 1, 0}"),

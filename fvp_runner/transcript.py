@@ -17,8 +17,9 @@ import numpy as np
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import identifier
 
+from .base import FirmwareError
+from .guards import GuardError
 from .result import Array
-from .runner import FirmwareError
 
 END_OF_TRANSMISSION = 0x04
 
@@ -40,6 +41,7 @@ class Transcript:
     pool_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
     digest: int | None = None
     stack: tuple[int, int] | None = None  # bytes used at most, bytes there are
+    guards: list[tuple[int, int, int]] = field(default_factory=list)  # pool, offset of the first changed, how many
     errors: list[str] = field(default_factory=list)
     passes: int = 0
     failed: bool = False
@@ -90,15 +92,20 @@ def _line(t: Transcript, line: str) -> None:
         t.digest = int(rest, 16)
     elif word == "STACK" and (match := re.fullmatch(r"used=(\d+) bytes=(\d+)", rest)):
         t.stack = int(match[1]), int(match[2])
+    elif word == "GUARD" and (match := re.fullmatch(r"(\d+) offset=(-?\d+) bytes=(\d+)", rest)):
+        t.guards.append((int(match[1]), int(match[2]), int(match[3])))
     elif word == "ERROR":
         t.errors.append(rest)
 
 
 def check(t: Transcript, artifact: Artifact, device_messages: Sequence[str] = ()) -> tuple[Array, ...]:
-    """The outputs as arrays, or a `FirmwareError` that says what is missing or wrong.
+    """The outputs as arrays, or a `FirmwareError` that says what is missing or wrong, or a `GuardError`.
 
     `device_messages` is what the NPU model had to say; it explains a fault better than STATUS.
     """
+    for pool, offset, count in t.guards:
+        if pool < len(artifact.run_pools):
+            raise GuardError(artifact, pool, offset, count)
     reason = _objection(t, artifact)
     if reason is not None:
         lines = [f"{artifact.name}: {reason}", *(f"  firmware: {e}" for e in t.errors)]

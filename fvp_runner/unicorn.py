@@ -20,13 +20,13 @@ import numpy as np
 from npu_memplan.target_data import BoardMemory
 
 from .armdecode import instruction_length, next_it_state
+from .base import FirmwareError, RunnerError, RunOptions, RunOutputs
 from .build import Firmware, build, missing_compiler
 from .elf import Elf
 from .guest import Device, Stopwatch, image_with_inputs, outputs_of, pool_spans, reaching_memory
 from .job import Bytes
 from .registers import EthosURegisters, Sabotage
 from .result import Array
-from .runner import FirmwareError, RunnerError, RunOptions, RunOutputs
 from .transcript import END_OF_TRANSMISSION
 
 CPU = "cortex-m33"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .artifact import SCHEMA as ARTIFACT_SCHEMA
 from .artifact import Artifact
+from .csv_text import csv_text
 from .problem import (
     Lifetime,
     Placement,
@@ -117,7 +118,7 @@ def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
         row + [str(place.offset_bytes)] + ([place.pool] if several else [])
         for row, place in zip(cells, places, strict=True)
     ]
-    write_whole(path, _csv_text([*columns, *extra], body).encode())
+    write_whole(path, csv_text([*columns, *extra], body).encode())
 
 
 # -- CSV -------------------------------------------------------------------
@@ -200,15 +201,7 @@ def _problem_csv(problem: Problem) -> str:
     ]
     if lost:
         raise ProblemFileError(f"CSV cannot say {', '.join(lost)} of problem {problem.name!r}; write .json instead")
-    return _csv_text(*_csv_rows(rows))
-
-
-def _csv_text(columns: list[str], rows: list[list[str]]) -> str:
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text(*_csv_rows(rows))
 
 
 # -- files -----------------------------------------------------------------

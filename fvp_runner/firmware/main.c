@@ -38,6 +38,37 @@ static void print_npu_error(void) {
   uart_text("\n");
 }
 
+static void fill_guards(void) {
+  for (int32_t i = 0; i < PROGRAM_POOLS; i++) {
+    memset(pools[i] - guard_bytes[i], PROGRAM_GUARD, guard_bytes[i]);
+    memset(pools[i] + pool_bytes[i], PROGRAM_GUARD, guard_bytes[i]);
+  }
+}
+
+/* One line for each pool with changed bytes around it: where the first is, from the pool's start, and how many. */
+static int32_t print_guards(void) {
+  int32_t broken = 0;
+  for (int32_t i = 0; i < PROGRAM_POOLS; i++) {
+    const int32_t guard = (int32_t)guard_bytes[i], size = (int32_t)pool_bytes[i];
+    int32_t first = 0;
+    uint32_t changed = 0;
+    if (guard == 0) continue; /* there was no room */
+    for (int32_t offset = -guard; offset < size + guard; offset = offset == -1 ? size : offset + 1) {
+      if (pools[i][offset] != PROGRAM_GUARD && changed++ == 0) first = offset;
+    }
+    if (changed == 0) continue;
+    uart_text("GUARD ");
+    uart_decimal((uint32_t)i);
+    uart_text(" offset=");
+    uart_signed(first);
+    uart_text(" bytes=");
+    uart_decimal(changed);
+    uart_text("\n");
+    broken++;
+  }
+  return broken;
+}
+
 /* Poison, then states at their zero points, then the inputs: what the host runner does too. */
 static const char *fill_pools(void) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
@@ -95,6 +126,7 @@ static void print_outputs(void) {
 int main(void) {
   uart_init();
   uart_text("NPU_MEMPLAN 1 model=" PROGRAM_NAME " board=" BOARD_NAME "\n");
+  fill_guards();
   const char *problem = fill_pools();
   if (problem) return fail(problem);
   if (PROGRAM_NPU_CONFIG) {
@@ -115,10 +147,12 @@ int main(void) {
   uart_text("\nSTATUS ");
   uart_signed(status);
   uart_text("\n");
+  const int32_t broken = print_guards();
   if (status != 0) {
     if (launch_totals()->last != ETHOSU_OK) print_npu_error();
     return fail("the program returned an error");
   }
+  if (broken != 0) return fail("bytes outside a pool were written");
   print_outputs();
   uart_text("STACK used=");
   uart_decimal(stack_used());

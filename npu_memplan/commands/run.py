@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from fvp_runner.runner import RunOutputs
 
 
-@click.command(help="Run a compiled model on its planned pools and compare with a reference.")
+@click.command(help="Run a compiled model on its planned pools and compare with a reference; its plan is "
+               "verified first. --on host compiles its C and runs it in this process: run only artifacts that you "
+               "trust.")  # fmt: skip
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
               show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
@@ -110,8 +112,8 @@ def command(
 
 def _complaints() -> tuple[type[NpuMemplanError], ...]:
     """What the checks of a run raise when a plan, a stream or the memory is wrong."""
+    from fvp_runner.base import RunCheckError
     from fvp_runner.npu_model import NpuModelError
-    from fvp_runner.shadow import RunCheckError
 
     return (NpuModelError, RunCheckError)
 

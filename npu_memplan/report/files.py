@@ -6,14 +6,14 @@ Invariant: every number is one of `plan.json` or follows from it; a file is comp
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
+from ..csv_text import csv_text
 from ..errors import NpuMemplanError
 from ..whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
@@ -68,7 +68,7 @@ def buffers_csv(artifact: Artifact) -> str:
         )
         for b in artifact.problem.buffers
     )  # fmt: skip
-    return _csv(header, body)
+    return csv_text(header, body, for_spreadsheets=True)
 
 
 def summary_csv(artifact: Artifact) -> str:
@@ -105,19 +105,11 @@ def summary_csv(artifact: Artifact) -> str:
         "planner": plan.planner,
         "status": plan.status.value,
     }
-    return _csv(tuple(row), [tuple(row.values())])
+    return csv_text(tuple(row), [tuple(row.values())], for_spreadsheets=True)
 
 
 def _known(value: int | None) -> object:
     return "" if value is None else value
-
-
-def _csv(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return sink.getvalue()
 
 
 def trace_json(artifact: Artifact) -> str:

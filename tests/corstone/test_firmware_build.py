@@ -12,6 +12,7 @@ import pytest
 
 from fvp_runner.build import FIRMWARE, BuildError, build
 from fvp_runner.elf import Elf, ElfError
+from fvp_runner.guards import GUARD_BYTES
 from fvp_runner.guest import image_with_inputs, pool_spans
 from fvp_runner.layout import LayoutError, place
 from fvp_runner.runner import RunnerError, RunOptions
@@ -119,7 +120,7 @@ def test_the_image_holds_pools_and_inputs_where_they_belong(tmp_path: Path, arm_
     told: list[str] = []
     firmware = build(tmp_path / "toy", RunOptions(progress=told.append))
     assert told == ["building toy.elf for corstone-300-u55, cortex-m55"]
-    assert pool_spans(firmware) == [(0x21000000, 64)]
+    assert pool_spans(firmware) == [(0x21000000 + GUARD_BYTES, 64)]
     values = np.arange(16, dtype=np.int8).reshape(1, 16)
     image = image_with_inputs(firmware, [values])
     symbol = image.symbol("npu_memplan_inputs")
@@ -152,7 +153,7 @@ def test_every_board_that_ships_can_be_linked_for(name: str, tmp_path: Path, arm
     firmware = build(tmp_path / "toy", RunOptions(board=name))
     code, pool = board.memory(board.code), board.memory("ISRAM")
     assert code.base <= firmware.elf.entry < code.base + code.size_bytes
-    assert pool_spans(firmware) == [(pool.base, 64)]
+    assert pool_spans(firmware) == [(pool.base + GUARD_BYTES, 64)]
     assert any(s.physical == code.base for s in firmware.elf.segments), "the vectors come first"
 
 

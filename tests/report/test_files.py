@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -38,6 +39,30 @@ def test_buffers_csv(small: Artifact) -> None:
         assert row["kind"] == b.kind.value
     assert rows[1]["lifetimes"] == "0-2 3-4"
     assert rows[1]["consumers"] == "0:net.1 0:net.3"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_cell_is_a_formula(small: Artifact, start: str) -> None:
+    name = f"{start}HYPERLINK(A1)"
+    buffers = tuple(replace(b, name=name) if i == 0 else b for i, b in enumerate(small.problem.buffers))
+    old = small.problem.buffers[0].name
+    placements = tuple(replace(p, buffer=name) if p.buffer == old else p for p in small.plan.placements)
+    odd = replace(
+        small,
+        name=name,
+        problem=replace(small.problem, buffers=buffers),
+        plan=replace(small.plan, placements=placements),
+    )
+    for text in (buffers_csv(odd), summary_csv(odd)):
+        cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
+        assert f"'{name}" in cells
+        assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+
+
+def test_a_plans_csv_keeps_its_names(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\n=1+1,0,2,64\n")
+    assert CliRunner().invoke(cli, ["plan", str(tmp_path / "p.csv"), "-o", str(tmp_path / "q.csv")]).exit_code == 0
+    assert (tmp_path / "q.csv").read_text() == "id,lower,upper,size,offset\n=1+1,0,2,64,0\n"
 
 
 def test_summary_csv_uses_velas_names_and_units(small: Artifact) -> None:

@@ -1,0 +1,109 @@
+"""What every runner shares: its face, its options, its errors, and the artifact that it is given.
+
+Invariant: no runner gets an artifact whose plan breaks a law of `npu_memplan.verify`, and this module imports no other
+one of the runners'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from npu_memplan.artifact import FILE_NAME, Artifact
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.problem import ProblemError
+from npu_memplan.verify import VerificationError, check
+
+from .result import Array
+
+# Every pool is filled with this byte before a run, so that a byte nobody wrote shows.
+POISON = 0xA5
+
+
+class RunnerError(NpuMemplanError):
+    """A run could not be started, did not finish, or did not prove that it finished."""
+
+
+class RunnerMissingError(RunnerError):
+    """What the runner needs is not installed; the message says how to install it."""
+
+
+class PlanRefusedError(RunnerError):
+    """The plan of an artifact is not right; nothing was built or run."""
+
+
+class RunCheckError(RunnerError):
+    """A run did something that no right program does."""
+
+
+class RunTimeoutError(RunnerError):
+    """The time limit passed; nothing of the run is left behind."""
+
+
+class FirmwareError(RunnerError):
+    """The firmware ran and reported an error, or said something that contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a user may choose about a run; every runner takes what concerns it."""
+
+    board: str | Path | None = None  # name or file; None: the accelerator's own board
+    cpu: str | None = None  # GCC's -mcpu; None: the board's (unicorn: cortex-m33)
+    timeout_s: float = 300.0  # wall time of one run, without the build
+    interrupt: bool = False  # wait for the NPU's interrupt instead of polling
+    build_folder: Path | None = None  # None: <artifact>/firmware
+    fvp_path: Path | None = None  # binary of Arm's FVP, or the folder it is in
+    checks: bool = True  # uninitialised reads, hazards: what hardware does not check
+    verify: bool = True  # hold the plan to `npu_memplan.verify` first; tests of wrong plans do not
+    npu_cycles: bool = False  # FVP: count cycles (slow) instead of --fast
+    pools_after: bool = True  # read all pools back when the run is over
+    progress: Callable[[str], None] | None = None  # told what is being done, a line at a time
+    defines: tuple[str, ...] = ()  # extra -D for the firmware
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutputs:
+    """What came out of one run.
+
+    `outputs` are in the artifact's order, with its shapes and types. `pools_after` has the
+    final bytes of each pool in the artifact's order, where the runner can see them.
+    """
+
+    outputs: tuple[Array, ...]
+    pools_after: tuple[Array, ...] | None = None
+    npu_cycles: int | None = None
+    cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
+    stack: tuple[int, int] | None = None  # firmware: bytes used at most, measured; bytes there are
+    transcript: str = ""
+    version: str = ""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def cycles(self) -> int | None:
+        """NPU cycles of all calls of one inference, where known."""
+        return self.npu_cycles
+
+
+class Runner(Protocol):
+    """One way to run an artifact."""
+
+    name: str
+
+    def run(self, inputs: Sequence[Array]) -> RunOutputs:
+        """Run one inference on `inputs` (artifact's order, shapes and types)."""
+        ...
+
+
+def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:
+    """The artifact in `directory`, with a plan that was verified; `PlanRefusedError` says which law it breaks."""
+    artifact = Artifact.load(directory)
+    if options.verify:
+        try:
+            check(artifact.problem, artifact.plan)
+        except (VerificationError, ProblemError) as error:
+            raise PlanRefusedError(f"{Path(directory) / FILE_NAME} is not run: {error}") from None
+    return artifact
