@@ -12,13 +12,13 @@ import re
 import select
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.owned_folder import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
@@ -127,8 +127,8 @@ class FvpRunner:
         image = image_with_inputs(self.firmware, inputs)
         if self._options.progress:
             self._options.progress(f"{self.binary.name}: {self.version}")
-        with tempfile.TemporaryDirectory(prefix="npu-memplan-fvp-") as folder:
-            elf = Path(folder) / "firmware.elf"
+        with scratch_folder("fvp") as folder:
+            elf = folder / "firmware.elf"
             elf.write_bytes(image.image)
             command = command_line(self.binary, self.firmware, elf, self._options)
             with (

@@ -10,7 +10,6 @@ import ctypes
 import functools
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from npu_memplan.artifact import Artifact
 from npu_memplan.c_compiler import compiler, missing_compiler
 from npu_memplan.codegen.interface import c_files, identifier
+from npu_memplan.owned_folder import scratch_folder
 
 from .base import RunnerError, RunnerMissingError
 from .process import ask
@@ -81,10 +81,10 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
             raise RunnerError(f"the artifact {directory} lacks {source.name} in {folder}; compile the model again")
     if progress is not None:
         progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
-    with tempfile.TemporaryDirectory(prefix="npu_memplan_") as temporary:
-        forward = Path(temporary) / "launch.c"
+    with scratch_folder("host") as temporary:
+        forward = temporary / "launch.c"
         forward.write_text(_FORWARD, encoding="utf-8")
-        target = Path(temporary) / "model.so"
+        target = temporary / "model.so"
         line = [*command, *FLAGS, f"-I{folder}", *map(str, sources), str(forward), "-o", str(target), "-lm"]
         done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:

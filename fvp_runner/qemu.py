@@ -12,12 +12,12 @@ import os
 import select
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from npu_memplan.owned_folder import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import RunnerMissingError, RunOptions, RunOutputs
@@ -76,8 +76,7 @@ class QemuRunner:
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
         image = image_with_inputs(self.firmware, inputs)
-        with tempfile.TemporaryDirectory(prefix="npu-memplan-qemu-", dir=_fast_folder()) as name:
-            folder = Path(name)
+        with scratch_folder("qemu", _fast_folder()) as folder:
             kernel = folder / "firmware.elf"
             kernel.write_bytes(image.image)
             with child(self._command(folder, kernel)) as process, contextlib.ExitStack() as stack:
@@ -213,8 +212,8 @@ def _runs(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
-def _fast_folder() -> str | None:
+def _fast_folder() -> Path | None:
     """A folder in memory where there is a roomy one: the guest's memory passes through it."""
     folder = Path("/dev/shm")
     roomy = folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM_BYTES
-    return str(folder) if roomy else None
+    return folder if roomy else None

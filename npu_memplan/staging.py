@@ -3,29 +3,24 @@
 Invariant: the final directory is never seen half-written: files go to a staging folder beside it, and take its place
 in one rename that cannot replace anything. With `force` an earlier output is moved aside first, and only if every file
 in it is one that we wrote (`manifest`); whoever else took the place meanwhile keeps it. A staging folder whose writer
-was killed is cleared away by the next one: it is known by its name, its note and the lock that died with its writer.
+was killed is cleared away by the next one (`owned_folder`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from . import manifest
+from .owned_folder import NOTE, lock, owned_folder, sweep
 from .whole_file import OutputError
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = ["OutputError", "TakenError", "check_place", "staged_directory"]
 
-_NOTE = "owner"  # locked by the writer as long as it lives
 _NEW, _OLD = "new", "old"  # what is being made, what it replaces
 _Identity = tuple[int, int, int]
 
@@ -37,7 +32,7 @@ class TakenError(OutputError):
 def check_place(target: Path, force: bool = False, kind: str = manifest.MODEL) -> Path:
     """Where a directory for `target` would go (links are followed); `OutputError` when nothing may be written there."""
     place = Path(os.path.realpath(target))
-    _sweep(place)
+    sweep(place.parent, *_known_by(place))
     if place.is_symlink():
         raise OutputError(f"{target} is a link that leads nowhere; choose another output directory with -o")
     if place.exists() and not place.is_dir():
@@ -82,20 +77,21 @@ def staged_directory(target: Path, force: bool = False, kind: str = manifest.MOD
     before = _identity(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=_prefix(place), dir=place.parent))
     except OSError as error:
-        raise OutputError(f"cannot write beside {place}: {error.strerror}; choose another directory with -o") from None
+        raise _cannot_write(place, error) from None
     with contextlib.ExitStack() as stack:
-        stack.callback(_clear, staging, place)
-        stack.enter_context(_locked_note(staging, place))
-        (staging / _NEW).mkdir()
+        try:
+            staging = stack.enter_context(owned_folder(place.parent, *_known_by(place)))
+            (staging / _NEW).mkdir()
+        except OSError as error:
+            raise _cannot_write(place, error) from None
         yield staging / _NEW
         manifest.write(staging / _NEW, kind)
         try:
             with _alone(place.parent):
                 _put(staging, place, before)
         except OSError as error:
-            raise OutputError(f"cannot write {place}: {error.strerror}; choose another directory with -o") from None
+            raise _cannot_write(place, error) from None
 
 
 def _put(staging: Path, place: Path, before: _Identity | None) -> None:
@@ -132,6 +128,15 @@ def _identity(place: Path) -> _Identity | None:
     return found.st_dev, found.st_ino, found.st_ctime_ns
 
 
+def _cannot_write(place: Path, error: OSError) -> OutputError:
+    return OutputError(f"cannot write {place}: {error.strerror}; choose another directory with -o")
+
+
+def _known_by(place: Path) -> tuple[str, str, Callable[[Path], None]]:
+    """Name and note of the staging folders for `place`, and what clears one away."""
+    return f".{place.name[:200]}.npu_memplan-", f"staging {place.name}", lambda staging: _clear(staging, place)
+
+
 def _clear(staging: Path, place: Path) -> None:
     """Remove a staging folder; what it moved aside goes back if the place is free (its writer ended between two
     renames), and else only if it is ours."""
@@ -143,46 +148,8 @@ def _clear(staging: Path, place: Path) -> None:
             else:
                 (staging / _OLD).rename(place)
     with contextlib.suppress(OSError):
-        (staging / _NOTE).unlink(missing_ok=True)
+        (staging / NOTE).unlink(missing_ok=True)
         staging.rmdir()
-
-
-def _prefix(place: Path) -> str:
-    return f".{place.name[:200]}.npu_memplan-"
-
-
-def _note(place: Path) -> bytes:
-    return f"a staging folder of npu_memplan for {place.name}\n".encode("utf-8", "surrogateescape")
-
-
-@contextlib.contextmanager
-def _locked_note(staging: Path, place: Path) -> Iterator[None]:
-    """The note that makes `staging` known as ours; its lock ends with this process, however that ends."""
-    with open(staging / _NOTE, "xb", buffering=0) as note:
-        _lock(note.fileno())
-        note.write(_note(place))  # last: a folder with an empty note is nobody's
-        yield
-
-
-def _sweep(place: Path) -> None:
-    """Clear away what writers that are dead have left beside `place`."""
-    for stale in place.parent.glob(f"{glob.escape(_prefix(place))}*"):
-        with contextlib.suppress(OSError), open(stale / _NOTE, "rb") as note:
-            if note.read() != _note(place) or not {p.name for p in stale.iterdir()} <= {_NOTE, _NEW, _OLD}:
-                continue
-            if _lock(note.fileno(), wait=False):
-                _clear(stale, place)
-
-
-def _lock(descriptor: int, wait: bool = True) -> bool:
-    """Lock an open file or directory for this process; whether that was done."""
-    if sys.platform == "win32":
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:  # another's, or a file system without locks
-        return False
-    return True
 
 
 @contextlib.contextmanager
@@ -193,7 +160,7 @@ def _alone(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor)
+        lock(descriptor)
         yield
     finally:
         os.close(descriptor)

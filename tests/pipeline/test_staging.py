@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from npu_memplan import manifest
+from npu_memplan.owned_folder import scratch_folder
 from npu_memplan.staging import OutputError, TakenError, staged_directory
 from npu_memplan.whole_file import write_whole
 
@@ -305,3 +306,35 @@ def test_what_is_no_regular_file_is_written_to_and_not_replaced(tmp_path: Path) 
         write_whole(fifo, b"through")
         assert reader.communicate()[0] == b"through"
     assert fifo.is_fifo()
+
+
+SCRATCH = """
+import sys, time
+from pathlib import Path
+from npu_memplan.owned_folder import scratch_folder
+with scratch_folder("test", Path(sys.argv[1])) as folder:
+    (folder / "memory").write_bytes(bytes(1000))
+    print(folder.name, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_scratch_folders_of_the_dead_are_cleared_away_and_no_others(tmp_path: Path) -> None:
+    (tmp_path / "npu_memplan-test-mine").mkdir()
+    (tmp_path / "npu_memplan-test-mine" / "thesis.txt").write_text("five years")
+    command = [sys.executable, "-c", SCRATCH, str(tmp_path)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as living,
+    ):
+        assert killed.stdout is not None
+        assert living.stdout is not None
+        dead, alive = killed.stdout.readline().strip(), living.stdout.readline().strip()
+        killed.kill()
+        killed.wait()
+        with scratch_folder("other", tmp_path):
+            assert (tmp_path / dead).exists()
+        with scratch_folder("test", tmp_path) as folder:
+            assert {p.name for p in tmp_path.iterdir()} == {"npu_memplan-test-mine", alive, folder.name}
+        assert not folder.exists()
+        living.kill()
