@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 Span = tuple[int, int]  # first byte and one past the last
+NOTHING: Span = (1 << 62, -(1 << 62))  # no byte at all: neutral for the least and the greatest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +32,28 @@ def distances(uses: Sequence[Use], old_bytes: int, new_bytes: int) -> tuple[int 
     where all operations agree, is one distance. Else the new buffer may trail what has been read: below it when the
     operations go towards higher addresses, above it when they go down.
     """
-    first, stop = 1 << 62, -(1 << 62)
-    unread: list[Span] = [(first, stop)]  # bytes from the first to the last that a later operation reads
-    for use in reversed(uses):
-        if use.reads:
-            first, stop = min(first, use.reads[0]), max(stop, use.reads[1])
-        unread.append((first, stop))
-    unread.reverse()
-    exact = uses[0].in_place
-    if exact is not None and all(
-        use.in_place == exact and (use.writes[1] + exact <= later[0] or use.writes[0] + exact >= later[1])
-        for use, later in zip(uses, unread[1:], strict=True)
-        if use.writes
-    ):
-        return exact, exact
-    writes = [(use.writes, now) for use, now in zip(uses, unread, strict=False) if use.writes]
-    highest = min(now[0] - span[1] for span, now in writes)
-    lowest = max(now[1] - span[0] for span, now in writes)
+    agreed = {use.in_place for use in uses if use.writes}
+    reads = np.array([use.reads or NOTHING for use in uses], np.int64)
+    writes = np.array([use.writes or NOTHING for use in uses], np.int64)
+    return span_distances(reads, writes, agreed.pop() if len(agreed) == 1 else None, old_bytes, new_bytes)
+
+
+def span_distances(
+    reads: NDArray[np.int64], writes: NDArray[np.int64], in_place: int | None, old_bytes: int, new_bytes: int
+) -> tuple[int | None, int | None] | None:
+    """The same of one span a row, `NOTHING` for none; `in_place` is what all that write agree on."""
+    # bytes from the first to the last that an operation or a later one reads
+    first = np.minimum.accumulate(reads[::-1, 0])[::-1]
+    stop = np.maximum.accumulate(reads[::-1, 1])[::-1]
+    wrote = np.flatnonzero(writes[:, 1] > writes[:, 0])
+    low, high = writes[wrote, 0], writes[wrote, 1]
+    if in_place is not None:
+        later_first = np.append(first[1:], NOTHING[0])[wrote]
+        later_stop = np.append(stop[1:], NOTHING[1])[wrote]
+        if np.all((high + in_place <= later_first) | (low + in_place >= later_stop)):
+            return in_place, in_place
+    highest = int((first[wrote] - high).min())
+    lowest = int((stop[wrote] - low).max())
     below, above = highest + new_bytes, old_bytes - lowest  # bytes of the new buffer that may lie over the old one
     if max(below, above) <= 0:
         return None

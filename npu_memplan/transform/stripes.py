@@ -79,11 +79,12 @@ def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
-    placed = {p.buffer: p for p in planners.plan(problem).placements}
+    made = planners.plan(problem)
+    placed = {p.buffer: p for p in made.placements}
     directed = tuple(min(pair, key=lambda group: _refused(group, placed, groups.sizes)) for pair in both)
     if any(group.upwards for group in directed):
-        problem = _problem(groups, directed, [group.overlaps for group in directed])
-    (usage,) = planners.plan(problem).usage
+        made = planners.plan(_problem(groups, directed, [group.overlaps for group in directed]))
+    (usage,) = made.usage
     inside = {index for group in directed for index in range(group.first, group.last + 1)}
     cycles = sum(group.cycles for group in directed)
     cycles += sum(groups.whole_cycles(i) for i in range(len(groups.program.operations)) if i not in inside)

@@ -14,19 +14,19 @@ _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time, cheapes
 
 def least_bytes(groups: Groups) -> int:
     """The fewest bytes that any choice of groups keeps alive at its worst operation."""
-    count = len(groups.layers)
-    best = [0] + [1 << 62] * count  # of the first k operations
-    for first in range(count):
-        whole = max(best[first], groups.whole_bytes[first])
-        best[first + 1] = min(best[first + 1], whole)
-        for last in range(first, min(first + _LONGEST, count)):
-            reached = best[last + 1]
-            if max(best[first], groups.least_bytes(first, last)) >= reached:
-                continue
-            layers = groups.chain(first, last)
+    best = [0]  # of the first k operations
+    for last in range(len(groups.layers)):
+        reached = max(best[last], groups.whole_bytes[last])
+        starts = range(max(0, last + 1 - _LONGEST), last + 1)
+        bounds = sorted((max(best[first], groups.least_bytes(first, last)), -first) for first in starts)
+        for bound, first in bounds:
+            if bound >= reached:
+                break
+            layers = groups.chain(-first, last)
             if layers is not None:
-                best[last + 1] = min(reached, max(best[first], groups.even(layers, 1).size_bytes))
-    return best[count]
+                reached = min(reached, max(best[-first], groups.even(layers, 1).size_bytes))
+        best.append(reached)
+    return best[-1]
 
 
 def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:

@@ -10,15 +10,17 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from ..access import lut_index
 from ..cycles import cost
 from ..inplace import in_place_distances
 from ..lower.shram import round_up
-from ..overlap import Use, distances
+from ..overlap import span_distances
 from ..program import BufferRole, NpuProgram, Overlap
 from ..stream.commands import Operation
 from ..stream.isa import Op, Register
-from .order import Part, even_cuts, fewest_cuts, interleave, ring_rows, spans
+from .order import Done, Part, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 
 _ALIGNMENT = 16
@@ -42,13 +44,23 @@ class Group:
     first: int
     last: int
     layers: tuple[Sliced, ...]
-    parts: tuple[Part, ...]
+    done: Done  # rows of each layer before each turn, counted in the direction of work
     rings: Mapping[str, int]
     size_bytes: int  # of everything alive meanwhile
     cycles: int
     cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
     upwards: bool  # from the last row to the first
     overlaps: tuple[Permission, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The operations in order, with rows that count from the first."""
+        if not self.upwards:
+            return tuple(parts(self.done))
+        heights = [layer.output.height for layer in self.layers]
+        return tuple(
+            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in parts(self.done)
+        )
 
     @property
     def ring_bytes(self) -> dict[str, int]:
@@ -178,14 +190,10 @@ class Groups:
     def _upwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...]) -> Group:
         """Planned upside down: rows and distances count from the ends."""
         found = self._downwards(tuple(layer.upside_down(self._true_sizes) for layer in layers), cuts, turned=True)
-        heights = [layer.output.height for layer in layers]
-        parts = tuple(
-            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in found.parts
-        )
         overlaps = tuple(
             replace(o, lowest=self._turn(o, o.highest), highest=self._turn(o, o.lowest)) for o in found.overlaps
         )
-        return replace(found, layers=layers, parts=parts, overlaps=overlaps, upwards=True)
+        return replace(found, layers=layers, overlaps=overlaps, upwards=True)
 
     def _turn(self, pair: Permission, distance: int | None) -> int | None:
         """The distance of two starts from the distance of two ends, or the other way round."""
@@ -201,17 +209,27 @@ class Groups:
             for name, made in inner.items()
             if self.live[name][1] <= last and self.program.buffer(name).role is BufferRole.FEATURE_MAP
         }
-        parts = interleave(layers, cuts, frozenset(inner.keys() - kept.keys()))
-        rows = {name: ring_rows(layers, parts, name) for name in kept}
+        done = interleave(layers, cuts, frozenset(inner.keys() - kept.keys()))
+        rows = {name: ring_rows(layers, done, name) for name in kept}
         rings = {name: n for name, n in rows.items() if n < kept[name].height}
         size = sum(
             round_up(rings[name] * kept[name].stride, _ALIGNMENT) if name in rings else self.sizes[name]
             for name in self._alive(first, last)
         )
-        overlaps = self._overlaps(layers, parts, rings, turned)
+        overlaps = self._overlaps(layers, done, rings, turned)
         saved = max((self._shared(o) for o in overlaps), default=0)
-        cycles = sum(self._cost(layers[p.member].index, p.rows[1] - p.rows[0]) for p in parts)
-        return Group(first, last, layers, parts, rings, size - saved, cycles, cuts, False, overlaps)
+        return Group(
+            first, last, layers, done, rings, size - saved, self._cycles_of(layers, done), cuts, False, overlaps
+        )
+
+    def _cycles_of(self, layers: Sequence[Sliced], done: Done) -> int:
+        """Estimated cycles of all parts; most have as many rows as others."""
+        total = 0
+        for layer, made in zip(layers, np.diff(done, axis=0).T, strict=True):
+            heights, counts = np.unique(made[made > 0], return_counts=True)
+            parts = zip(heights.tolist(), counts.tolist(), strict=True)
+            total += sum(count * self._cost(layer.index, rows) for rows, count in parts)
+        return total
 
     def even(self, layers: tuple[Sliced, ...], rows: int) -> Group:
         """`layers` in turn, the last of them `rows` rows at a time."""
@@ -250,7 +268,7 @@ class Groups:
         return before and self.live[first][1] <= min(end, self.live[second][1]) and self.live[second][0] >= begin
 
     def _overlaps(
-        self, layers: Sequence[Sliced], parts: Sequence[Part], rings: Mapping[str, int], turned: bool
+        self, layers: Sequence[Sliced], done: Done, rings: Mapping[str, int], turned: bool
     ) -> tuple[Permission, ...]:
         """All pairs of a dying and a new buffer of a group that may share bytes."""
         begin, end = layers[0].index, layers[-1].index
@@ -262,14 +280,12 @@ class Groups:
                 if first in made or second in rings or not self._may_overlap(first, second, begin, end):
                     continue
                 pair = Permission(first, second, None, None)
-                exact = {member: self._in_place(layer).get(first) for member, layer in enumerate(layers)}
+                reads, writes, members = spans(layers, done, first, second)
+                exact = {self._in_place(layers[member]).get(first) for member in members}
+                agreed = exact.pop() if len(exact) == 1 else None
                 if turned:
-                    exact = {member: self._turn(pair, distance) for member, distance in exact.items()}
-                uses = [
-                    Use(reads, writes, exact[member] if writes else None)
-                    for reads, writes, member in spans(layers, parts, first, second)
-                ]
-                allowed = distances(uses, self.sizes[first], self.sizes[second])
+                    agreed = self._turn(pair, agreed)
+                allowed = span_distances(reads, writes, agreed, self.sizes[first], self.sizes[second])
                 if allowed is not None:
                     found.append(Permission(first, second, *allowed))
         return tuple(found)

@@ -2,14 +2,24 @@
 
 Invariant: every row is made once, after the rows it needs and as late as possible: a layer goes on only when the
 stripe of the last layer that is being made needs more of it.
+
+Layers take turns, one turn a stripe of the last layer. `Done[k, i]` is how many rows of layer i are there before turn
+k; in turn k layer i makes rows `Done[k, i]` to `Done[k + 1, i]`, if any, after the layers before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..overlap import NOTHING
 from .rows import Map, Rows, Sliced
+
+Done = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,63 +30,76 @@ class Part:
     rows: Rows
 
 
-def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> tuple[Part, ...]:
-    """The parts in order. `cuts` are the stripes of the last layer; buffers in `whole` are made to their last row."""
+def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> Done:
+    """The turns. `cuts` are the stripes of the last layer; buffers in `whole` are made to their last row."""
     makers: dict[str, list[int]] = {}  # several make some channels each
     for position, layer in enumerate(layers):
         makers.setdefault(layer.output.buffer, []).append(position)
-    done = [0] * len(layers)
-    parts: list[Part] = []
-    for stripe in cuts:
-        need = list(done)
-        need[-1] = stripe[1]
-        if stripe is cuts[-1]:
-            need = [
-                layer.output.height if layer.output.buffer in whole else n
-                for layer, n in zip(layers, need, strict=True)
-            ]
-        for position in range(len(layers) - 1, -1, -1):
-            if need[position] == done[position]:
-                continue
-            for source in layers[position].inputs:
-                for maker in makers.get(source.buffer, ()):
-                    stop = layers[position].needs(source, (done[position], need[position]))[1]
-                    need[maker] = max(need[maker], stop)
-        for position, (start, stop) in enumerate(zip(done, need, strict=True)):
-            if start < stop:
-                parts.append(Part(position, (start, stop)))
-        done = need
-    return tuple(parts)
+    done = np.zeros((len(cuts) + 1, len(layers)), np.int64)
+    done[1:, -1] = [stop for _, stop in cuts]
+    for position in range(len(layers) - 1, -1, -1):  # those who read come behind those who make
+        layer, made = layers[position], done[:, position]
+        if layer.output.buffer in whole:
+            made[-1] = layer.output.height
+        for source in layer.inputs:
+            for maker in makers.get(source.buffer, ()):
+                needed = np.where(made > 0, layer.stops(source, made), 0)
+                np.maximum(done[:, maker], needed, out=done[:, maker])
+    return done
 
 
-def ring_rows(layers: Sequence[Sliced], parts: Sequence[Part], buffer: str) -> int:
+def parts(done: Done) -> Iterator[Part]:
+    """The operations in order."""
+    for before, after in zip(done[:-1].tolist(), done[1:].tolist(), strict=True):
+        for member, rows in enumerate(zip(before, after, strict=True)):
+            if rows[0] < rows[1]:
+                yield Part(member, rows)
+
+
+def ring_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
     """Rows of `buffer` that must be kept at once: from the first still to be read to the last written."""
-    unread, most = 1 << 62, 0
-    for part in reversed(parts):
-        layer = layers[part.member]
+    unread = np.full(len(done) - 1, NOTHING[0])  # in or after each turn; a layer goes on where it stopped
+    for position, layer in enumerate(layers):
+        before = done[:-1, position]
         for source in layer.inputs:
             if source.buffer == buffer:
-                unread = min(unread, layer.needs(source, part.rows)[0])
+                first = np.where(before < done[-1, position], layer.starts(source, before), NOTHING[0])
+                unread = np.minimum(unread, first)
+    most = 0
+    for position, layer in enumerate(layers):
         if layer.output.buffer == buffer:
-            most = max(most, part.rows[1] - min(unread, part.rows[0]))
+            before, after = done[:-1, position], done[1:, position]
+            kept = np.where(before < after, after - np.minimum(unread, before), 0)
+            most = max(most, int(kept.max()))
     return most
 
 
-def spans(
-    layers: Sequence[Sliced], parts: Sequence[Part], first: str, second: str
-) -> list[tuple[Rows | None, Rows | None, int]]:
-    """(bytes read of `first`, bytes written of `second`, layer) of each part, from the first that writes `second`."""
-    found: list[tuple[Rows | None, Rows | None, int]] = []
-    for part in parts:
-        layer = layers[part.member]
-        reads = [source.span(layer.needs(source, part.rows)) for source in layer.inputs if source.buffer == first]
-        writes = layer.output.span(part.rows) if layer.output.buffer == second else None
-        read = (min(r[0] for r in reads), max(r[1] for r in reads)) if reads else None
-        if found or writes:
-            found.append((read, writes, part.member))
-    return found
+def spans(layers: Sequence[Sliced], done: Done, first: str, second: str) -> tuple[Done, Done, list[int]]:
+    """Bytes read of `first` and written of `second` by each part that does either, and who writes, from the first that
+    writes. A row of two columns is a span, `NOTHING` for none.
+    """
+    members = [i for i, x in enumerate(layers) if x.output.buffer == second or any(s.buffer == first for s in x.inputs)]
+    turns = len(done) - 1
+    reads = np.empty((turns, len(members), 2), np.int64)
+    reads[:] = NOTHING
+    writes = reads.copy()
+    there = np.empty((turns, len(members)), bool)
+    for column, member in enumerate(members):
+        layer, start, stop = layers[member], done[:-1, member], done[1:, member]
+        there[:, column] = start < stop
+        for source in layer.inputs:
+            if source.buffer == first:
+                low, high = source.spans(layer.starts(source, start), layer.stops(source, stop))
+                np.minimum(reads[:, column, 0], low, out=reads[:, column, 0])
+                np.maximum(reads[:, column, 1], high, out=reads[:, column, 1])
+        if layer.output.buffer == second:
+            writes[:, column, 0], writes[:, column, 1] = layer.output.spans(start, stop)
+    reads, writes = reads[there], writes[there]
+    begin = int(np.argmax(writes[:, 1] > writes[:, 0]))
+    return reads[begin:], writes[begin:], [i for i in members if layers[i].output.buffer == second and done[-1, i]]
 
 
+@lru_cache(1024)
 def even_cuts(height: int, rows: int) -> tuple[Rows, ...]:
     """Stripes of `rows` rows; the last one may be lower."""
     return tuple((start, min(start + rows, height)) for start in range(0, height, rows))

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..featuremap import FeatureMap, Kernel
 from ..program import BufferRole, NpuOperation, NpuProgram
 from ..stream.isa import Op, PoolMode, Upscale
 from ..stream.isa import Register as R
 
 Rows = tuple[int, int]  # half-open
+Many = NDArray[np.int64]  # first rows, or rows behind the last, one a turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,10 @@ class Map:
     def span(self, rows: Rows) -> Rows:
         """Bytes of the buffer from the first to the last of `rows`, half-open."""
         return self.offset + rows[0] * self.stride, self.offset + (rows[1] - 1) * self.stride + self.row_bytes
+
+    def spans(self, starts: Many, stops: Many) -> tuple[Many, Many]:
+        """`span` of many rows at a time."""
+        return self.offset + starts * self.stride, self.offset + (stops - 1) * self.stride + self.row_bytes
 
     @property
     def fills_rows(self) -> bool:
@@ -57,6 +65,19 @@ class Sliced:
             return rows
         first, stop = self._reach(rows)
         return max(first, 0), min(stop, source.height)
+
+    def starts(self, source: Map, starts: Many) -> Many:
+        """`needs` of many rows at a time: where they start."""
+        if self.window is None:
+            return starts * 0 if source.height == 1 else starts
+        return np.maximum(starts * self.window.stride_y - self.window.pad_top, 0)
+
+    def stops(self, source: Map, stops: Many) -> Many:
+        """`needs` of many rows at a time: where they stop."""
+        if self.window is None:
+            return stops * 0 + 1 if source.height == 1 else stops
+        reach = (stops - 1) * self.window.stride_y - self.window.pad_top + self.window.height
+        return np.minimum(reach, source.height)
 
     def _reach(self, rows: Rows) -> Rows:
         assert self.window is not None

@@ -1,0 +1,97 @@
+"""Turns of layers against their definition, row by row: in which order parts are made, how many rows must be kept, what
+each part reads and writes. Planning them asks no question twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from npu_memplan import planners
+from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.overlap import NOTHING
+from npu_memplan.ethosu.stripes.groups import Groups
+from npu_memplan.ethosu.stripes.order import Part, interleave, parts, ring_rows, spans
+from npu_memplan.ethosu.stripes.rows import Rows, Sliced
+from npu_memplan.problem import Problem
+from npu_memplan.transform.stripes import best_choice
+from tests.support.chains import random_chain
+
+
+def made_late(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[str]) -> list[Part]:
+    """The definition: a layer makes the rows that the stripe needs and that are not there yet."""
+    done = [0] * len(layers)
+    found = []
+    for stripe in cuts:
+        need = [x.output.height if stripe is cuts[-1] and x.output.buffer in whole else n
+                for x, n in zip(layers, done, strict=True)]  # fmt: skip
+        need[-1] = stripe[1]
+        for position in reversed(range(len(layers))):
+            if need[position] > done[position]:
+                for source in layers[position].inputs:
+                    stop = layers[position].needs(source, (done[position], need[position]))[1]
+                    for maker, layer in enumerate(layers):
+                        if layer.output.buffer == source.buffer:
+                            need[maker] = max(need[maker], stop)
+        found += [Part(i, (a, b)) for i, (a, b) in enumerate(zip(done, need, strict=True)) if a < b]
+        done = need
+    return found
+
+
+def kept(layers: Sequence[Sliced], order: Sequence[Part], buffer: str) -> int:
+    """From the first row that this or a later part reads to the last one written, at its most."""
+    most = 0
+    for at, part in enumerate(order):
+        if layers[part.member].output.buffer == buffer:
+            later = [layers[p.member].needs(s, p.rows)[0] for p in order[at:]
+                     for s in layers[p.member].inputs if s.buffer == buffer]  # fmt: skip
+            most = max(most, part.rows[1] - min([*later, part.rows[0]]))
+    return most
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_turns_are_the_rows_that_are_needed(seed: int) -> None:
+    rng = random.Random(seed)
+    groups = Groups(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
+    count = len(groups.layers)
+    for first in range(count):
+        for last in range(first, min(first + 6, count)):
+            layers = groups.chain(first, last)
+            if layers is None:
+                continue
+            if rng.random() < 0.5:
+                layers = tuple(x.upside_down({b.name: b.size_bytes for b in groups.program.buffers}) for x in layers)
+            height = layers[-1].output.height
+            edges = sorted(rng.sample(range(1, height), rng.randint(0, height - 1)))
+            cuts = tuple(zip([0, *edges], [*edges, height], strict=True))
+            inner = sorted({x.output.buffer for x in layers[:-1]})
+            whole = frozenset(name for name in inner if rng.random() < 0.3)
+            done = interleave(layers, cuts, whole)
+            order = list(parts(done))
+            assert order == made_late(layers, cuts, whole)
+            assert [ring_rows(layers, done, name) for name in inner] == [kept(layers, order, name) for name in inner]
+            source, target = rng.choice(layers[0].inputs).buffer, layers[-1].output.buffer
+            reads, writes, _ = spans(layers, done, source, target)
+            uses = []
+            for part in order:
+                layer = layers[part.member]
+                read = [s.span(layer.needs(s, part.rows)) for s in layer.inputs if s.buffer == source]
+                write = layer.output.span(part.rows) if layer.output.buffer == target else NOTHING
+                low, high = min((r[0] for r in read), default=NOTHING[0]), max((r[1] for r in read), default=NOTHING[1])
+                if read or write != NOTHING:
+                    uses.append(((low, high), write))
+            begin = next(i for i, (_, write) in enumerate(uses) if write != NOTHING)
+            assert list(zip(map(tuple, reads.tolist()), map(tuple, writes.tolist()), strict=True)) == uses[begin:]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_plan_is_made_twice(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Problem] = []
+    real = planners.plan
+    monkeypatch.setattr(planners, "plan", lambda problem: asked.append(problem) or real(problem))
+    best_choice(Groups(lower(random_chain(seed), accelerator("ethos-u55-256")).program))
+    assert asked
+    assert all(problem not in asked[:i] for i, problem in enumerate(asked))
