@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import io
-import struct
+import math
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from ..errors import NpuMemplanError
 from .arch import Architecture
+from .flatbuffer import FlatbufferError, verify_flatbuffer
+from .network_checks import DamagedError, check_network, check_tensor
 from .stream.container import Payload, parse_payload
 from .stream.groups import REGION_REGISTERS
 
@@ -44,7 +46,7 @@ class Tensor:
     @property
     def size_bytes(self) -> int:
         """Bytes of the whole tensor."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def scale(self) -> float:
@@ -60,11 +62,6 @@ class Tensor:
         """The constant as an array of `shape` and `dtype`; `NetworkError` when it is no constant."""
         if self.data is None:
             raise NetworkError(f"tensor {self.index} {self.name!r} is no constant")
-        if self.data.nbytes != self.size_bytes:
-            raise NetworkError(
-                f"constant {self.index} {self.name!r} has {self.data.nbytes} bytes, "
-                f"but {self.dtype}{list(self.shape)} needs {self.size_bytes}: the file is damaged"
-            )
         return self.data.view(self.dtype).reshape(self.shape)
 
 
@@ -119,8 +116,10 @@ class CpuOperator:
 
     def options(self, kind: type[_Options]) -> _Options | None:
         """The built-in options as `kind` (e.g. `tflite.SoftmaxOptions`), None when the file has none."""
+        import tflite
+
         table = None if self.table is None else self.table.BuiltinOptions()
-        if table is None:
+        if table is None or self.table.BuiltinOptionsType() != getattr(tflite.BuiltinOptions, kind.__name__):
             return None
         view: Any = kind()
         view.Init(table.Bytes, table.Pos)
@@ -182,7 +181,7 @@ def read_network(data: bytes, name: str = "network") -> VelaNetwork:
         )
     try:
         return _read_tflite(data, name)
-    except (struct.error, AttributeError, IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (FlatbufferError, DamagedError, UnicodeDecodeError) as error:
         raise NetworkError(
             f"{name} is a damaged or truncated TFLite file ({len(data)} bytes): {error}; get the file again"
         ) from error
@@ -191,6 +190,7 @@ def read_network(data: bytes, name: str = "network") -> VelaNetwork:
 def _read_tflite(data: bytes, name: str) -> VelaNetwork:
     import tflite
 
+    verify_flatbuffer(data)
     model = tflite.Model.GetRootAsModel(data, 0)
     if model.SubgraphsLength() != 1:
         raise NetworkError(f"{name} has {model.SubgraphsLength()} subgraphs; exactly one is supported")
@@ -203,7 +203,9 @@ def _read_tflite(data: bytes, name: str) -> VelaNetwork:
     inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
     outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
     by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
-    return VelaNetwork(name, tensors, operators, inputs, outputs, by_vela)
+    network = VelaNetwork(name, tensors, operators, inputs, outputs, by_vela)
+    check_network(network)
+    return network
 
 
 def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
@@ -218,8 +220,9 @@ def _arena_offsets(model: Any, count: int, name: str) -> list[int] | None:
     for i in range(model.MetadataLength()):
         entry = model.Metadata(i)
         if entry.Name() == b"OfflineMemoryAllocation":
-            words = model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
-            values = struct.unpack(f"<{len(words) // 4}i", words[: len(words) // 4 * 4])
+            known = 0 <= entry.Buffer() < model.BuffersLength()
+            words = model.Buffers(entry.Buffer()).DataAsNumpy() if known else 0
+            values: list[int] = [] if isinstance(words, int) else words[: len(words) // 4 * 4].view("<i4").tolist()
             if len(values) < 3 + count or values[2] != count:
                 raise NetworkError(
                     f"{name}: OfflineMemoryAllocation does not list {count} tensors: the file is damaged"
@@ -252,7 +255,7 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         scales = tuple(quantization.ScaleAsNumpy().tolist())
         if quantization.ZeroPointLength():
             zeros = tuple(quantization.ZeroPointAsNumpy().tolist())
-    return Tensor(
+    tensor = Tensor(
         index=index,
         name=label,
         shape=tuple(int(d) for d in table.ShapeAsNumpy()) if table.ShapeLength() else (),
@@ -264,6 +267,12 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         is_variable=bool(table.IsVariable()),
         arena_offset=offset,
     )
+    if table.Sparsity() is not None:
+        raise NetworkError(f"{name}: tensor {index} {label!r} is stored sparse; convert the model without sparsity")
+    check_tensor(tensor)
+    if tensor.data is None:
+        return tensor
+    return replace(tensor, data=tensor.data[: tensor.size_bytes])  # constants may be padded
 
 
 @functools.cache
@@ -274,6 +283,10 @@ def _builtin_names() -> dict[int, str]:
 
 
 def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], name: str) -> NpuCall | CpuOperator:
+    if table.OpcodeIndex() >= model.OperatorCodesLength():
+        raise DamagedError(
+            f"operator {index} is of kind {table.OpcodeIndex()}; there are {model.OperatorCodesLength()}"
+        )
     code = model.OperatorCodes(table.OpcodeIndex())
     inputs = _indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
     outputs = _indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")

@@ -10,6 +10,7 @@ import math
 import struct
 from typing import Any
 
+import numpy as np
 import tflite
 from tvm import ir, relax
 from tvm.relax.frontend.tflite import tflite_frontend
@@ -71,6 +72,18 @@ class RepairedConverter(tflite_frontend.OperatorConverter):  # type: ignore[misc
     def get_expr(self, input_tensor_idx: int) -> Any:
         """The value of a tensor that is made."""
         return self.made[input_tensor_idx]
+
+    def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
+        """The value of a constant; bytes behind it are padding.
+
+        TVM 0.27 wants as many bytes as the shape needs. Unnecessary when `test_padded_constants` passes without it.
+        """
+        kind = np.dtype(self.get_tensor_type_as_numpy(tensor_wrapper))
+        shape = tflite_frontend.to_int_list(self.get_tensor_shape(tensor_wrapper))
+        data = tensor_wrapper.buffer.DataAsNumpy()
+        if is_sparse or isinstance(data, int) or len(data) <= math.prod(shape) * kind.itemsize:
+            return super().get_tensor_value(tensor_wrapper, is_sparse)
+        return np.frombuffer(data, dtype=kind, count=math.prod(shape)).reshape(shape)
 
     def dequantize(self, expr: Any, tensor: Any) -> Any:
         """As a product of floats where the stored values are int64: biases of int16 activations.

@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.ethosu.vela import compile_tflite
+from tests.support.single_operators import all_cases
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "digits" / "digits.tflite"
 
 
 def campaign(kind: str, count: int, *files: Path) -> None:
     """Run one, in a process of its own: its cases are forks, which other tests' threads would disturb."""
-    command = [sys.executable, str(REPOSITORY / "benchmarks" / "damage.py"), kind, str(count), "5", *map(str, files)]
+    command = [sys.executable, "-m", "benchmarks.damage", kind, str(count), "5", *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -37,6 +40,28 @@ def test_problems(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n")
     (tmp_path / "q.json").write_text(PROBLEM)
     campaign("problems", 60, tmp_path / "p.csv", tmp_path / "q.json")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The example and small models of single operators, of many families."""
+    folder = tmp_path_factory.mktemp("models")
+    chosen = list(all_cases())[::14]
+    for case in chosen:
+        (folder / f"{case.name}.tflite").write_bytes(case.build())
+    return [EXAMPLE, *sorted(folder.iterdir())]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "count"), [("none", 80), ("tvm", 60), ("vela", 40)])
+def test_models(kind: str, count: int, models: list[Path]) -> None:
+    campaign(kind, count, *models)
+
+
+@pytest.mark.slow
+def test_streams(tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_bytes(compile_tflite(EXAMPLE.read_bytes()).network)
+    campaign("streams", 30, tmp_path / "m.tflite")
 
 
 PROBLEM = """{"schema": "npu_memplan.problem/1", "name": "q", "points": ["a", "b", "c"],

@@ -219,11 +219,16 @@ def test_a_tensor_index_out_of_range_is_named() -> None:
         read_network(b.made([x], [x]).finish(), "m")
 
 
-def test_constants_of_the_wrong_size_are_named() -> None:
+def constant_of(values: np.ndarray) -> bytes:
     b = ModelBuilder()
-    x = b.tensor((1, 4), "int8", 0.5)
-    c = b.tensor((1, 5), "int8", 0.5, data=np.zeros(4, np.int8))
-    b.operator("ADD", [x, c], [x])
-    net = read_network(b.made([x], [x]).finish(), "m")
-    with pytest.raises(NetworkError, match=r"constant 1 't1' has 4 bytes, but int8\[1, 5\] needs 5"):
-        net.tensors[1].array()
+    x, y = b.tensor((1, 4), "int8", 0.5), b.tensor((1, 4), "int8", 0.5)
+    c = b.tensor((1, 5), "int8", 0.5, data=values)
+    b.operator("ADD", [x, c], [y])
+    return b.made([x], [y]).finish()
+
+
+def test_constants_that_are_too_short_are_named_and_padding_is_left_out() -> None:
+    with pytest.raises(NetworkError, match=r"tensor 2 't2' has 4 constant bytes; int8\[1, 5\] needs 5; get the file"):
+        read_network(constant_of(np.zeros(4, np.int8)), "m")
+    padded = read_network(constant_of(np.arange(7, dtype=np.int8)), "m")
+    assert padded.tensors[2].array().tolist() == [[0, 1, 2, 3, 4]]

@@ -108,9 +108,15 @@ def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: 
     for tensor in (hidden, cell):
         if not tensor.is_variable:
             raise UnsupportedOperatorError(f"its state {tensor.name!r} is no variable tensor")
+    depth, units = data.shape[2], output.shape[2]
     for into, recurrent, bias in _GATES.values():
         require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
         require_same_type((work.tensor(bias),), ("int32",), scaled=False)
+        for position, shape in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
+            if work.tensor(position).shape != shape:
+                raise UnsupportedOperatorError(
+                    f"input {position} has shape {list(work.tensor(position).shape)}, not {list(shape)}"
+                )
 
 
 def _clamp16(value: Expr) -> Expr:

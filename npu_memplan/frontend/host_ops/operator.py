@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ...errors import NpuMemplanError
 from ...ethosu.network import CpuOperator, Tensor, VelaNetwork
 from ...vocabulary import LAYER
+from ..checks import said_by
 from .tir import Function
 
 
@@ -73,6 +74,8 @@ class Lowering:
 
     def output(self, position: int = 0) -> Tensor:
         """Output number `position`."""
+        if position >= len(self.operator.outputs):
+            raise UnsupportedOperatorError(f"output {position} is missing")
         return self.network.tensors[self.operator.outputs[position]]
 
     def constant(self, position: int, what: str) -> npt.NDArray[Any]:
@@ -184,8 +187,13 @@ def lower_operator(network: VelaNetwork, operator: CpuOperator) -> HostOperator:
     if lower is None:
         raise UnsupportedOperatorError(f"there is no host operator {operator.name}")
     work = Lowering(network, operator)
-    lower(work)
-    return work.finish()
+    try:
+        lower(work)
+        return work.finish()
+    except NpuMemplanError:
+        raise
+    except Exception as error:  # of numbers that no sound model has, TVM and numpy raise what they like
+        raise UnsupportedOperatorError(f"its shapes or numbers do not fit each other ({said_by(error)})") from error
 
 
 def unsupported_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:

@@ -1,0 +1,159 @@
+"""Every offset, table, vector and string of a TFLite flatbuffer lies inside the file, before anything follows one.
+
+Invariant: after `verify_flatbuffer` no accessor of the `tflite` package reads outside of the file, whatever the file
+says, as long as vectors are asked within their lengths and unions as what they say they are. FlatBuffers has such a
+verifier for C++ and none for Python. What a table looks like is asked of the `tflite` package: its builder functions
+(`TensorAddShape`, `TensorStartShapeVector`) are run on a recorder that notes slot, width and kind of each field.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+_WIDTHS = {"Bool": 1, "Byte": 1, "Int8": 1, "Uint8": 1, "Int16": 2, "Uint16": 2, "Int32": 4, "Uint32": 4, "Float32": 4,
+           "Int64": 8, "Uint64": 8, "Float64": 8}  # fmt: skip
+# The enumerations of unions whose field is not called after them.
+_UNIONS = {"ArraySegments": "SparseIndexVector", "ArrayIndices": "SparseIndexVector", "Details": "QuantizationDetails"}
+
+
+class FlatbufferError(ValueError):
+    """Something of the file lies outside of it; the message says what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a table: a number of `width` bytes, or (`width` 4) an offset to something."""
+
+    name: str
+    slot: int
+    width: int
+    element_bytes: int = 0  # of a vector or string
+    table: str = ""  # class of the table, or of the tables in the vector
+    texts: bool = False  # a vector of strings
+    union: str = ""  # the enumeration that numbers the tables of a union
+
+
+def verify_flatbuffer(data: bytes, root: str = "Model") -> None:
+    """Raise `FlatbufferError` unless all that hangs on the `root` table lies inside `data`."""
+    if len(data) < 8:
+        raise FlatbufferError(f"{len(data)} bytes hold no flatbuffer")
+    _Verifier(data).follow(root, struct.unpack_from("<I", data)[0])
+
+
+class _Verifier:
+    """The tables to look at, each once: shared ones do not multiply."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.size = data, len(data)
+        self.waiting: list[tuple[str, int]] = []
+        self.seen: set[tuple[str, int]] = set()
+
+    def follow(self, name: str, at: int) -> None:
+        self.waiting.append((name, at))
+        while self.waiting:
+            entry = self.waiting.pop()
+            if entry not in self.seen:
+                self.seen.add(entry)
+                self._table(*entry)
+
+    def _number(self, form: str, at: int, what: str) -> int:
+        width = struct.calcsize(form)
+        if not 0 <= at <= self.size - width:
+            raise FlatbufferError(f"{what} is at byte {at} of {self.size}")
+        value: int = struct.unpack_from(form, self.data, at)[0]
+        return value
+
+    def _table(self, name: str, at: int) -> None:
+        what = f"a {name}"
+        layout = at - self._number("<i", at, what)
+        layout_bytes = self._number("<H", layout, f"the layout of {what}")
+        table_bytes = self._number("<H", layout + 2, f"the layout of {what}")
+        if layout_bytes < 4 or layout_bytes % 2 or layout + layout_bytes > self.size:
+            raise FlatbufferError(f"the layout of {what} at byte {layout} has {layout_bytes} bytes")
+        if table_bytes < 4 or at + table_bytes > self.size:
+            raise FlatbufferError(f"{what} at byte {at} of {self.size} has {table_bytes} bytes")
+        places = {}
+        for field in _fields(name):
+            entry = 4 + 2 * field.slot
+            offset = self._number("<H", layout + entry, what) if entry + 2 <= layout_bytes else 0
+            if offset and not 4 <= offset <= table_bytes - field.width:
+                raise FlatbufferError(f"{name}.{field.name} is at byte {offset} of a table of {table_bytes}")
+            places[field.name] = at + offset if offset else 0
+        for field in _fields(name):
+            if places[field.name] and (field.element_bytes or field.table or field.union):
+                self._offset(name, field, places)
+
+    def _offset(self, name: str, field: _Field, places: dict[str, int]) -> None:
+        what = f"{name}.{field.name}"
+        place = places[field.name]
+        target = place + self._number("<I", place, what)
+        if field.union:
+            kind = self.data[places[f"{field.name}Type"]] if places.get(f"{field.name}Type") else 0
+            if kind == 0:
+                return  # NONE: nobody may ask what the offset leads to
+            if kind not in _members(field.union):
+                raise FlatbufferError(f"{what} is of kind {kind}, which does not exist")
+            self.waiting.append((_members(field.union)[kind], target))
+        elif not field.element_bytes:
+            self.waiting.append((field.table, target))
+        else:
+            count = self._number("<I", target, what)
+            if target + 4 + count * field.element_bytes > self.size:
+                raise FlatbufferError(f"{what} at byte {target} of {self.size} has {count} elements")
+            for at in range(target + 4, target + 4 + 4 * count, 4) if field.table or field.texts else ():
+                inner = at + self._number("<I", at, what)
+                if field.table:
+                    self.waiting.append((field.table, inner))
+                elif inner + 4 + self._number("<I", inner, what) > self.size:
+                    raise FlatbufferError(f"a string of {what} at byte {inner} of {self.size} does not end")
+
+
+class _Recorder:
+    """Stands for a flatbuffers.Builder and keeps the last call."""
+
+    def __init__(self) -> None:
+        self.call: tuple[str, tuple[Any, ...]] = ("", ())
+
+    def __getattr__(self, method: str) -> Any:
+        def record(*arguments: Any) -> None:
+            self.call = (method, arguments)
+
+        return record
+
+
+@functools.cache
+def _fields(name: str) -> tuple[_Field, ...]:
+    module = importlib.import_module(f"tflite.{name}")
+    adders = {
+        key.removeprefix(f"{name}Add"): value for key, value in vars(module).items() if key.startswith(f"{name}Add")
+    }
+    return tuple(_field(module, name, field, adder) for field, adder in adders.items())
+
+
+def _field(module: Any, name: str, field: str, adder: Any) -> _Field:
+    recorder = _Recorder()
+    adder(recorder, 0)
+    method, arguments = recorder.call
+    kind, slot = method.removeprefix("Prepend").removesuffix("Slot"), arguments[0]
+    if kind in _WIDTHS:
+        return _Field(field, slot, _WIDTHS[kind])
+    accessor = getattr(module, name).__dict__[field]
+    names = accessor.__code__.co_names
+    table = next((n.removeprefix("tflite.") for n in names if n.startswith("tflite.")), "")
+    start = getattr(module, f"{name}Start{field}Vector", None)
+    if start is not None:
+        start(recorder, 0)
+        return _Field(field, slot, 4, element_bytes=recorder.call[1][0], table=table, texts="String" in names)
+    if "Union" in names:
+        return _Field(field, slot, 4, union=_UNIONS.get(field, field))
+    return _Field(field, slot, 4, table=table) if table else _Field(field, slot, 4, element_bytes=1)
+
+
+@functools.cache
+def _members(union: str) -> dict[int, str]:
+    values = vars(getattr(importlib.import_module(f"tflite.{union}"), union))
+    return {value: name for name, value in values.items() if isinstance(value, int) and value}

@@ -1,0 +1,135 @@
+"""The door of `.tflite`: nothing outside of the file is followed, and no value that no model has goes further."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tflite
+
+from npu_memplan.ethosu.flatbuffer import FlatbufferError, verify_flatbuffer
+from npu_memplan.ethosu.network import NetworkError, read_network
+from npu_memplan.frontend.checks import UnsupportedModelError
+from npu_memplan.frontend.tflite import import_host_only
+from npu_memplan.frontend.tvm_npu import build_module
+from tests.support.tflite_builder import ModelBuilder
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+
+
+def dense(**weights: object) -> ModelBuilder:
+    b = ModelBuilder()
+    x = b.tensor((1, 4), "int8", 0.5, 3)
+    w = b.constant(np.ones((8, 4), np.int8), **({"scale": 0.25} | weights))
+    bias = b.constant(np.zeros(8, np.int32), 0.125)
+    y = b.tensor((1, 8), "int8", 1.0)
+    b.operator("FULLY_CONNECTED", [x, w, bias], [y], "FullyConnectedOptions")
+    return b.made([x], [y])
+
+
+def with_tensor(index: int, **values: object) -> Callable[[ModelBuilder], None]:
+    def change(b: ModelBuilder) -> None:
+        for name, value in values.items():
+            object.__setattr__(b.tensors[index], name, value)
+
+    return change
+
+
+def with_operator(place: int, value: object) -> Callable[[ModelBuilder], None]:
+    def change(b: ModelBuilder) -> None:
+        parts = list(b.operators[0])
+        parts[place] = value
+        b.operators[0] = tuple(parts)  # type: ignore[assignment]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_tensor(0, shape=(1, -4)), r"tensor 0 't0' has shape \[1, -4\]; extents are not negative"),
+        (with_tensor(0, shape=(1 << 20, 1 << 20)), "1099511627776 bytes; at most 2147483648 are possible"),
+        (with_tensor(0, scale=float("nan")), "tensor 0 't0' has scale nan; scales are positive and finite"),
+        (with_tensor(3, scale=float("inf")), "has scale inf"),
+        (with_tensor(1, scale=-1.0), "has scale -1.0"),
+        (with_tensor(0, zero_point=200), r"type int8 has zero point 200; it must be in -128..127"),
+        (with_tensor(1, scale=[0.5] * 5), r"tensor 1 't1' has 5 scales for dimension 0 of \[8, 4\]"),
+        (with_tensor(1, shape=(8, 5)), r"tensor 1 't1' has 32 constant bytes; int8\[8, 5\] needs 40"),
+        (with_operator(1, [0, 9]), "tensor 9 does not exist, there are 4"),
+        (with_operator(2, [-1]), r"operator 0 FULLY_CONNECTED has outputs \[-1\]; none can be left out"),
+        (with_operator(2, [1]), "operator 0 FULLY_CONNECTED writes tensor 1, which is a constant"),
+        (with_operator(2, [0]), "operator 0 FULLY_CONNECTED writes tensor 0, which is a constant, an input or made"),
+        (lambda b: b.made([0, 0], [3]), r"its inputs are \[0, 0\]: one stands there twice"),
+        (lambda b: b.made([0], []), r"its inputs are \[0\] and its outputs \[\]"),
+        (lambda b: b.made([0], [-1]), r"its outputs \[-1\]"),
+    ],
+)
+def test_a_value_is_named_with_its_tensor(change: Callable[[ModelBuilder], None], message: str) -> None:
+    builder = dense()
+    change(builder)
+    with pytest.raises(NetworkError, match=message):
+        read_network(builder.finish(), "m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_operator(1, []), "input 0 is missing"),
+        (with_operator(2, []), "output 0 is missing"),
+        (with_operator(3, "SVDFOptions"), "the file has no FullyConnectedOptions for it"),
+        (with_operator(3, None), "the file has no FullyConnectedOptions for it"),
+        (with_tensor(0, shape=(1, 5)), r"weights \[8, 4\] do not fit input \[1, 5\]"),
+        (with_tensor(3, scale=None), "tensor .t3. is not quantised"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_by_both_producers(
+    change: Callable[[ModelBuilder], None], message: str
+) -> None:
+    builder = dense()
+    change(builder)
+    model = builder.finish()
+    with pytest.raises(UnsupportedModelError, match=message):
+        import_host_only(model, "m")
+    with pytest.raises(UnsupportedModelError):
+        build_module(model, name="m")
+
+
+def test_padded_constants() -> None:
+    builder = dense()
+    object.__setattr__(builder.tensors[1], "data", np.ones(64, np.int8))
+    model = builder.finish()
+    assert read_network(model, "m").tensors[1].array().shape == (8, 4)
+    assert "npu.operator_agents" in build_module(model, name="m").module["main"].attrs
+
+
+def test_every_word_of_a_model_may_be_any_number() -> None:
+    model = dense().finish()
+    refused = 0
+    for at in range(0, len(model) - 3, 4):
+        for value in (0, 1, 0x7FFFFFFF, 0xFFFFFFFF, len(model) - at):
+            damaged = model[:at] + struct.pack("<I", value) + model[at + 4 :]
+            try:
+                read_network(damaged, "m")
+            except NetworkError:
+                refused += 1
+    assert refused > len(model) / 2
+
+
+@pytest.mark.parametrize("length", [0, 4, 8, 30, 1000, 20_000])
+def test_a_part_of_a_model_is_none(length: int) -> None:
+    with pytest.raises(FlatbufferError):
+        verify_flatbuffer(EXAMPLE.read_bytes()[:length])
+
+
+def test_the_layout_of_every_table_is_known() -> None:
+    from npu_memplan.ethosu import flatbuffer
+
+    for union in ("BuiltinOptions", "BuiltinOptions2"):
+        for table in flatbuffer._members(union).values():
+            assert all(field.width for field in flatbuffer._fields(table))
+    fields = {field.name: field for field in flatbuffer._fields("SubGraph")}
+    assert (fields["Tensors"].table, fields["Inputs"].element_bytes, fields["Name"].element_bytes) == ("Tensor", 4, 1)
+    assert tflite.BuiltinOptions.SVDFOptions in flatbuffer._members("BuiltinOptions")
