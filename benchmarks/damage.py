@@ -14,6 +14,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import collections
+import contextlib
 import importlib
 import json
 import random
@@ -273,8 +274,9 @@ def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
             break
         time.sleep(0.002)
     hung = not found
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # and whoever it started, as Vela
     if hung:
-        os.killpg(child, signal.SIGKILL)
         _, status, usage = os.wait4(child, 0)
     text = printed.read_text(encoding="utf-8", errors="replace")
     code = os.waitstatus_to_exitcode(status)
