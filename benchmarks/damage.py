@@ -1,6 +1,6 @@
 """Damages models, plans and problems at random, and gives each to the command line as a user would.
 
-Usage: python benchmarks/damage.py KIND [COUNT] [SEED] [FILE ...]    KIND: a key of `CAMPAIGNS`, or `all`
+Usage: python -m benchmarks.damage KIND [COUNT] [SEED] [FILE ...]    KIND: a key of `CAMPAIGNS`, or `all`
 
 Invariant: exit code 0 means that every case ended with exit code 0, 1 or 2, without a traceback, a signal, more than
 `CPU_LIMIT_S` seconds of CPU or more than `MEMORY_LIMIT_BYTES` of memory. A case is a fork of a process that has
