@@ -14,13 +14,15 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import NpuMemplanError
+
 _WIDTHS = {"Bool": 1, "Byte": 1, "Int8": 1, "Uint8": 1, "Int16": 2, "Uint16": 2, "Int32": 4, "Uint32": 4, "Float32": 4,
            "Int64": 8, "Uint64": 8, "Float64": 8}  # fmt: skip
 # The enumerations of unions whose field is not called after them.
 _UNIONS = {"ArraySegments": "SparseIndexVector", "ArrayIndices": "SparseIndexVector", "Details": "QuantizationDetails"}
 
 
-class FlatbufferError(ValueError):
+class FlatbufferError(NpuMemplanError):
     """Something of the file lies outside of it; the message says what and where."""
 
 

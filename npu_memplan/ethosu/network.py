@@ -7,9 +7,7 @@ reading, so code behind this module never meets an index out of range. Reads `.t
 from __future__ import annotations
 
 import functools
-import io
 import math
-import zipfile
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -173,7 +171,9 @@ class VelaNetwork:
 def read_network(data: bytes, name: str = "network") -> VelaNetwork:
     """Read a `.tflite` (compiled by Vela or not) or a raw `.npz`; `NetworkError` says what is wrong with it."""
     if data[:4] == b"PK\x03\x04":
-        return _read_raw(data, name)
+        from .raw_network import read_raw
+
+        return read_raw(data, name)
     if len(data) < 8 or data[4:8] != b"TFL3":
         raise NetworkError(
             f"{name} is not a TFLite file: bytes 4 to 8 must be TFL3, but are {bytes(data[4:8])!r} "
@@ -332,7 +332,7 @@ def _npu_call(
         read_only=np.zeros(0, np.uint8) if constants.data is None else constants.data,
         scratch_bytes=scratch.size_bytes,
         # Without spilling the same memory is passed twice, and the stream never names region 2.
-        scratch_fast_bytes=fast.size_bytes if fast.index != scratch.index and _uses_region(payload.words, 2) else 0,
+        scratch_fast_bytes=fast.size_bytes if fast.index != scratch.index and uses_region(payload.words, 2) else 0,
         inputs=arguments,
         outputs=outputs,
         scratch_tensor=scratch.index,
@@ -345,7 +345,7 @@ def _npu_call(
 _REGION_OPCODES = frozenset(register.opcode for register in REGION_REGISTERS)
 
 
-def _uses_region(words: tuple[int, ...], region: int) -> bool:
+def uses_region(words: tuple[int, ...], region: int) -> bool:
     """Whether a stream sets any region register to `region`; decoding proper comes later."""
     position = 0
     while position < len(words):
@@ -354,56 +354,3 @@ def _uses_region(words: tuple[int, ...], region: int) -> bool:
             return True
         position += 2 if word & 0x4000 else 1
     return False
-
-
-def _read_raw(data: bytes, name: str) -> VelaNetwork:
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-            # The quantisation entries are pickled objects; they are left out rather than trusted.
-            fields = {k: archive[k] for k in archive.files if not k.endswith("_quantization")}
-            payload = parse_payload(fields["cmd_data"].tobytes())
-            constants = np.frombuffer(fields["weight_data"].tobytes(), np.uint8)
-            scratch, fast = int(fields["scratch_size"]), int(fields["scratch_fast_size"])
-            if not _uses_region(payload.words, 2):
-                fast = 0
-            groups = {kind: _raw_tensors(fields, kind) for kind in ("input", "variable", "output")}
-    except (KeyError, ValueError, OSError, EOFError, IndexError, zipfile.BadZipFile) as error:
-        raise NetworkError(f"{name} is no raw Vela network (.npz): {error}") from error
-    tensors: list[Tensor] = []
-    addresses: dict[str, list[tuple[int, int]]] = {}
-    indices: dict[str, list[int]] = {}
-    for kind, entries in groups.items():
-        for shape, element_bytes, region, offset in entries:
-            index = len(tensors)
-            dtype = {1: "int8", 2: "int16", 4: "int32"}[element_bytes]
-            arena = offset if region == 1 else -1
-            tensors.append(
-                Tensor(index, f"{kind}_{index}", shape, dtype, is_variable=kind == "variable", arena_offset=arena)
-            )
-            addresses.setdefault(kind, []).append((region, offset))
-            indices.setdefault(kind, []).append(index)
-    arguments = [*indices.get("input", ()), *indices.get("variable", ())]
-    call = NpuCall(
-        index=0,
-        payload=payload,
-        read_only=constants,
-        scratch_bytes=scratch,
-        scratch_fast_bytes=fast,
-        inputs=tuple(arguments),
-        outputs=tuple(indices.get("output", ())),
-        input_addresses=(*addresses.get("input", ()), *addresses.get("variable", ())),
-        output_addresses=tuple(addresses.get("output", ())),
-    )
-    return VelaNetwork(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
-
-
-def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:
-    return [
-        (
-            tuple(int(d) for d in fields[f"{kind}_shape"][i]),
-            int(fields[f"{kind}_elem_size"][i]),
-            int(fields[f"{kind}_region"][i]),
-            int(fields[f"{kind}_offset"][i]),
-        )
-        for i in range(len(fields[f"{kind}_shape"]))
-    ]

@@ -1,0 +1,81 @@
+"""Vela's raw output (`--output-format raw`): one NPU call in a NumPy archive.
+
+Invariant: nothing in the archive is unpickled, and what is missing or of no known type is a `NetworkError`.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+from .network import NetworkError, NpuCall, Tensor, VelaNetwork, uses_region
+from .network_checks import DamagedError, check_tensor
+from .stream.container import parse_payload
+
+_LARGEST_BYTES = 1 << 30  # of all entries unpacked
+# What zipfile, zlib and numpy raise for archives that are damaged, and we for entries that are missing or odd.
+_FAULTS = (KeyError, ValueError, TypeError, OSError, EOFError, IndexError, NotImplementedError, zipfile.BadZipFile,
+           zlib.error, DamagedError)  # fmt: skip
+_TYPES = {1: "int8", 2: "int16", 4: "int32"}
+
+
+def read_raw(data: bytes, name: str) -> VelaNetwork:
+    """The network in the bytes of an archive; `NetworkError` says what is wrong with it."""
+    tensors: list[Tensor] = []
+    addresses: dict[str, list[tuple[int, int]]] = {}
+    indices: dict[str, list[int]] = {}
+    try:
+        unpacked = sum(entry.file_size for entry in zipfile.ZipFile(io.BytesIO(data)).infolist())
+        if unpacked > _LARGEST_BYTES:
+            raise ValueError(f"its entries have {unpacked} bytes; at most {_LARGEST_BYTES} are read")
+        with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+            # The quantisation entries are pickled objects; they are left out rather than trusted.
+            fields = {k: archive[k] for k in archive.files if not k.endswith("_quantization")}
+            payload = parse_payload(fields["cmd_data"].tobytes())
+            constants = np.frombuffer(fields["weight_data"].tobytes(), np.uint8)
+            scratch, fast = int(fields["scratch_size"]), int(fields["scratch_fast_size"])
+            if not uses_region(payload.words, 2):
+                fast = 0
+            groups = {kind: _raw_tensors(fields, kind) for kind in ("input", "variable", "output")}
+        for kind, entries in groups.items():
+            for shape, element_bytes, region, offset in entries:
+                index = len(tensors)
+                dtype = _TYPES[element_bytes]
+                arena = offset if region == 1 else -1
+                tensors.append(
+                    Tensor(index, f"{kind}_{index}", shape, dtype, is_variable=kind == "variable", arena_offset=arena)
+                )
+                addresses.setdefault(kind, []).append((region, offset))
+                check_tensor(tensors[-1])
+                indices.setdefault(kind, []).append(index)
+    except _FAULTS as error:
+        raise NetworkError(f"{name} is no raw Vela network (.npz): {error}") from error
+    arguments = [*indices.get("input", ()), *indices.get("variable", ())]
+    call = NpuCall(
+        index=0,
+        payload=payload,
+        read_only=constants,
+        scratch_bytes=scratch,
+        scratch_fast_bytes=fast,
+        inputs=tuple(arguments),
+        outputs=tuple(indices.get("output", ())),
+        input_addresses=(*addresses.get("input", ()), *addresses.get("variable", ())),
+        output_addresses=tuple(addresses.get("output", ())),
+    )
+    return VelaNetwork(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
+
+
+def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:
+    return [
+        (
+            tuple(int(d) for d in fields[f"{kind}_shape"][i]),
+            int(fields[f"{kind}_elem_size"][i]),
+            int(fields[f"{kind}_region"][i]),
+            int(fields[f"{kind}_offset"][i]),
+        )
+        for i in range(len(fields[f"{kind}_shape"]))
+    ]
