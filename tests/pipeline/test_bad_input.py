@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import flatbuffers
+import numpy as np
 import pytest
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -27,6 +28,9 @@ def to_float(model: Any, schema: Any) -> None:
         if tensor.type == schema.TensorType.INT8:
             tensor.type = schema.TensorType.FLOAT32
             tensor.quantization = None
+            buffer = model.buffers[tensor.buffer]
+            if buffer.data is not None:
+                buffer.data = np.repeat(buffer.data, 4)
 
 
 def to_unknown_operator(model: Any, schema: Any) -> None:
