@@ -1,4 +1,4 @@
-"""Operators that Vela left on the CPU, run one at a time by tflite-micro's reference kernels.
+"""Operators that Vela left on the CPU, run one at a time by reference kernels.
 
 Invariant: the operator, its tensors and constants are those of the compiled file, byte for byte: the file
 is kept and only its lists of operators, inputs and outputs (and its metadata) are replaced.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import CpuOperator, VelaNetwork
+from npu_memplan.ethosu.network import CpuOperator, VelaNetwork, read_network
 
-from ..reference import ReferenceError, invoke, open_interpreter
+from ..reference import MICRO, KernelError, ReferenceError, invoke, open_interpreter
+
+if TYPE_CHECKING:
+    from ..litert_reference import LiteRTReference
 
 # Field positions in the vtables of TFLite's SubGraph and Model.
 _INPUTS, _OUTPUTS, _OPERATORS, _METADATA, _SIGNATURES = 6, 8, 10, 16, 18
@@ -49,7 +52,10 @@ def single_operator_model(data: bytes, index: int, inputs: Sequence[int], output
 
 
 class HostOperator:
-    """One CPU operator; its own state (SVDF) is kept between runs until `reset`."""
+    """One CPU operator; its own state (SVDF) is kept between runs until `reset`.
+
+    tflite-micro runs it, LiteRT's reference kernels what that has no kernel for (and no state).
+    """
 
     def __init__(self, data: bytes, network: VelaNetwork, operator: CpuOperator) -> None:
         self.network, self.operator = network, operator
@@ -60,15 +66,44 @@ class HostOperator:
         self.outputs = tuple(i for i in operator.outputs if i >= 0)
         model = single_operator_model(data, operator.index, self.inputs, self.outputs)
         self.name = f"operator {operator.index} ({operator.name}) of {network.name}"
-        self._interpreter = open_interpreter(model, self.name)
+        self._model, self._has_state = model, any(i >= 0 and tensors[i].is_variable for i in operator.inputs)
+        self._interpreter: Any = None
+        self._litert: LiteRTReference | None = None
+        try:
+            self._interpreter = open_interpreter(model, self.name)
+        except KernelError as error:
+            self._fall_back(error)
+
+    @property
+    def kernels(self) -> str:
+        """Whose kernels run it."""
+        return MICRO if self._litert is None else self._litert.what
+
+    def _fall_back(self, error: KernelError) -> None:
+        """To LiteRT."""
+        if self._has_state:
+            raise error
+        from ..litert_reference import LiteRTReference
+
+        self._litert = LiteRTReference(self._model, read_network(self._model, self.name))
 
     def reset(self) -> None:
         """Forget the state."""
-        self._interpreter.reset()
+        if self._interpreter is not None:
+            self._interpreter.reset()
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Values of `outputs` for values of `inputs`."""
+        if self._litert is None:
+            try:
+                return self._micro(inputs)
+            except KernelError as error:
+                self._fall_back(error)
+        assert self._litert is not None
+        return self._litert.run(inputs)
+
+    def _micro(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         for position, value in enumerate(inputs):
-            self._interpreter.set_input(np.ascontiguousarray(value), position)
+            self._interpreter.set_input(np.array(value, order="C"), position)  # a scalar stays one
         invoke(self._interpreter, self.name)
         return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.outputs)))

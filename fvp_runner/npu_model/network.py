@@ -39,6 +39,7 @@ class NetworkRun:
 
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]
+    host_kernels: tuple[str, ...]  # whose kernels ran the operators that Vela left on the CPU
 
 
 def _uses_own_regions(call: NpuCall) -> bool:
@@ -180,6 +181,12 @@ class NetworkModel:
 
     def _set(self, index: int, value: NDArray[Any]) -> None:
         place = self._place(index)
+        if value.nbytes != place.data.size:
+            name, kind = self.network.tensors[index].name, f"{value.dtype}{list(value.shape)}"
+            raise NpuModelError(
+                f"tensor {index} ({name}) turned out to be {kind}, {value.nbytes} bytes, but has {place.data.size} in "
+                f"{self.network.name}: shapes that are known only when an operator runs are not modelled"
+            )
         place.data[:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
         place.shadow[:] = True
 
@@ -211,7 +218,8 @@ class NetworkModel:
             stats.append(self._call(operator, observer, fuzz_schedules))
         for index in network.outputs:
             self._check_defined(index, "the network's output is")
-        return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats))
+        kernels = sorted({host.kernels for host in self._hosts.values()}, reverse=True)
+        return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats), tuple(kernels))
 
     def _check_defined(self, index: int, user: str) -> None:
         """`UninitialisedReadError` when tensor `index` has bytes that nobody wrote."""

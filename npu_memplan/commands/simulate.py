@@ -166,7 +166,8 @@ def _print(
         click.echo(f"note: {message}")
     if network.cpu_operators:
         names = ", ".join(sorted({operator.name for operator in network.cpu_operators}))
-        click.echo(f"CPU operators, run by tflite-micro: {len(network.cpu_operators)} ({names})")
+        whose = " and ".join(ran.host_kernels)
+        click.echo(f"CPU operators, run by {whose}: {len(network.cpu_operators)} ({names})")
     if checks:
         timing = [message for stats in ran.stats for message in stats.timing]
         for message in timing:

@@ -151,6 +151,29 @@ def test_an_input_that_the_runtime_places_is_read_through_its_own_base_pointer()
     assert np.array_equal(NetworkModel(net, data).run([given]).outputs[0], original.run([given]).outputs[0])
 
 
+def test_what_tflite_micro_has_no_kernel_for_runs_in_litert() -> None:
+    pytest.importorskip("ai_edge_litert", reason="needs LiteRT (pip install npu_memplan[litert])")
+    model = tile(np.random.default_rng(5), (1, 4, 3, 8), (1, 2, 1, 1)).finish()
+    data = compile_tflite(model, VelaOptions(core="legacy"), "tile").network
+    net = read_network(data, "tile")
+    assert [o.name for o in net.cpu_operators] == ["TILE"]
+    (given,) = random_inputs(net)
+    run = NetworkModel(net, data).run([given])
+    assert run.host_kernels == ("LiteRT's reference kernels",)
+    assert np.array_equal(run.outputs[0], np.tile(given, (1, 2, 1, 1)))
+
+
+def test_an_operator_of_the_host_with_a_scalar_input() -> None:
+    b = ModelBuilder()
+    x, s, y = b.tensor((1, 6), "float32"), b.tensor((), "float32"), b.tensor((1, 6), "float32")
+    b.operator("MUL", [x, s], [y], "MulOptions", 2)
+    data = compile_tflite(b.made([x, s], [y]).finish(), VelaOptions(), "scalar").network
+    values = np.arange(6, dtype=np.float32).reshape(1, 6)
+    run = NetworkModel(read_network(data), data).run([values, np.float32(3).reshape(())])
+    assert run.outputs[0].tolist() == (3 * values).tolist()
+    assert run.host_kernels == ("tflite-micro",)
+
+
 def test_an_input_without_a_place_that_nobody_reads_is_no_fault() -> None:
     b = ModelBuilder()
     x, y = b.tensor((1, 4, 4, 8), "int8", 0.1, 3), b.tensor((1, 4, 4, 8), "int8", 0.2, 3)
