@@ -105,7 +105,7 @@ class FitResult:
         failed = []
         for t in self.trials:
             if t.required_bytes is None:
-                failed.append(f"  not possible: {t.flags}: {t.message}")
+                failed.append(f"  not possible: {t.flags}: {t.message.splitlines()[0].rstrip(':')}")
                 continue
             cycles = "-" if t.estimated_cycles is None else f"{t.estimated_cycles:,}"
             size = (f"{t.required_bytes:,}", f"{t.required_bytes / 1024:.2f}")
@@ -154,10 +154,12 @@ def fit(
     `compile` may exceed `pool`. Raises `FitError` when nothing fits, and what the first trial raises.
     """
     tried: list[Trial] = []
+    seen: list[CompileOptions] = []
     best: tuple[Trial, Compiled] | None = None
 
     def attempt(wanted: CompileOptions) -> tuple[Trial, Artifact | None]:
         nonlocal best
+        seen.append(wanted)
         try:
             compiled = compile(wanted)
         except NpuMemplanError as error:
@@ -178,6 +180,8 @@ def fit(
         if made is not None and not trial.fits:
             searched = made.plan.status is PlanStatus.OPTIMAL
             for more in further(wanted, budget_bytes, searched=searched, calls=len(made.calls)):
+                if more in seen:  # several ways lead to it
+                    continue
                 added, _ = attempt(more)
                 if added.needed >= trial.needed:
                     tried.remove(added)  # it bought nothing

@@ -129,17 +129,18 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
     result, chosen = fitted(made, 64, U65)
     assert chosen.memory_mode == "Dedicated_Sram"
     assert result.flags == "--accelerator ethos-u65-256 --arena-cache-size 64 --pool sram=64"  # that mode is its own
+    assert len({t.flags for t in result.trials}) == len(result.trials)  # nothing twice
     assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
 
 
 def test_what_cannot_compile_is_said_and_passed_over() -> None:
     def made(o: CompileOptions) -> Made:
         if o.npu_compiler == "tvm":
-            raise NpuMemplanError("no such operator")
+            raise NpuMemplanError("no such operator:\n  and more lines")
         return sizes(o)
 
     result, _ = fitted(made, 64)
-    assert "  not possible: --npu-compiler tvm --pool sram=64: no such operator" in result.to_text()
+    assert "  not possible: --npu-compiler tvm --pool sram=64: no such operator\n" in result.to_text()
 
     def never(o: CompileOptions) -> Made:
         raise NpuMemplanError("no such file")
