@@ -49,11 +49,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Campaign:
-    """What is damaged, and the commands that meet it; `{case}` is the damaged file or folder, `{out}` a new folder."""
+    """What is damaged, and the commands that meet it; `{case}` is the damaged file or folder, `{out}` a new folder,
+    `{sound}` the first file as it was, or what the command `first` made of it."""
 
     damaged: Callable[[Sequence[Path], int, random.Random, Path], Iterator[tuple[str, Path]]]
     commands: dict[str, tuple[str, ...]]
     warm: tuple[str, ...] = ()  # modules to import before the first case
+    first: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------ damage
@@ -212,6 +214,12 @@ CAMPAIGNS = {
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
         (*_TVM, "fvp_runner.npu_model.network", "npu_memplan.commands.simulate"),
     ),
+    "references": Campaign(
+        damaged_models,
+        {"run": ("run", "{sound}", "--on", "host", "--reference", "{case}")},
+        ("fvp_runner.runner", "fvp_runner.host", "npu_memplan.commands.run", "fvp_runner.reference", *_TVM),
+        ("compile", "{file}", "-o", "{sound}", "--accelerator", "none"),
+    ),
     "plans": Campaign(
         damaged_plans,
         {
@@ -305,12 +313,16 @@ def run_campaign(
     outcomes: collections.Counter[str] = collections.Counter()
     faults: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
-        folder, out = Path(temporary), Path(temporary) / "out"
+        folder, out, sound = Path(temporary), Path(temporary) / "out", files[0]
+        if campaign.first:
+            sound = folder / "sound"
+            words = [w.format(file=files[0], sound=sound) for w in campaign.first]
+            assert not run_command(words, folder).code, words
         for label, case in campaign.damaged(files, count, random.Random(seed), folder):
             for command, pattern in campaign.commands.items():
                 if only and command not in only:
                     continue
-                words = [w.format(case=case, out=out, sound=files[0]) for w in pattern]
+                words = [w.format(case=case, out=out, sound=sound) for w in pattern]
                 outcome = run_command(words, folder)
                 ended = outcome.fault.split()[0] if outcome.fault else f"exit code {outcome.code}"
                 outcomes[f"{command}: {ended}"] += 1
@@ -334,7 +346,7 @@ def _keep(stem: Path, case: Path, outcome: Outcome) -> None:
 def main() -> int:
     """Run one campaign; 1 when a case misbehaved."""
     name, count, seed = sys.argv[1], int([*sys.argv, 0, 200][2] or 200), int([*sys.argv, 0, 0, 1][3] or 1)
-    files = [Path(f) for f in sys.argv[4:]]
+    files = [Path(f).resolve() for f in sys.argv[4:]]
     began = time.monotonic()
     keep = os.environ.get("KEEP_DAMAGED")
     outcomes, faults = run_campaign(name, files, count, seed, Path(keep) if keep else None)

@@ -78,15 +78,16 @@ def _resolved(node: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     return definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
 
 
-def published(kind: type, name: str) -> str:
-    """The JSON Schema of documents with `"schema": name` that hold a `kind`, as text."""
+def published(kind: type, name: str = "") -> str:
+    """The JSON Schema of documents (with `"schema": name`, where there is one) that hold a `kind`, as text."""
     (top,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     top = definitions.pop(top["$ref"].rpartition("/")[2])
     for node in [top, *definitions.values()]:
         for field in node.get("properties", {}).values():
             if field.get("uniqueItems") and "default" in field:
                 field["default"].sort()  # of a set, which has no order
-    top["properties"] = {"schema": {"const": name}, **top["properties"]}
-    top["required"] = ["schema", *top["required"]]
+    if name:
+        top["properties"] = {"schema": {"const": name}, **top["properties"]}
+        top["required"] = ["schema", *top["required"]]
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
     return json.dumps(document, indent=1) + "\n"

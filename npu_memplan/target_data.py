@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from .errors import NpuMemplanError
-from .problem import Agent
+from .problem import Agent, Count
+from .schema import from_values
 
 _toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+
+Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
 
 
 class TargetDataError(NpuMemplanError):
@@ -49,8 +55,8 @@ class BoardMemory:
 class MemoryPlacement:
     """Candidates, best first, for each planned pool and for the constants in one memory mode."""
 
-    pools: Mapping[str, tuple[str, ...]]  # pool name -> names of board memories
-    constants: tuple[str, ...]
+    pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # pool name -> names of board memories
+    constants: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +133,7 @@ class MemoryMode:
     description: str
     pools: tuple[str, ...]
     like: str = ""
-    capacity_bytes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    capacity_bytes: Mapping[str, Count] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,123 +162,120 @@ def _read(path: Path) -> dict[str, Any]:
         return values
     except OSError as error:
         raise TargetDataError(f"cannot read {path}: {error.strerror or error}") from None
-    except (_toml.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not text, a number of 5,000 digits, endless nesting
         raise TargetDataError(f"{path} is not TOML: {error}") from None
 
 
-class _Table:
-    """A TOML table that names file and key when something is missing or of the wrong type."""
-
-    def __init__(self, path: Path, where: str, values: object) -> None:
-        if not isinstance(values, dict):
-            raise TargetDataError(f"{path}: [{where}] must be a table")
-        self._path, self._where, self._values = path, where, values
-
-    def get(self, key: str, kind: type, default: Any = None) -> Any:
-        value = self._values.get(key, default)
-        label = f"{self._where}.{key}" if self._where else key
-        if value is None:
-            raise TargetDataError(f"{self._path}: {label} is missing; it must be {kind.__name__}")
-        if not isinstance(value, kind) or (
-            isinstance(value, int) and kind is int and (isinstance(value, bool) or value < 0)
-        ):
-            raise TargetDataError(f"{self._path}: {label} is {value!r}; it must be {kind.__name__}")
-        return value
-
-    def names(self, key: str, default: list[str] | None = None) -> tuple[str, ...]:
-        values = self.get(key, list, default)
-        if not all(isinstance(v, str) for v in values):
-            raise TargetDataError(f"{self._path}: {self._where}.{key} must be a list of names")
-        return tuple(values)
-
-    def numbers(self, key: str) -> tuple[int, ...]:
-        values = self.get(key, list, [])
-        if not all(isinstance(v, int) for v in values):
-            raise TargetDataError(f"{self._path}: {self._where}.{key} must be a list of addresses")
-        return tuple(values)
-
-    def table(self, key: str) -> _Table:
-        where = f"{self._where}.{key}" if self._where else key
-        return _Table(self._path, where, self._values.get(key, {}))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def texts(self, key: str) -> dict[str, str]:
-        return {name: str(value) for name, value in self.table(key)._values.items()}
+# -- a board file, table by table; what has no default has to be there
 
 
-def _memories(path: Path, values: dict[str, Any]) -> tuple[BoardMemory, ...]:
+@dataclass(frozen=True, slots=True)
+class _Npu:
+    base: Address
+    irq: Address
+    size_bytes: Address = 0x1000
+    aliases: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Uart:
+    base: Address
+    baud_divisor: Address = 217
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    irq_count: Address = 96
+
+
+@dataclass(frozen=True, slots=True)
+class _Firmware:
+    code: str
+    data: str
+    io: str
+    stack_bytes: Address = 0x4000
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    name: str
+    base: Address
+    size_bytes: Address
+    reach: frozenset[Agent]
+    aliases: tuple[Address, ...] = ()
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Fvp:
+    binary: str
+    arguments: tuple[str, ...] = ()
+    parameters: Mapping[str, str | int | float] = field(default_factory=dict)
+    fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BoardFile:
+    """A board's TOML file."""
+
+    name: str
+    cpu: str
+    accelerators: tuple[str, ...]
+    npu: _Npu
+    uart: _Uart
+    firmware: _Firmware
+    memory: Annotated[tuple[_Memory, ...], Meta(min_length=1)]
+    placement: Mapping[str, MemoryPlacement] = field(default_factory=dict)
+    vectors: _Vectors = _Vectors()
+    description: str = ""
+    state: str = "described"
+    qemu: QemuData | None = None
+    fvp: _Fvp | None = None
+
+
+def _memories(path: Path, rows: Iterable[_Memory]) -> tuple[BoardMemory, ...]:
     found: list[BoardMemory] = []
-    for index, entry in enumerate(values.get("memory", [])):
-        table = _Table(path, f"memory[{index}]", entry)
-        try:
-            agents = frozenset(Agent(name) for name in table.names("reach"))
-        except ValueError as error:
-            known = ", ".join(a.value for a in Agent)
-            raise TargetDataError(f"{path}: memory[{index}].reach: {error}; known: {known}") from None
-        memory = BoardMemory(
-            name=table.get("name", str),
-            base=table.get("base", int),
-            size_bytes=table.get("size_bytes", int),
-            agents=agents,
-            aliases=table.numbers("aliases"),
-            read_only=table.get("read_only", bool, False),
-        )
+    for row in rows:
+        memory = BoardMemory(row.name, row.base, row.size_bytes, row.reach, row.aliases, row.read_only)
         for other in found:
             if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
                 raise TargetDataError(f"{path}: memories {other.name} and {memory.name} overlap at {memory.base:#010x}")
         found.append(memory)
-    if not found:
-        raise TargetDataError(f"{path}: a board needs at least one [[memory]]")
     return tuple(found)
 
 
-def _placements(top: _Table) -> dict[str, MemoryPlacement]:
-    result = {}
-    modes = top.table("placement")
-    for mode in modes:
-        table = modes.table(mode)
-        pools = table.table("pools")
-        result[mode] = MemoryPlacement({name: pools.names(name) for name in pools}, table.names("constants"))
-    return result
+def _fvp(row: _Fvp | None) -> FvpData | None:
+    """The parameters as the FVP's command line wants them."""
+    if row is None:
+        return None
+    parameters, fast = ({k: str(v) for k, v in values.items()} for values in (row.parameters, row.fast_parameters))
+    return FvpData(row.binary, row.arguments, parameters, fast)
 
 
 def read_board(path: Path) -> Board:
     """Read and check one board file; `TargetDataError` names file, key and what is wrong."""
-    values = _read(path)
-    top = _Table(path, "", values)
-    npu, uart, vectors, firmware = (top.table(k) for k in ("npu", "uart", "vectors", "firmware"))
-    qemu, fvp = top.table("qemu"), top.table("fvp")
+    row = from_values(_read(path), BoardFile, str(path), TargetDataError)
     board = Board(
-        name=top.get("name", str),
-        description=top.get("description", str, ""),
-        state=top.get("state", str, "described"),
-        cpu=top.get("cpu", str),
-        accelerators=top.names("accelerators"),
-        npu_base=npu.get("base", int),
-        npu_size_bytes=npu.get("size_bytes", int, 0x1000),
-        npu_irq=npu.get("irq", int),
-        npu_aliases=npu.numbers("aliases"),
-        uart_base=uart.get("base", int),
-        uart_baud_divisor=uart.get("baud_divisor", int, 217),
-        irq_count=vectors.get("irq_count", int, 96),
-        memories=_memories(path, values),
-        code=firmware.get("code", str),
-        data=firmware.get("data", str),
-        io=firmware.get("io", str),
-        stack_bytes=firmware.get("stack_bytes", int, 0x4000),
-        placements=_placements(top),
-        qemu=QemuData(
-            qemu.get("machine", str), qemu.get("irq_object", str), qemu.get("irq_name", str), qemu.get("irq_line", int)
-        )
-        if "qemu" in values
-        else None,
-        fvp=FvpData(
-            fvp.get("binary", str), fvp.names("arguments"), fvp.texts("parameters"), fvp.texts("fast_parameters")
-        )
-        if "fvp" in values
-        else None,
+        name=row.name,
+        description=row.description,
+        state=row.state,
+        cpu=row.cpu,
+        accelerators=row.accelerators,
+        npu_base=row.npu.base,
+        npu_size_bytes=row.npu.size_bytes,
+        npu_irq=row.npu.irq,
+        npu_aliases=row.npu.aliases,
+        uart_base=row.uart.base,
+        uart_baud_divisor=row.uart.baud_divisor,
+        irq_count=row.vectors.irq_count,
+        memories=_memories(path, row.memory),
+        code=row.firmware.code,
+        data=row.firmware.data,
+        io=row.firmware.io,
+        stack_bytes=row.firmware.stack_bytes,
+        placements=row.placement,
+        qemu=row.qemu,
+        fvp=_fvp(row.fvp),
         path=path,
     )
     named = {board.code, board.data, board.io}
@@ -313,15 +316,7 @@ def load_memory_mode(name: str) -> MemoryMode:
     modes = _read(path)
     if name not in modes:
         raise TargetDataError(f"unknown memory mode {name!r}; known: {', '.join(modes)}")
-    table = _Table(path, name, modes[name])
-    capacity = table.table("capacity_bytes")
-    return MemoryMode(
-        name=name,
-        description=table.get("description", str),
-        pools=table.names("pools"),
-        like=table.get("like", str, ""),
-        capacity_bytes={pool: capacity.get(pool, int) for pool in capacity},
-    )
+    return from_values({"name": name, **modes[name]}, MemoryMode, f"{path}: {name}", TargetDataError)
 
 
 def accelerator_system(accelerator: str) -> AcceleratorSystem:
@@ -330,7 +325,5 @@ def accelerator_system(accelerator: str) -> AcceleratorSystem:
     systems = _read(path)
     if accelerator not in systems:
         raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
-    table = _Table(path, accelerator, systems[accelerator])
-    return AcceleratorSystem(
-        accelerator, table.get("system_config", str), table.get("memory_mode", str), table.get("board", str)
-    )
+    row = {"accelerator": accelerator, **systems[accelerator]}
+    return from_values(row, AcceleratorSystem, f"{path}: {accelerator}", TargetDataError)

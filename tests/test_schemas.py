@@ -12,13 +12,19 @@ from npu_memplan.artifact_json import Document
 from npu_memplan.problem import Plan, Problem
 from npu_memplan.problem_json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from npu_memplan.schema import published
+from npu_memplan.target_data import BoardFile
 
 FOLDER = Path(npu_memplan.__file__).parent / "schemas"
 
 
 @pytest.mark.parametrize(
     ("file", "kind", "name"),
-    [("problem.json", Problem, PROBLEM_SCHEMA), ("plan.json", Plan, PLAN_SCHEMA), ("artifact.json", Document, SCHEMA)],
+    [
+        ("problem.json", Problem, PROBLEM_SCHEMA),
+        ("plan.json", Plan, PLAN_SCHEMA),
+        ("artifact.json", Document, SCHEMA),
+        ("board.json", BoardFile, ""),
+    ],
 )
 def test_the_published_schema_is_the_one_that_files_are_held_to(
     file: str, kind: type, name: str, request: pytest.FixtureRequest
@@ -30,4 +36,4 @@ def test_the_published_schema_is_the_one_that_files_are_held_to(
 
 
 def test_there_is_no_schema_that_nothing_reads() -> None:
-    assert sorted(p.name for p in FOLDER.iterdir()) == ["artifact.json", "plan.json", "problem.json"]
+    assert sorted(p.name for p in FOLDER.iterdir()) == ["artifact.json", "board.json", "plan.json", "problem.json"]

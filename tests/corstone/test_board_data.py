@@ -76,10 +76,10 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pattern, new, message",
     [
-        (r"irq = 56", "", r"mine\.toml: npu\.irq is missing; it must be int"),
-        (r"base = 0x48102000", 'base = "0x48102000"', r"npu\.base is '0x48102000'; it must be int"),
+        (r"irq = 56", "", r"mine\.toml: npu is {.*: object missing required field `irq`"),
+        (r"base = 0x48102000", 'base = "0x48102000"', r"npu\.base is '0x48102000': expected `int`, got `str`"),
         (r"base = 0x20000000", "base = 0x01080000", r"memories SRAM and DTCM overlap at 0x01080000"),
-        (r'reach = \["host"\]', 'reach = ["dma"]', r"memory\[0\]\.reach: 'dma' is not a valid Agent; known: host, npu"),
+        (r'reach = \["host"\]', 'reach = ["dma"]', r"memory\[0\]\.reach\[0\] is 'dma': .*give one of 'host', 'npu'"),
         (
             r'sram = \["ISRAM"\]',
             'sram = ["TURBO"]',
@@ -87,6 +87,14 @@ def test_a_users_board_is_a_file(tmp_path: Path) -> None:
         ),
         (r"irq = 56", "irq = 200", r"npu\.irq 200 is not below vectors\.irq_count 96"),
         (r"\[uart\]", "[uart", r"mine\.toml is not TOML"),
+        (r"irq = 56", "irq = " + "9" * 5000, r"mine\.toml is not TOML"),
+        (r"irq = 56", "irq = " + "[" * 5000 + "]" * 5000, r"mine\.toml is not TOML"),
+        (r"irq = 56", "irq = -1", r"npu\.irq is -1: expected `int` >= 0"),
+        (
+            r"size_bytes = 0x80000",
+            "size_bytes = 0x180000000",
+            r"size_bytes is 6442450944: expected `int` <= 4",
+        ),
     ],
 )
 def test_a_wrong_board_file_is_told_exactly(tmp_path: Path, pattern: str, new: str, message: str) -> None:
