@@ -28,7 +28,12 @@ from ..sizes import format_size
     metavar="[POOL=]SIZE",
     help="Hard size of the first pool, or of a named one; e.g. 96KiB, sram=96KiB.",
 )
-@click.option("--planner", default="auto", show_default=True, metavar="NAME", help=", ".join(planner_names()))
+@click.option(
+    "--planner",
+    metavar="NAME",
+    help=f"{', '.join(planner_names())}; without one: fit where a --capacity is given, else auto.",
+)
+@click.option("--least", is_flag=True, help="With --capacity: go on to the least height, do not stop where it fits.")
 @click.option("--time-limit", type=float, metavar="S", help="Seconds to search; the best plan so far is kept.")
 @click.option("--node-budget", type=int, metavar="N", help="Units of work; the answer then depends on no clock.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -38,7 +43,8 @@ from ..sizes import format_size
 def command(
     problem: Path,
     capacity: tuple[str, ...],
-    planner: str,
+    planner: str | None,
+    least: bool,
     time_limit: float | None,
     node_budget: int | None,
     seed: int,
@@ -48,6 +54,10 @@ def command(
 ) -> None:
     """Plan PROBLEM, a CSV (id,lower,upper,size[,alignment][,gaps]) or JSON file, or
     plan.json of a compiled model."""
+    if planner is None:
+        planner = "fit" if capacity and not least else "auto"
+    elif least and planner not in ("auto", "optimal"):
+        raise click.UsageError(f"--least and --planner {planner} contradict each other; give one of them")
     given = read_problem(problem)
     given = with_capacities(given, capacity)
     known = None if incumbent is None else read_plan(incumbent, given)
@@ -106,6 +116,10 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
     console.print(table)
     if answer.status is PlanStatus.OPTIMAL:
         console.print("optimal: every pool is at a bound that no plan can go below")
+    elif answer.planner == "fit" and not answer.note:
+        console.print("feasible: it fits, and there the search stopped; --least goes on")
     else:
         ended = f", the budget ({answer.budget}) ended the search" if answer.stopped_early else ""
         console.print(f"feasible: not proven least{ended}")
+    if answer.note:
+        console.print(f"note: {answer.note}", markup=False)

@@ -20,13 +20,13 @@ from contextlib import contextmanager
 
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, violations_of
-from . import auto
+from . import auto  # noqa: F401  registers planners, as do the next two
 from .bounds import load_peak
 from .clock import now
 from .errors import OutOfTime, PlannerUseError, PlanningError
 from .explain import no_room
-from .first_fit import hill_climb
-from .first_fit import planners as first_fit
+from .first_fit import hill_climb, planners  # noqa: F401
+from .first_fit.orders import needed
 from .first_fit.quick import QUICK, quick_layout
 from .model import Model
 from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
@@ -40,8 +40,6 @@ __all__ = [
     "planner_names",
     "register",
 ]
-
-del auto, first_fit, hill_climb  # imported to be registered
 
 
 def plan(
@@ -127,7 +125,7 @@ def _in_no_time(context: Context) -> tuple[Placement, ...]:
     if isinstance(layout, int):
         if context.incumbent is not None:
             return context.incumbent.placements
-        raise no_room(context, layout)
+        raise no_room(context, layout, needed(context))
     context.note(QUICK)
     return context.model.placements(layout.pools, layout.origins)
 

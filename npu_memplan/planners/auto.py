@@ -13,10 +13,10 @@ from .bounds import load_peak
 from .errors import OutOfTime
 from .exact import least_height
 from .exact import search as exact
-from .explain import explain_no_room, no_room
+from .explain import no_room, proven
 from .first_fit.hill_climb import hill_climb
-from .first_fit.layout import Layout, first_fit
-from .first_fit.orders import ORDERS, best_first_fit, by_size, fixed_first
+from .first_fit.layout import Layout, first_fit, fixed_first
+from .first_fit.orders import ORDERS, best_first_fit, by_size, needed
 from .first_fit.quick import quick_layout
 from .general import search as general
 from .general.search import General
@@ -137,7 +137,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     inside = [item for item in model.items if item.size]
     low = load_peak(model, 0).bytes
     if low > capacity:
-        raise no_room(context, failed)
+        raise no_room(context, failed, needed(context))
     zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
@@ -180,13 +180,15 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     if search.low > capacity:
         kept = [inside[k] for k in general.infeasible_subset(search, model, capacity, context)]
         raise _proven(context, kept, search.low)
-    return _with(zero, 0, inside, search.origins) if search.best <= capacity else None
+    if search.best > capacity:
+        context.least_found = search.best
+        return None
+    return _with(zero, 0, inside, search.origins)
 
 
 def _proven(context: Context, kept: list[Item], least: int) -> Exception:
     """The error of a pool that provably can not hold its items: `kept` already need more."""
-    names = sorted(buffer.name for item in kept for buffer, _ in item.parts)
-    return explain_no_room(context.model, None, least, names, True, 0)
+    return proven(context, least, sorted(buffer.name for item in kept for buffer, _ in item.parts))
 
 
 def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[Item]:
@@ -210,7 +212,7 @@ def _auto(context: Context, enough: bool) -> Layout:
     failed = result if isinstance(result, int) else -1
     layout = _in_pools(context, result)
     if layout is None:
-        raise no_room(context, failed)
+        raise no_room(context, failed, needed(context))
     if enough:
         return layout
     if count > SMALL_ITEMS:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
 
+from .errors import OutOfTime
 from .live_bytes import least_bytes, up
 from .model import CHECK_EVERY, Item, Model
 
@@ -59,7 +60,10 @@ def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
     if top > best.bytes:
         best = Peak(top, None)
     if model.extra and any(item.index in model.extra for item in inside):
-        weight, clique = _clique(model, inside, best.bytes)
+        try:
+            weight, clique = _clique(model, inside, best.bytes)
+        except OutOfTime:  # less than could be shown, no less true
+            return max(best, Peak(max(item.size for item in inside), None), key=lambda peak: peak.bytes)
         if weight > best.bytes:
             best = Peak(weight, None, clique)
     return best
@@ -137,7 +141,9 @@ def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple
     members = {item.index for item in inside}
     size = [up(item.size, grain) for item in model.items]
     full: dict[int, set[int]] = {}
+    work = 0
     for i in members:
+        work = model.checked(work + 10 * len(model.neighbours[i]))
         whole = -model.items[i].size
         full[i] = {
             j for j in model.neighbours[i] if j in members and model.zones(i, j) == ((whole, model.items[j].size),)
@@ -165,7 +171,7 @@ def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple
         left = sum(size[i] for i in among)
         for v in sorted(among, key=lambda i: (-size[i], i)):
             nodes -= 1
-            if value + left <= most or nodes <= 0:
+            if value + left <= most or nodes <= 0 or (nodes % 100 == 0 and model.late()):
                 return
             grow((*chosen, v), value + size[v], among & full[v])
             among = among - {v}

@@ -23,8 +23,8 @@ class OutOfTime(Exception):
 class PlanningError(NpuMemplanError):
     """No plan fits the pools.
 
-    `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the least
-    height that was found), `available_bytes` its hard size. `point` and `point_label` say when
+    `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the height of a plan that was
+    found: `source` says which), `available_bytes` its hard size. `point` and `point_label` say when
     memory is fullest; `largest` are up to five (buffer name, bytes) live there, largest first;
     `subset` names buffers that cannot be together in the pool (all needed for it), when known.
     """
@@ -40,6 +40,7 @@ class PlanningError(NpuMemplanError):
         point_label: str = "",
         largest: tuple[tuple[str, int], ...] = (),
         proven: bool = False,
+        source: str = "",
         subset: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
@@ -51,4 +52,5 @@ class PlanningError(NpuMemplanError):
         self.point_label = point_label
         self.largest = largest
         self.proven = proven
+        self.source = source
         self.subset = subset

@@ -5,12 +5,21 @@ Invariant: nothing here decides anything; it only describes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from .bounds import Peak, forced, load_peak
 from .errors import PlanningError
 from .model import Model
 from .registry import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Height of a pool in bytes, and which plan has it; an empty `source` says that no plan has less."""
+
+    bytes: int
+    source: str = ""
 
 
 def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
@@ -51,43 +60,54 @@ def point_label(model: Model, point: int | None) -> str:
     return points[point] if point is not None and 0 <= point < len(points) else ""
 
 
-def explain_no_room(
-    model: Model,
-    item: int | None = None,
-    least: int | None = None,
-    subset: Sequence[str] = (),
-    proven: bool = False,
-    pool: int | None = None,
-) -> PlanningError:
-    """The `PlanningError` of a problem in which `item` found no place.
+def no_room(context: Context, item: int, needs: Callable[[int], Need]) -> PlanningError:
+    """The error of a problem in which `item` found no place, within what was tried.
 
-    `least` is the least height found or proven for `pool` when it is known better than max-live;
-    `subset` are buffers proven unable to be together in it.
+    `needs` says what a plan needs of a pool that had no limit; it is only asked where nothing is proven.
     """
-    # a pool that the buffers with no other choice already overfill is proof
+    proof = _overfilled(context.model)
+    if proof is not None:
+        return proof
+    model = context.model
+    bounded = [pool for pool in model.items[item].pools if model.capacity[pool] is not None]
+    pool = bounded[-1] if bounded else 0
+    entry = model.items[item]
+    lines = [f"  {entry.name!r} ({entry.size} bytes) found no place"]
+    if context.stopped_early:
+        lines.append("  the budget ended the search before it had a plan, or a proof that there is none")
+    lines += [f"  {note}" for note in context.notes]
+    return _error(model, pool, load_peak(model, pool), needs(pool), lines)
+
+
+def proven(context: Context, least: int, subset: Sequence[str]) -> PlanningError:
+    """The error of a problem with one pool that provably needs `least` bytes; `subset` already does."""
+    model = context.model
+    return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), Need(least), [], subset)
+
+
+def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
+    """The error of the pool that is furthest overfilled by buffers with no other choice, which is proof."""
     only = forced(model)
     worst: tuple[int, int, Peak] | None = None
-    for index, size in enumerate(model.capacity):
+    for pool, size in enumerate(model.capacity):
         if size is not None:
-            peak = load_peak(model, index, only)
+            peak = load_peak(model, pool, only)
             if peak.bytes > size and (worst is None or peak.bytes - size > worst[0]):
-                worst = (peak.bytes - size, index, peak)
-    if worst is not None:
-        _, pool, peak = worst
-        required, proven = peak.bytes, True
-        if not subset and peak.point is not None:
-            subset = overfull(model, peak.point, pool)
-    else:
-        if pool is None:
-            candidates = model.items[item].pools if item is not None else tuple(range(len(model.capacity)))
-            bounded = [p for p in candidates if model.capacity[p] is not None]
-            pool = bounded[-1] if bounded else 0
-        peak = load_peak(model, pool)
-        size = model.capacity[pool] or 0
-        required = max(least or 0, peak.bytes)
-        if required <= size:
-            required = size + (model.items[item].size if item is not None else 1)
+                worst = (peak.bytes - size, pool, peak)
+    if worst is None:
+        return None
+    _, pool, peak = worst
+    if not subset and peak.point is not None:
+        subset = overfull(model, peak.point, pool)
+    return _error(model, pool, peak, Need(peak.bytes), [], subset)
+
+
+def _error(
+    model: Model, pool: int, peak: Peak, need: Need, more: Sequence[str], subset: Sequence[str] = ()
+) -> PlanningError:
+    """The error: numbers, the peak, `more` lines, who cannot be together, and the next step."""
     available = model.capacity[pool] or 0
+    excess = need.bytes - available
     name = model.pool_names[pool]
     label = point_label(model, peak.point)
     largest = (
@@ -96,9 +116,8 @@ def explain_no_room(
         else tuple((model.items[i].name, model.items[i].size) for i in peak.members[:5])
     )
     lines = [
-        f"the buffers of problem {model.problem.name!r} do not fit pool {name!r}: "
-        f"required {required} bytes{'' if proven else ' (least height found)'}, available {available}, "
-        f"excess {required - available}"
+        f"the buffers of problem {model.problem.name!r} do not fit pool {name!r}: required {need.bytes} bytes"
+        f"{f' ({need.source})' if need.source else ''}, available {available}, excess {excess}"
     ]
     if peak.point is not None:
         lines.append(
@@ -107,29 +126,23 @@ def explain_no_room(
     elif largest:
         lines.append("  these conflict with each other; the largest:")
     lines.extend(f"    {buffer}: {size} bytes" for buffer, size in largest)
-    if item is not None and worst is None:
-        entry = model.items[item]
-        lines.append(f"  {entry.name!r} ({entry.size} bytes) found no place")
+    lines += more
     if subset:
         shown = ", ".join(subset[:12]) + (f" and {len(subset) - 12} more" if len(subset) > 12 else "")
         lines.append(f"  these {len(subset)} cannot be together in {available} bytes: {shown}")
-    lines.append("  " + _remedy(model, pool, required - available, proven, largest))
+    lines.append("  " + _remedy(model, pool, excess, not need.source, largest))
     return PlanningError(
         "\n".join(lines),
         pool=name,
-        required_bytes=required,
+        required_bytes=need.bytes,
         available_bytes=available,
         point=peak.point,
         point_label=label,
         largest=largest,
-        proven=proven,
+        proven=not need.source,
+        source=need.source,
         subset=tuple(subset),
     )
-
-
-def no_room(context: Context, item: int | None = None) -> PlanningError:
-    """The error of a problem that found no place for `item`."""
-    return explain_no_room(context.model, item)
 
 
 def _remedy(model: Model, pool: int, excess: int, proven: bool, largest: Sequence[tuple[str, int]]) -> str:

@@ -36,6 +36,7 @@ class Context:
     cost_proven: bool = False  # a planner proved that no assignment to pools costs less
     incumbent: Plan | None = None  # a valid plan to start from
     bounds: dict[int, int] = field(default_factory=dict)  # pool index -> proven height, better than max-live
+    least_found: int | None = None  # least height that was found for a pool that cannot hold it
     notes: list[str] = field(default_factory=list)  # what the plan should say about how it was made
 
     def spend(self, nodes: int) -> None:

@@ -29,13 +29,14 @@ def no_room(error: PlanningError, problem: Problem, source: str, options: Compil
         point_label=error.point_label,
         largest=error.largest,
         proven=error.proven,
+        source=error.source,
         subset=error.subset,
     )
 
 
 def no_room_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
     """The message, several lines without a newline at the end."""
-    certainty = "" if error.proven else " (the least that was found; a smaller plan is not excluded)"
+    certainty = "" if error.proven else f" ({error.source}; a smaller plan is not excluded)"
     lines = [
         f"{problem.name} does not fit pool {error.pool}:",
         f"  required   {both(error.required_bytes)}{certainty}",

@@ -40,7 +40,7 @@ def test_plan_writes_and_shows_and_verify_accepts(run: Callable[..., tuple[int, 
     target = problem.with_name("plan.csv")
     code, out, _ = run("plan", problem, "--capacity", "96", "-o", target, "--seed", 3)
     assert code == 0
-    assert "3 buffers, planner auto" in out
+    assert "3 buffers, planner fit" in out
     assert "optimal: every pool is at a bound" in out
     code, out, _ = run("verify", problem, target)
     assert (code, out) == (0, "valid: 3 placements; memory 96 bytes\n")
@@ -116,3 +116,23 @@ def test_incumbent_and_feasible_plans_say_so(run: Callable[..., tuple[int, str, 
     assert "32 bytes (33.33%)" in out
     code, out, _ = run("plan", problem, "--incumbent", first)
     assert (code, "optimal" in out) == (0, True)
+
+
+def test_with_a_capacity_the_search_stops_where_it_fits_and_says_so(
+    run: Callable[..., tuple[int, str, str]], shared_instances: Callable[[str], Path]
+) -> None:
+    problem = shared_instances("minimalloc_challenging") / "D.1048576.csv"
+    code, out, _ = run("plan", problem, "--capacity", "1100000", "--node-budget", 50_000)
+    assert code == 0
+    assert "planner fit" in out
+    assert "feasible: it fits, and there the search stopped; --least goes on" in out
+    code, least, _ = run("plan", problem, "--capacity", "1100000", "--node-budget", 2_000, "--least")
+    assert code == 0
+    assert "planner auto" in least
+    assert "the budget (2000 nodes) ended the search" in least
+
+
+def test_least_and_a_planner_that_stops_contradict(run: Callable[..., tuple[int, str, str]], problem: Path) -> None:
+    code, _, err = run("plan", problem, "--capacity", "96", "--least", "--planner", "fit")
+    assert code == 2
+    assert "--least and --planner fit contradict each other; give one of them" in err

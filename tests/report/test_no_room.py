@@ -27,7 +27,9 @@ def test_message_has_the_numbers_the_peak_and_the_next_step(
 
 
 def test_an_unproven_requirement_is_not_sold_as_one(small: Artifact) -> None:
-    error = PlanningError("", pool="sram", required_bytes=300, available_bytes=200, largest=(("conv", 250),))
+    error = PlanningError(
+        "", pool="sram", required_bytes=300, available_bytes=200, largest=(("conv", 250),), source="by first fit"
+    )
     text = str(no_room(error, small.problem, "a.tflite", small.target))
-    assert "required   300 bytes (0.29 KiB) (the least that was found; a smaller plan is not excluded)" in text
+    assert "required   300 bytes (0.29 KiB) (by first fit; a smaller plan is not excluded)" in text
     assert "--planner optimal  " in text

@@ -27,11 +27,11 @@ Case = tuple[str, Callable[[], Problem], str, int, int]  # name, problem, planne
 
 
 def digest(problem: Problem, planner: str, seed: int, nodes: int) -> str:
-    """Height of the first pool and a hash of all that the plan says; `no plan` with what the error says."""
+    """Height of the first pool and a hash of what the plan says; `no plan`, whether proven, how many are to blame."""
     try:
         answer = plan(problem, planner, seed=seed, node_budget=nodes)
     except PlanningError as error:
-        return f"no plan {error.required_bytes} {error.proven} {len(error.subset)}"
+        return f"no plan {error.proven} {len(error.subset)}"
     text = repr(
         (
             [(p.buffer, p.pool, p.offset_bytes) for p in answer.placements],

@@ -13,8 +13,8 @@ from ..bounds import load_peak
 from ..errors import OutOfTime
 from ..explain import no_room
 from ..registry import Context, register
-from .layout import Layout, first_fit
-from .orders import ORDERS, best_first_fit, by_size, fixed_first
+from .layout import Layout, first_fit, fixed_first
+from .orders import ORDERS, best_first_fit, by_size, needed
 
 ROUNDS = 2_000  # orders tried when nothing else limits the search
 
@@ -85,5 +85,6 @@ def plan_hill_climb(problem: Problem, context: Context) -> tuple[Placement, ...]
     result = best_first_fit(context, ORDERS[:3])
     best = hill_climb(context, None if isinstance(result, int) else result)
     if best is None:
-        raise no_room(context, result if isinstance(result, int) else None)
+        assert isinstance(result, int), "a layout that first fit found is kept"
+        raise no_room(context, result, needed(context))
     return context.model.placements(best.pools, best.origins)

@@ -28,6 +28,12 @@ class Layout:
         return self.cost, sum(self.heights)
 
 
+def fixed_first(model: Model, order: Iterable[int]) -> list[int]:
+    """`order` with the fixed items in front."""
+    wanted = list(order)
+    return [i for i in wanted if model.items[i].fixed is not None] + [i for i in wanted if model.items[i].fixed is None]
+
+
 def lowest_place(model: Model, i: int, pool: int, pools: Sequence[int], origins: Sequence[int]) -> int:
     """Lowest origin for item `i` in `pool` beside its placed neighbours."""
     item = model.items[i]

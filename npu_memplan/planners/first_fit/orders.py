@@ -5,19 +5,15 @@ Invariant: an order is every item once; fixed ones come first, so that nothing t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from ..bounds import load_peak
 from ..errors import OutOfTime
+from ..explain import Need
 from ..model import Model
 from ..registry import Context
-from .layout import Layout, first_fit
-
-
-def fixed_first(model: Model, order: Iterable[int]) -> list[int]:
-    """`order` with the fixed items in front."""
-    wanted = list(order)
-    return [i for i in wanted if model.items[i].fixed is not None] + [i for i in wanted if model.items[i].fixed is None]
+from .layout import Layout, first_fit, fixed_first
+from .quick import quick_layout
 
 
 def by_size(model: Model) -> list[int]:
@@ -102,3 +98,27 @@ def best_first_fit(context: Context, orders: Sequence[Callable[[Model], list[int
             if best.key <= (0.0, bound):
                 break
     return failed if best is None else best
+
+
+def needed(context: Context, order: Callable[[Model], list[int]] = by_size) -> Callable[[int], Need]:
+    """What a plan needs of a pool without its limit: first fit in `order`, or less if less was found."""
+    model = context.model
+
+    def need(pool: int) -> Need:
+        if context.least_found is not None:
+            return Need(context.least_found, "least height found")
+        for limit in (
+            [None if k == pool else size for k, size in enumerate(model.capacity)],
+            [None] * len(model.capacity),
+        ):
+            try:
+                layout = first_fit(model, fixed_first(model, order(model)), limit)
+            except OutOfTime:
+                layout = quick_layout(model, limit)
+                if not isinstance(layout, int):
+                    return Need(layout.heights[pool], "without reuse of holes")
+            if not isinstance(layout, int):
+                return Need(layout.heights[pool], "by first fit")
+        raise AssertionError("without limits everything has a place")
+
+    return need

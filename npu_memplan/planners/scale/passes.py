@@ -72,6 +72,8 @@ def place_large(context: Context) -> Layout | None:
         bound = load_peak(model, pool).bytes
         height, offsets = _Pool(inside, bound, capacity).search(context)
         if capacity is not None and height > capacity:
+            if len(model.capacity) == 1:
+                context.least_found = height
             return None
         for item, at in zip(inside, offsets, strict=True):
             layout.origins[item.index] = at

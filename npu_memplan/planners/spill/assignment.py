@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ..errors import OutOfTime
 from ..exact import least_height
 from ..exact import search as exact
-from ..first_fit.layout import Layout, first_fit
-from ..first_fit.orders import ORDERS, by_size, fixed_first
+from ..first_fit.layout import Layout, first_fit, fixed_first
+from ..first_fit.orders import ORDERS, by_size
 from ..general import search as general
 from ..general.search import General
 from ..general.small import SmallSearch

@@ -1,0 +1,135 @@
+"""Limits: a planner that is late answers with what it has, or with something quick, and says so; errors name heights.
+
+No test here looks at a clock: time is up because the limit is 0, and small problems are treated as if they were large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from npu_memplan.planners import PlanningError, model, plan
+from npu_memplan.planners.first_fit.quick import QUICK, quick_layout
+from npu_memplan.planners.model import Model
+from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Plan, PlanStatus, Pool, Problem, ProblemError
+from npu_memplan.verify import verify
+from tests.support.planner_cases import crowded, hard, related
+from tests.support.random_problems import BUILT_IN, from_graph, random_problem
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is looked at before every pair, as it is now and then in large problems."""
+    monkeypatch.setattr(model, "CHECK_EVERY", 0)
+
+
+def attempt(problem: Problem, planner: str, **limits: Any) -> Plan | PlanningError | None:
+    """The plan, why there is none, or None for a problem that contradicts itself."""
+    try:
+        return plan(problem, planner, **limits)
+    except PlanningError as error:
+        return error
+    except ProblemError:
+        return None
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize("planner", [name for name in BUILT_IN if name != "linear"])
+def test_every_planner_has_a_valid_plan_when_its_time_is_over(planner: str) -> None:
+    for problem in (crowded(60, 1), crowded(60, 2, True), related(60, 3)):
+        answer = plan(problem, planner, time_limit_s=0.0)
+        assert verify(problem, answer) == ()
+        assert answer.stopped_early
+        assert answer.note == QUICK
+
+
+@pytest.mark.usefixtures("late")
+def test_out_of_time_is_a_plan_or_an_error_that_says_so_for_any_problem() -> None:
+    planned = 0
+    for seed in range(150):
+        problem = random_problem(seed, 8)
+        answer = attempt(problem, "auto", time_limit_s=0.0)
+        if isinstance(answer, PlanningError):
+            assert answer.excess_bytes > 0
+            assert answer.proven or "the budget ended the search before it had a plan" in str(answer), seed
+        elif answer is not None:
+            assert verify(problem, answer) == ()
+            planned += 1
+    assert planned > 60
+
+
+def test_a_quick_layout_is_valid_with_time_in_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer spans than points: what shares a span is kept apart, whether it meets or not."""
+    monkeypatch.setattr("npu_memplan.planners.first_fit.quick.SPANS", 5)
+    for seed in range(40):
+        problem = crowded(30, seed) if seed % 2 else related(30, seed)
+        restated = Model(problem)
+        layout = quick_layout(restated)
+        assert not isinstance(layout, int)
+        answer = replace(plan(problem, "linear"), placements=restated.placements(layout.pools, layout.origins))
+        assert not [v for v in verify(problem, answer) if v.law.value == "overlap"]
+
+
+@pytest.mark.usefixtures("late")
+def test_a_plan_in_hand_is_kept_when_time_is_up_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late only from the second pass of first fit on: the first one's layout stands."""
+    looks = iter(range(10**9))
+    monkeypatch.setattr(Model, "late", lambda self: next(looks) > 400)
+    problem = crowded(60, 4)
+    for planner in ("first-fit", "hill-climb", "auto"):
+        looks = iter(range(10**9))
+        answer = plan(problem, planner, time_limit_s=60.0)
+        assert answer.note == ""
+        assert answer.usage[0].used_bytes < plan(problem, "linear").usage[0].used_bytes / 2
+
+
+def test_what_a_pool_requires_is_the_height_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that ends without a plan or a proof names first fit as what needs so much, not the least."""
+    problem = hard(crowded(150, 0), 1.0)
+    with pytest.raises(PlanningError) as caught:
+        plan(problem, "fit", node_budget=0)
+    error = caught.value
+    loose = replace(problem, pools=(Pool("m"),))
+    assert error.required_bytes == plan(loose, "greedy-by-size").usage[0].used_bytes
+    assert f"required {error.required_bytes} bytes (by first fit), available" in str(error)
+    assert "the budget ended the search before it had a plan, or a proof that there is none" in str(error)
+    assert (error.proven, error.source) == (False, "by first fit")
+
+
+def test_linear_needs_what_it_says_and_nothing_for_no_bytes() -> None:
+    """Once: a buffer of no bytes behind a full pool "required 100 bytes, available 100, excess 0"."""
+    full = Buffer("full", 100, (Lifetime(0, 1),), 1)
+    empty = Buffer("empty", 0, (Lifetime(1, 2),), 16)
+    assert plan(Problem((full, empty), (Pool("m", 100),)), "linear").usage[0].used_bytes == 100
+    more = Buffer("more", 30, (Lifetime(1, 2),), 16)
+    with pytest.raises(PlanningError) as caught:
+        plan(Problem((full, empty, more), (Pool("m", 100),)), "linear")
+    assert "required 142 bytes (without any reuse), available 100, excess 42" in str(caught.value)
+
+
+def test_no_error_has_no_excess() -> None:
+    for seed in range(150):
+        problem = random_problem(seed, 8)
+        for planner in BUILT_IN:
+            error = attempt(problem, planner, node_budget=500)
+            if isinstance(error, PlanningError):
+                assert error.required_bytes - error.available_bytes == error.excess_bytes > 0, (seed, planner)
+
+
+def test_a_bound_found_in_no_time_is_sound_and_proves_nothing_false(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npu_memplan.planners.bounds.CHECK_EVERY", 0)
+    random = Random(0)
+    edges = [(a, b) for a in range(40) for b in range(a) if random.random() < 0.5]
+    graph = from_graph([random.randint(1, 9) for _ in range(40)], edges)
+    trailing = replace(
+        crowded(40, 2, True),
+        overlaps=tuple(AllowedOverlap(f"b{k}", f"b{k + 1}", None, -16) for k in range(0, 39, 3)),
+    )
+    for problem in (graph, trailing):
+        full = plan(problem, node_budget=20_000)
+        hurried = plan(problem, time_limit_s=0.0)
+        assert hurried.usage[0].lower_bound_bytes <= full.usage[0].used_bytes
+        assert hurried.status is PlanStatus.FEASIBLE or hurried.usage[0].used_bytes <= full.usage[0].used_bytes
