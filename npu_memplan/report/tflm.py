@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
+from ..ethosu.network import read_network
 from ..planners import plan as make_plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
 from ..whole_file import write_whole
@@ -82,44 +83,30 @@ def read_model(path: Path, artifact: Artifact | None = None) -> TflmModel:
 
 def tflm_model(content: bytes, name: str) -> TflmModel:
     """The planning problem that TFLite-Micro has with a model."""
-    import tflite
-
-    if content[4:8] != b"TFL3":
-        raise ReportError(f"{name} is not a .tflite file: it does not begin with a TFL3 flatbuffer")
-    model = tflite.Model.GetRootAs(content, 0)
-    if model.SubgraphsLength() != 1:
-        raise ReportError(
-            f"{name} has {model.SubgraphsLength()} subgraphs; TFLite-Micro reads offline plans of one subgraph only"
-        )
-    graph = model.Subgraphs(0)
-    count = graph.OperatorsLength()
-    inputs = {graph.Inputs(i) for i in range(graph.InputsLength())}
-    outputs = {graph.Outputs(i) for i in range(graph.OutputsLength())}
-    first: dict[int, int] = dict.fromkeys(inputs, 0)
+    network = read_network(content, name)
+    end = max(len(network.operators) - 1, 0)
+    first = dict.fromkeys(network.inputs, 0)
     last: dict[int, int] = {}
-    for i in range(count):
-        operator = graph.Operators(i)
-        for k in range(operator.OutputsLength()):
-            first.setdefault(operator.Outputs(k), i)
-            last[operator.Outputs(k)] = i
-        for k in range(operator.InputsLength()):
-            last[operator.Inputs(k)] = i
-    last.update(dict.fromkeys(outputs, max(count - 1, 0)))
+    for operator in network.operators:
+        for index in operator.outputs:
+            first.setdefault(index, operator.index)
+        last.update(dict.fromkeys((*operator.inputs, *operator.outputs), operator.index))
+    last.update(dict.fromkeys(network.outputs, end))
     buffers, tensors, names = [], [], set()
-    for index in range(graph.TensorsLength()):
-        tensor = graph.Tensors(index)
-        data = model.Buffers(tensor.Buffer())
-        if index not in first or tensor.IsVariable() or data.DataLength():
+    for tensor in network.tensors:
+        index = tensor.index
+        if index not in first or tensor.is_variable or tensor.data is not None:
             continue  # constant, persistent or unused: TFLite-Micro does not plan it
-        text = (tensor.Name() or b"").decode("utf-8", "replace") or f"tensor{index}"
+        text = tensor.name or f"tensor{index}"
         unique = text if text not in names else f"{text}#{index}"
         names.add(unique)
-        kind = BufferKind.INPUT if index in inputs else BufferKind.OUTPUT if index in outputs else BufferKind.TENSOR
+        kinds = ((network.inputs, BufferKind.INPUT), (network.outputs, BufferKind.OUTPUT))
+        kind = next((kind for members, kind in kinds if index in members), BufferKind.TENSOR)
         life = Lifetime(first[index], last.get(index, first[index]) + 1)
-        buffers.append(Buffer(unique, _size(tensor, name), (life,), _ALIGNMENT, kind=kind))
+        buffers.append(Buffer(unique, tensor.size_bytes, (life,), _ALIGNMENT, kind=kind))
         tensors.append(index)
     problem = Problem(tuple(buffers), (Pool("arena"),), name=name)
-    return TflmModel(content, problem, tuple(tensors), graph.TensorsLength())
+    return TflmModel(content, problem, tuple(tensors), len(network.tensors))
 
 
 def offline_plan(model: TflmModel) -> Plan:
@@ -145,21 +132,3 @@ def write_tflm(model: TflmModel, path: Path) -> TflmBridge:
     return TflmBridge(
         str(path), len(model.tensors), usage.used_bytes, usage.lower_bound_bytes, plan.status.value
     )  # fmt: skip
-
-
-def _size(tensor: Any, name: str) -> int:
-    import tflite
-
-    sizes = {
-        tflite.TensorType.INT8: 1, tflite.TensorType.UINT8: 1, tflite.TensorType.BOOL: 1, tflite.TensorType.INT16: 2,
-        tflite.TensorType.FLOAT16: 2, tflite.TensorType.INT32: 4, tflite.TensorType.UINT32: 4,
-        tflite.TensorType.FLOAT32: 4, tflite.TensorType.INT64: 8, tflite.TensorType.FLOAT64: 8,
-    }  # fmt: skip
-    element = sizes.get(tensor.Type())
-    if element is None:
-        text = (tensor.Name() or b"").decode("utf-8", "replace")
-        raise ReportError(f"{name}: tensor {text!r} has element type {tensor.Type()}, whose size is not known")
-    size = element
-    for i in range(tensor.ShapeLength()):
-        size *= max(1, int(tensor.Shape(i)))
-    return size

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
+from npu_memplan.ethosu.network import NetworkError
 from npu_memplan.problem import BufferKind
 from npu_memplan.report.files import ReportError
 from npu_memplan.report.tflm import offline_plan, read_model, tflm_model, with_plan
@@ -136,7 +137,7 @@ def test_refusals(small: Artifact, shared_model: Models, tmp_path: Path) -> None
         read_model(shared_model("ad01_int8"), small)
     with pytest.raises(ReportError, match="cannot read the model"):
         read_model(tmp_path / "none.tflite")
-    with pytest.raises(ReportError, match="does not begin with a TFL3 flatbuffer"):
+    with pytest.raises(NetworkError, match="text is not a TFLite file: bytes 4 to 8 must be TFL3"):
         tflm_model(b"not a model", "text")
     small.save(tmp_path)
     result = CliRunner().invoke(cli, ["report", str(tmp_path), "--tflm", str(tmp_path / "out.tflite")])
