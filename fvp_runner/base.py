@@ -39,7 +39,7 @@ class RunCheckError(RunnerError):
 
 
 class RunTimeoutError(RunnerError):
-    """The time limit passed; nothing of the run is left behind."""
+    """The time limit passed; nothing of the run is left behind, but for C of this process that cannot be stopped."""
 
 
 class FirmwareError(RunnerError):

@@ -7,6 +7,7 @@ memory that the plan describes; it is poisoned before the run, so a byte nobody 
 from __future__ import annotations
 
 import ctypes
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +70,8 @@ class HostRunner:
         self._shadow = Shadow(self.artifact, self.pools)
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
+        self._ended = threading.Event()  # the last run
+        self._ended.set()
         self._deadline = 0.0
         self._cycles = 0
         self._notes: list[str] = []
@@ -77,13 +80,14 @@ class HostRunner:
         """One inference on poisoned pools, with all states at their zero points.
 
         Errors: `RunnerError` for wrong inputs or a failed step, `GuardError`, whatever the NPU model's
-        checks raise, `RunTimeoutError` between two NPU calls.
+        checks raise, `RunTimeoutError`.
         """
         self.reset()
         return self.infer(inputs)
 
     def reset(self) -> None:
         """Poison all pools and set the states to their zero points."""
+        self._check_free()
         for guarded in self._guarded:
             guarded.pool[:] = POISON
             guarded.reset()
@@ -94,6 +98,7 @@ class HostRunner:
 
     def infer(self, inputs: Sequence[Array]) -> RunOutputs:
         """The next inference: pools and states are as the last one has left them."""
+        self._check_free()
         started = time.perf_counter()
         self._deadline = started + self.options.timeout_s
         self._error, self._cycles, self._notes = None, 0, []
@@ -102,7 +107,7 @@ class HostRunner:
             self._shadow.define(slot)
         self._shadow.begin()
         pointers = (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
-        status = self._library.run(pointers)
+        status = self._call(pointers)
         for index, guarded in enumerate(self._guarded):
             guarded.check(self.artifact, index)
         if self._error is not None:
@@ -122,6 +127,33 @@ class HostRunner:
             notes=tuple(self._notes),
         )
 
+    def _call(self, pointers: Any) -> int:
+        """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C.
+
+        C that hangs cannot be stopped: it stays until the process ends, and this runner runs nothing any more.
+        """
+        status: list[int] = []
+        ended = self._ended = threading.Event()
+
+        def work() -> None:
+            status.append(self._library.run(pointers))
+            ended.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        if not ended.wait(max(0.0, self._deadline - time.perf_counter())):
+            raise self._too_long()
+        return status[0]
+
+    def _check_free(self) -> None:
+        if not self._ended.is_set():
+            raise RunnerError(f"the last run of {self.artifact.name} has not ended yet; create another runner")
+
+    def _too_long(self) -> RunTimeoutError:
+        return RunTimeoutError(
+            f"{self.artifact.name} on host took longer than {self.options.timeout_s:g} s and was given up; "
+            "give more time with --timeout"
+        )
+
     def _slot(self, slot: TensorSlot) -> npt.NDArray[np.uint8]:
         """The planned bytes of a tensor: a view, not a copy."""
         index = [pool.name for pool in self.artifact.run_pools].index(slot.pool)
@@ -131,9 +163,7 @@ class HostRunner:
         """What npu_memplan_npu_launch does here; an exception is kept for `infer` to raise."""
         try:
             if time.perf_counter() > self._deadline:
-                raise RunTimeoutError(
-                    f"the run took longer than {self.options.timeout_s:g} s and was stopped before an NPU call"
-                )
+                raise self._too_long()
             if self._model is None:
                 raise RunnerError(f"{self.artifact.name} was compiled without an NPU, but its C launches one")
             words = self._streams.get(stream)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +16,14 @@ import pytest
 from fvp_runner import host, runner
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.reference import Reference
-from npu_memplan.artifact import Artifact
+from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, write
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.verify import verify
+from tests.support.plain_artifacts import plain_artifact
+from tests.support.plain_artifacts import write as write_plain
 
 
 def _inputs(folder, seed=3):
@@ -129,8 +135,39 @@ def test_wrong_inputs(digits, change, message):
 
 
 def test_time_limit(digits):
-    with pytest.raises(runner.RunTimeoutError, match="longer than 1e-09 s"):
+    with pytest.raises(runner.RunTimeoutError, match="took longer than 1e-09 s"):
         host.HostRunner(digits(), runner.RunOptions(timeout_s=1e-9)).run(_inputs(digits()))
+
+
+HANG = "int32_t toy_step(uint8_t *const pools[]) { for (;;) ((volatile uint8_t *)pools[0])[63]++; return 0; }\n"
+
+
+@pytest.fixture
+def hanging(tmp_path):
+    slot = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
+    write_plain(plain_artifact("toy", "ethos-u55-128", 64, (slot,), (slot,)), tmp_path / "toy", HANG)
+    return tmp_path / "toy"
+
+
+def test_c_that_hangs_is_given_up(hanging):
+    runs = host.HostRunner(hanging, runner.RunOptions(timeout_s=0.3))
+    values = [np.zeros((1, 16), np.int8)]
+    with pytest.raises(runner.RunTimeoutError, match=r"toy on host took longer than 0\.3 s and was given up"):
+        runs.run(values)
+    with pytest.raises(runner.RunnerError, match="the last run of toy has not ended yet; create another runner"):
+        runs.run(values)
+
+
+@pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+def test_c_that_hangs_does_not_keep_the_command(hanging, how, words):
+    command = [sys.executable, "-m", "npu_memplan", "run", str(hanging), "--on", "host", "--timeout", "60"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as ours:
+        first = ours.stderr.readline()
+        time.sleep(1.5)  # it may still compile; then it is ended there
+        ours.send_signal(how)
+        said = ours.communicate()[1]
+    assert (first.split()[0], said.split()) == ("compile", [words])
+    assert ours.returncode in (128 + how, -how)
 
 
 def test_no_compiler(digits, monkeypatch):
