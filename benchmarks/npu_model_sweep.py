@@ -57,8 +57,8 @@ BOTH_CORES = {
 }
 KNOWN = BOTH_CORES | {
     "pack_axis3": "the core packs only the last of the outer axes",
-    "bilinear_half": "a BLOCKDEP that lets DEPTHWISE read rows of the POOL before it: the core leaves out that the "
-    "input is upscaled",
+    "bilinear_half": "relies on timing: a BLOCKDEP that lets DEPTHWISE read rows of the POOL before it (the core "
+    "leaves out that the input is upscaled), were there not a wait for its weights between the two",
     "tf2_mobilenet_v2_1.0_224_ptq": _WIDE_MAXIMUM,
     "mobilenet_v1_025_128_uint8": _WIDE_MAXIMUM,
     "fingerprint": "relies on timing: a BLOCKDEP that lets a 42 x 42 DEPTHWISE read the last blocks of the CONV before "
