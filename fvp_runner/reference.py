@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.network import VelaNetwork, read_network
+from npu_memplan.exactness import MICRO, MICRO_TAKES_UINT8
 
 if TYPE_CHECKING:
     from .litert_reference import LiteRTReference
 
-MICRO = "tflite-micro"
 _ARENA_STEPS = (1 << 24, 1 << 28)  # bytes; the smallest that works is used
 
 
@@ -110,11 +110,11 @@ class Reference:
 
 
 def _computes_in_uint8(network: VelaNetwork) -> bool:
-    """tflite-micro takes uint8 where it is made to int8 or comes from it, and hardly anywhere else."""
+    """Whether an operator takes or makes uint8 that tflite-micro has no uint8 kernel for."""
     return any(
         network.tensors[i].dtype == "uint8"
         for operator in network.cpu_operators
-        if operator.name not in ("QUANTIZE", "DEQUANTIZE", "CAST")
+        if operator.name not in MICRO_TAKES_UINT8
         for i in (*operator.inputs, *operator.outputs)
         if i >= 0
     )

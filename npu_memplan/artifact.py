@@ -15,6 +15,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from .errors import NpuMemplanError
+from .exactness import UNKNOWN, Claim
 from .options import CompileOptions
 from .problem import Agent, Count, Plan, Point, Pool, Problem
 
@@ -61,12 +62,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of the source model: who runs it, and why it is not the NPU if it is not."""
+    """One operator of the source model: who runs it, why it is not the NPU if it is not, and what its results are."""
 
     name: str  # the name of its first output tensor
     kind: str  # e.g. "CONV_2D"
     agent: Agent
     reason: str = ""
+    claim: Claim = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

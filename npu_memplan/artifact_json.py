@@ -124,11 +124,17 @@ def artifact_to_json(artifact: Artifact) -> str:
         "overlaps": [asdict(overlap) for overlap in artifact.problem.overlaps],
         "points": list(artifact.problem.points),
         "calls": [{**asdict(call), "agent": call.agent.value} for call in artifact.calls],
-        "operators": [{**asdict(op), "agent": op.agent.value} for op in artifact.operators],
+        "operators": [_operator_row(operator) for operator in artifact.operators],
         "files": dict(artifact.files),
         "notes": list(artifact.notes),
     }
     return _compact_rows(document)
+
+
+def _operator_row(operator: Operator) -> dict[str, Any]:
+    known = operator.claim
+    claim = {"exactness": known.exactness.value, "reference": known.reference, "reason": known.reason}
+    return {**asdict(operator), "agent": operator.agent.value, "claim": claim}
 
 
 def artifact_from_json(text: str, where: str) -> Artifact:

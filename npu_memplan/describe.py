@@ -70,5 +70,6 @@ def slots_of(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[Tens
 def operators_of(main: Any) -> tuple[Operator, ...]:
     """The source model's operators, as `main` describes them."""
     return tuple(
-        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason) for o in source_operators_of(main)
+        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
+        for o in source_operators_of(main)
     )

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ..artifact import Artifact
+from ..exactness import Exactness
 from ..options import CompileOptions
 from ..sizes import parse_named_size, parse_size
 from ..staging import check_place
@@ -141,5 +142,9 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "host_operations": artifact.host_operations,
         "estimated_cycles": artifact.estimated_cycles,
         "npu_macs": artifact.npu_macs,
+        "exactness": {
+            level.value: sum(operator.claim.exactness is level for operator in artifact.operators)
+            for level in Exactness
+        },
         "notes": list(artifact.notes),
     }

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ethosu.network import CpuOperator, Tensor, VelaNetwork
+from ..exactness import Claim, Code, Exactness, claim
 from ..vocabulary import STATES
 from .reasons import refusal, refusals
 
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 BY_USER = "kept on the CPU by --host-ops"
+COMPILED_BEFORE = Claim(reason="the file was compiled already; what it was made from is not in it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,16 @@ class Quantised:
 
 @dataclass(frozen=True, slots=True)
 class SourceOperator:
-    """An operator of the source model: `reason` says why it is not on the NPU, if it is not."""
+    """An operator of the source model: `reason` says why it is not on the NPU, if it is not.
+
+    `claim` is what is known of its results.
+    """
 
     name: str  # of its first output tensor
     kind: str
     on_npu: bool
     reason: str
+    claim: Claim
 
 
 def main_attributes(
@@ -58,6 +64,9 @@ def operator_attributes(operators: Sequence[SourceOperator]) -> dict[str, Any]:
         "npu.operator_kinds": [o.kind for o in operators],
         "npu.operator_agents": ["npu" if o.on_npu else "host" for o in operators],
         "npu.operator_reasons": [o.reason for o in operators],
+        "npu.operator_exactness": [o.claim.exactness.value for o in operators],
+        "npu.operator_references": [o.claim.reference for o in operators],
+        "npu.operator_doubts": [o.claim.reason for o in operators],
     }
 
 
@@ -71,33 +80,43 @@ def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
 
 def operators_of(main: Any) -> tuple[SourceOperator, ...]:
     """The source model's operators as `main` describes them."""
-    columns = [list(main.attrs[f"npu.operator_{column}"]) for column in ("names", "kinds", "agents", "reasons")]
+    names = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")
+    columns = [[str(cell) for cell in main.attrs[f"npu.operator_{name}"]] for name in names]
     return tuple(
-        SourceOperator(str(name), str(kind), str(agent) == "npu", str(reason))
-        for name, kind, agent, reason in zip(*columns, strict=True)
+        SourceOperator(name, kind, agent == "npu", reason, Claim(Exactness(exactness), reference, doubt))
+        for name, kind, agent, reason, exactness, reference, doubt in zip(*columns, strict=True)
     )
 
 
 def source_operators(
-    network: VelaNetwork, source: VelaNetwork, messages: Sequence[str], forced: Sequence[str]
+    network: VelaNetwork, source: VelaNetwork, messages: Sequence[str], kept: Mapping[str, str]
 ) -> tuple[SourceOperator, ...]:
-    """Every operator of `source`, and whether `network` still runs it on the host."""
+    """Every operator of `source`, and whether `network` still runs it on the host.
+
+    `kept` are kinds of operators that were kept off the NPU, and why.
+    """
     left = {_key(network.tensors[o.outputs[0]], o) for o in network.cpu_operators if o.outputs}
     why = refusals(messages)
     found = []
     for operator in source.operators:
         if not isinstance(operator, CpuOperator):
-            found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, ""))
+            found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, "", COMPILED_BEFORE))
             continue
         tensor = source.tensors[operator.outputs[0]]
         on_host = _key(tensor, operator) in left or not network.npu_calls
         reason = ""
         if on_host:
-            reason = refusal(why, operator.name, tensor.name or UNNAMED)
-            if operator.name in forced:
-                reason = BY_USER
-        found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason))
+            reason = kept.get(operator.name) or refusal(why, operator.name, tensor.name or UNNAMED)
+        known = claim(Code.HOST if on_host else Code.LIFTED, operator.name, activation_type(source, operator))
+        found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
     return tuple(found)
+
+
+def activation_type(network: VelaNetwork, operator: CpuOperator) -> str:
+    """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
+    made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
+    made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
+    return (*made, *(network.tensors[i] for i in operator.outputs))[0].dtype
 
 
 def operator_label(network: VelaNetwork, operator: CpuOperator) -> str:

@@ -70,15 +70,17 @@ def forced_operators(network: VelaNetwork, names: Sequence[str]) -> tuple[str, .
     return wanted
 
 
-def check_host_operators(network: VelaNetwork, messages: Sequence[str], forced: Sequence[str]) -> None:
-    """Refuse networks with host operators that have no exact lowering; one error for all of them."""
+def check_host_operators(network: VelaNetwork, messages: Sequence[str], kept: Mapping[str, str]) -> None:
+    """Refuse networks with host operators that have no exact lowering; one error for all of them.
+
+    `kept` are kinds of operators that were kept off the NPU, and why.
+    """
     why = refusals(messages)
     reasons = {}
     for operator in network.cpu_operators:
         output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
-        reasons[operator.index] = refusal(why, operator.name, output) or "Vela left it to the CPU"
-        if operator.name in forced:
-            reasons[operator.index] = "kept off it by --host-ops"
+        found = kept.get(operator.name) or refusal(why, operator.name, output)
+        reasons[operator.index] = found or "Vela left it to the CPU"
     check_on_host(network, reasons)
 
 

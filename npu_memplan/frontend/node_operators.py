@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..exactness import FLOAT, REAL
 from ..vocabulary import RESHAPING
 from .attributes import SourceOperator
 from .checks import HostOpsError
@@ -39,7 +40,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         if node >= 0 and not conversion and nodes[node].conversion:
             node = nodes[node].source  # a move of float values that became one of stored values
         if node < 0:
-            strays.append(SourceOperator(part.name, part.kind.removeprefix("nn."), False, reason))
+            strays.append(SourceOperator(part.name, part.kind.removeprefix("nn."), False, reason, FLOAT))
         else:
             reasons.setdefault(node, reason)
     live = set(node_of.values())
@@ -51,7 +52,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         if source.conversion and (on_npu or source.of_constant):
             continue  # part of the operators around it
         reason = reasons.get(index, "") if remaining is not None else "no NPU was asked for"
-        found.append(SourceOperator(source.name, source.kind, on_npu, reason))
+        found.append(SourceOperator(source.name, source.kind, on_npu, reason, REAL if on_npu else FLOAT))
     return (*found, *strays)
 
 

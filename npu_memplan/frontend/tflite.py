@@ -8,17 +8,19 @@ and command data are constants, and there is no host operator without an exact l
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..ethosu.lift import arguments, lift
+from ..ethosu.lift import LiftError, arguments, lift
 from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from ..ethosu.primfunc import to_primfunc
 from ..ethosu.program import BufferRole
 from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
-from .attributes import main_attributes, source_operators
+from ..exactness import NOT_BY_VELA
+from .attributes import BY_USER, activation_type, main_attributes, source_operators
 from .checks import check_host_operators, check_not_float, forced_operators
 from .restore import with_omitted_inputs
 
@@ -51,15 +53,19 @@ def import_tflite(
         return Imported(from_network(source), source)
     check_not_float(source)
     options = options or VelaOptions()
-    forced = forced_operators(source, host_ops)
-    if forced:
-        options = replace(options, ignore_operators=forced)
+    kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
+    for operator in source.cpu_operators:
+        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
+        if reason is not None:
+            kept.setdefault(operator.name, reason)
+    if kept:
+        options = replace(options, ignore_operators=tuple(kept))
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
     network = with_omitted_inputs(result.parsed, source)
-    check_host_operators(network, result.messages, forced)
-    return Imported(from_network(network, source, result.messages, forced), network, result)
+    check_host_operators(network, result.messages, kept)
+    return Imported(from_network(network, source, result.messages, kept), network, result)
 
 
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:
@@ -67,7 +73,7 @@ def import_host_only(model: bytes | Path, name: str = "") -> Imported:
     data, name = _read(model, name)
     network = read_network(data, name)
     check_not_float(network)
-    check_host_operators(network, (), ())
+    check_host_operators(network, (), {})
     return Imported(from_network(network), network)
 
 
@@ -83,9 +89,12 @@ def from_network(
     network: VelaNetwork,
     source: VelaNetwork | None = None,
     messages: Sequence[str] = (),
-    forced: Sequence[str] = (),
+    kept: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """The IRModule of a compiled network. `source` is the model it was compiled from, for names and reasons."""
+    """The IRModule of a compiled network. `source` is the model it was compiled from, for names and reasons.
+
+    `kept` are kinds of operators that were kept off the NPU, and why.
+    """
     from .main_builder import MainBuilder
 
     builder = MainBuilder(network)
@@ -98,7 +107,7 @@ def from_network(
         else:
             builder.host_operator(operator)
 
-    operators = source_operators(network, source or network, messages, forced)
+    operators = source_operators(network, source or network, messages, kept)
     return builder.build(emit, main_attributes(network, states, operators))
 
 
@@ -117,6 +126,11 @@ def _npu_call(builder: MainBuilder, call: NpuCall) -> None:
     name = builder.function_name("npu")
     program = lift(builder.network, call, name)
     found = arguments(builder.network, call)
+    if not call.outputs:
+        raise LiftError(
+            f"Vela has split {builder.network.name} so that its NPU operator {call.index} has no output: what it "
+            "computes reaches another one through the arena, as no tensor; compile it with --npu-compiler tvm"
+        )
     inputs = [builder.value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
     if call.read_only.nbytes:
         inputs.append(relax.const(call.read_only, "uint8"))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.network import read_network
+from ..exactness import Code, claim
 from ..vocabulary import RESHAPING
-from .attributes import BY_USER, SourceOperator, operator_attributes, operator_label
+from .attributes import BY_USER, SourceOperator, activation_type, operator_attributes, operator_label
 from .checks import (
     UnsupportedModelError,
     check_not_float,
@@ -72,14 +73,25 @@ def build_module(
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
     module = legalize_host(round_integer_averages(module), reasons, name)
     operators = [
-        SourceOperator(operator_label(network, o), o.name, o.index not in left, left.get(o.index, ""))
+        SourceOperator(
+            operator_label(network, o),
+            o.name,
+            o.index not in left,
+            left.get(o.index, ""),
+            claim(_code(o.index, left, imported.on_host), o.name, activation_type(network, o)),
+        )
         for o in network.cpu_operators
     ]
     main = module["main"].with_attr(operator_attributes(operators))
     module.update_func(module.get_global_var("main"), main)
-    inexact = dict.fromkeys(network.cpu_operators[i].name for i in left if i not in imported.on_host)
-    note = f"{', '.join(inexact)}: on the host in TVM's float form, which may differ from TFLite by one step"
-    return Imported(module, network, notes=(note,) if inexact else ())
+    return Imported(module, network)
+
+
+def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Code:
+    """Whose code an operator got: `left` are not on the NPU, and those `on_host` have exact code."""
+    if index not in left:
+        return Code.LOWERED
+    return Code.HOST if index in on_host else Code.TVM
 
 
 def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:

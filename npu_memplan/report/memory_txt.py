@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..artifact import Artifact
+from ..exactness import summary
 from ..problem import BufferKind
 from .ascii_map import LETTERS, ascii_map, legend
 from .colours import KIND_COLOURS
@@ -67,6 +68,8 @@ def print_memory(artifact: Artifact, console: Console) -> None:
                 console.print(_coloured(line), soft_wrap=True)
             console.print()
     console.print(legend(artifact.problem), markup=False, soft_wrap=True)
+    for line in summary((operator.kind, operator.claim) for operator in artifact.operators):
+        console.print(line, markup=False, soft_wrap=True)
     for note in artifact.notes:
         console.print(f"note: {note}", markup=False)
 

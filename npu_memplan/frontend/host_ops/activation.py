@@ -1,6 +1,6 @@
 """One input, one output, element by element: RELU, RELU6, LEAKY_RELU, ELU, HARD_SWISH, ABS, RSQRT, LOGISTIC, TANH.
 
-Invariant: an int8 operator is a table of 256 results that are computed here, when compiling,
+Invariant: an 8-bit operator is a table of 256 results that are computed here, when compiling,
 by the reference's own arithmetic; int16 operators compute when running.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ethosu.lower import graph, tables
 from ...ethosu.network import Tensor
-from .common import ACTIVATION_TYPES, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
 from .fixed_point import (
     LIMITS,
     IntArray,
@@ -32,18 +32,19 @@ from .operator import Lowering, UnsupportedOperatorError, lowering
 from .sigmoid16 import store_sigmoid16
 from .tir import clamp, const, load, select
 
-_ALL_INT8 = np.arange(-128, 128, dtype=np.int64)
 Reference = Callable[[Tensor, Tensor, IntArray], IntArray]
 
 
 def _store_table(work: Lowering, data: Tensor, output: Tensor, reference: Reference) -> None:
-    values = np.clip(reference(data, output, _ALL_INT8), -128, 127).astype(np.int8)
+    (least, most), limits = LIMITS[data.dtype], LIMITS[output.dtype]
+    stored = np.arange(least, most + 1, dtype=np.int64)
+    values = np.clip(reference(data, output, stored), *limits).astype(output.dtype)
     function = work.function
     source = work.read(0, "input")
     table = work.table("table", values)
     target = work.write()
     with function.grid(output.shape) as place:
-        function.store(target, load(table, load(source, *place) + const(128)), *place)
+        function.store(target, load(table, load(source, *place) - const(least)), *place)
 
 
 def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
@@ -56,7 +57,7 @@ def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
 def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = _pair(work)
-    if data.dtype == "int8":
+    if data.dtype in EIGHT_BITS:
         return _store_table(work, data, output, _relu)
     scale = quantize_multiplier(data.scale / output.scale)
     low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
@@ -96,7 +97,7 @@ def leaky_relu(work: Lowering) -> None:
         below = sign * multiply_by_quantized(x, abs(multiplier), shift)
         return output.zero_point + np.where(x >= 0, multiply_by_quantized(x, *identity), below)
 
-    if data.dtype == "int8":
+    if data.dtype in EIGHT_BITS:
         return _store_table(work, data, output, reference)
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -112,7 +113,8 @@ def leaky_relu(work: Lowering) -> None:
 @lowering("ABS")
 def absolute(work: Lowering) -> None:
     """|x|, rescaled only when the scales differ."""
-    data, output = _pair(work)
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), ("int8", "int16"))
     rescales = f32(data.scale) != f32(output.scale)
     scale = quantize_multiplier(data.scale / output.scale)
 
@@ -205,6 +207,9 @@ def sigmoidal(work: Lowering) -> None:
     is_tanh = work.operator.name == "TANH"
     if data.dtype == "int16":
         return store_sigmoid16(work, data, output, is_tanh)
+    if data.dtype == "uint8":
+        real = tables.tanh if is_tanh else tables.sigmoid  # LiteRT fills its tables in float
+        return _store_table(work, data, output, lambda x, y, _: np.array(real(_for_npu(x), _for_npu(y))))
     if not is_tanh and output.zero_point != -128:
         raise UnsupportedOperatorError(f"its output has zero point {output.zero_point}; the reference demands -128")
     integer_bits = 4

@@ -8,19 +8,20 @@ from __future__ import annotations
 import numpy as np
 
 from ...ethosu.network import Tensor
-from .fixed_point import activation_range, quantize_multiplier
+from .fixed_point import activation_range, f32, quantize_multiplier
 from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError
-from .tir import Expr, both, clamp, const
+from .tir import Buffer, Expr, both, clamp, const, load
 
-ACTIVATION_TYPES = ("int8", "int16")
+ACTIVATION_TYPES = ("int8", "int16", "uint8")
+EIGHT_BITS = ("int8", "uint8")
 
 
 def require_types(data: Tensor, weights: Tensor, output: Tensor) -> None:
-    """Activations int8 or int16 of one type, weights int8."""
-    require_same_type((data, output), ACTIVATION_TYPES)
-    if weights.dtype != "int8":
-        raise UnsupportedOperatorError(f"weights {weights.name!r} are {weights.dtype}, not int8")
+    """Activations of one type, weights int8, or uint8 for uint8."""
+    wanted = "uint8" if require_same_type((data, output), ACTIVATION_TYPES) == "uint8" else "int8"
+    if weights.dtype != wanted:
+        raise UnsupportedOperatorError(f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
 
 
 def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, scaled: bool = True) -> str:
@@ -44,12 +45,15 @@ def accumulator_type(data: Tensor, bias: Tensor | None) -> str:
     if data.dtype == "int16":
         return "int32" if bias is not None and bias.dtype == "int32" else "int64"
     if bias is not None and bias.dtype != "int32":
-        raise UnsupportedOperatorError(f"bias {bias.name!r} of an int8 operator is {bias.dtype}, not int32")
+        raise UnsupportedOperatorError(f"bias {bias.name!r} of an 8-bit operator is {bias.dtype}, not int32")
     return "int32"
 
 
 def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int) -> ChannelScales:
-    """input scale x weight scale / output scale, a channel each, in double precision."""
+    """input scale x weight scale / output scale, a channel each, in double precision.
+
+    uint8 has one multiplier, for which the reference makes the first product in float32.
+    """
     per_channel = weights.scales if len(weights.scales) == channels else weights.scales[:1] * channels
     if len(weights.scales) not in (1, channels):
         raise UnsupportedOperatorError(
@@ -57,8 +61,18 @@ def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int)
         )
     if any(weights.zero_points) and len(weights.zero_points) > 1:
         raise UnsupportedOperatorError(f"weights {weights.name!r} have zero points other than 0")
-    pairs = [quantize_multiplier(data.scale * scale / output.scale) for scale in per_channel]
+    single = data.dtype == "uint8"
+    if single and len(set(per_channel)) > 1:
+        raise UnsupportedOperatorError(f"weights {weights.name!r} are uint8 with a scale for each channel")
+    products = [float(f32(data.scale) * f32(scale)) if single else data.scale * scale for scale in per_channel]
+    pairs = [quantize_multiplier(product / output.scale) for product in products]
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
+
+
+def centred(buffer: Buffer, tensor: Tensor, *place: Expr) -> Expr:
+    """A stored value less its zero point."""
+    value = load(buffer, *place)
+    return value - const(tensor.zero_point) if tensor.zero_point else value
 
 
 def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from .common import require_same_type
+from .common import EIGHT_BITS, require_same_type
 from .elementwise import rescaled
 from .fixed_point import quantize_multiplier
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -28,7 +28,7 @@ _COMPARE = {
 def compare(work: Lowering) -> None:
     """Whether input 0 is equal to, greater or less than input 1."""
     a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b), ("int8",))
+    require_same_type((a, b), EIGHT_BITS)
     if output.dtype != "bool":
         raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not bool")
     for tensor in (a, b):

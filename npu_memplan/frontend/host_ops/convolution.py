@@ -10,6 +10,7 @@ from typing import Any
 
 from .common import (
     accumulator_type,
+    centred,
     channel_scales,
     clamp_to_activation,
     inside,
@@ -78,13 +79,13 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
                     multiplier = out_c // in_c
                     channel = floor_div(c, multiplier)
                     value = load(source, n, row, column, channel) - const(data.zero_point)
-                    total.add(cast(value * load(matrix, 0, ky, kx, c), kind))
+                    total.add(cast(value * centred(matrix, weights, 0, ky, kx, c), kind))
                 else:
                     with function.loop(depth, "k") as k:
                         channel = k
                         if groups > 1:
                             channel = floor_div(c, out_c // groups) * depth + k
                         value = load(source, n, row, column, channel) - const(data.zero_point)
-                        total.add(cast(value * load(matrix, c, ky, kx, k), kind))
+                        total.add(cast(value * centred(matrix, weights, c, ky, kx, k), kind))
         scaled = scales.apply(function, total.get(), tables, c, wide)
         function.store(target, clamp_to_activation(scaled, opt.FusedActivationFunction(), output), n, y, x, c)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ethosu.network import Tensor
-from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, clamp_to_activation, require_same_type
 from .fixed_point import quantize_multiplier
 from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -82,7 +82,7 @@ def squared_difference(work: Lowering) -> None:
 def prelu(work: Lowering) -> None:
     """x for x >= 0, alpha x below, with an alpha for each element or channel."""
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((data, alpha, output), ("int8",))
+    require_same_type((data, alpha, output), EIGHT_BITS)
     work.describe("prelu")
     above = quantize_multiplier(data.scale / output.scale)
     below = quantize_multiplier(data.scale * alpha.scale / output.scale)
@@ -100,7 +100,7 @@ def prelu(work: Lowering) -> None:
 def extremum(work: Lowering) -> None:
     """The smaller or larger element; the reference compares the stored numbers as they are."""
     a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ("int8", "int16", "int32"), scaled=False)
+    require_same_type((a, b, output), (*ACTIVATION_TYPES, "int32"), scaled=False)
     choose = smallest if work.operator.name == "MINIMUM" else largest
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()

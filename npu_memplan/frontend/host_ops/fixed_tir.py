@@ -41,6 +41,13 @@ def rounding_shift_by(function: Function, value: Expr, exponent: Expr) -> Expr:
     return cast((value >> exponent) + cast((value & mask) > threshold, "int64"), "int32")
 
 
+def multiply_rounded_once(value: Expr, multiplier: int, shift: int) -> Expr:
+    """`value * multiplier * 2^(shift - 31)` of an int32, to nearest, halves up; shifts below 31."""
+    bits = 31 - shift
+    product = cast(value, "int64") * const(multiplier, "int64") + const(1 << (bits - 1), "int64")
+    return cast(product >> const(bits, "int64"), "int32")
+
+
 def saturating_shift_left(value: Expr, bits: int) -> Expr:
     """`value << bits`, limited to int32."""
     return clamp_wide(cast(value, "int64") * const(1 << bits, "int64"))

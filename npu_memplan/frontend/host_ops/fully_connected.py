@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from .common import accumulator_type, channel_scales, clamp_to_activation, require_types
+from .common import accumulator_type, centred, channel_scales, clamp_to_activation, require_types
+from .fixed_tir import multiply_rounded_once
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, const, load, row_indices
 
@@ -41,15 +42,15 @@ def fully_connected(work: Lowering) -> None:
     tables = {name: work.table(name, values) for name, values in scales.tables(wide).items()}
     target = work.write()
     accumulator = function.local("sum", kind)
-    input_zero, weights_zero = data.zero_point, weights.zero_point
     with function.grid((rows, units), ("row", "unit")) as (row, unit):
         accumulator.set(cast(load(offsets, unit), kind) if offsets is not None else const(0, kind))
         with function.loop(depth, "k") as k:
-            value = load(source, *row_indices(row, k, data.shape)) - const(input_zero)
-            weight = load(matrix, *row_indices(unit, k, weights.shape))
-            if weights_zero:
-                weight = weight - const(weights_zero)
+            value = centred(source, data, *row_indices(row, k, data.shape))
+            weight = centred(matrix, weights, *row_indices(unit, k, weights.shape))
             accumulator.add(cast(value * weight, kind))
-        scaled = scales.apply(function, accumulator.get(), tables, unit, wide)
+        if data.dtype == "uint8":  # LiteRT's kernel rounds these once
+            scaled = multiply_rounded_once(accumulator.get(), scales.multipliers[0], scales.shifts[0])
+        else:
+            scaled = scales.apply(function, accumulator.get(), tables, unit, wide)
         result = clamp_to_activation(scaled, options.FusedActivationFunction(), output)
         function.store(target, result, *row_indices(row, unit, output.shape))

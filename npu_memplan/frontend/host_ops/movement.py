@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ethosu.network import Tensor
-from .common import flat_values, inside
+from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, both, const, raw_load, unflatten
@@ -48,13 +48,27 @@ def reshape(work: Lowering) -> None:
         function.store(target, raw_load(source, unflatten(i, data.shape)), *unflatten(i, output.shape))
 
 
+@lowering("SHAPE")
+def shape(work: Lowering) -> None:
+    """The extents of the input, which are known when compiling."""
+    output = work.output()
+    if output.dtype not in ("int32", "int64"):
+        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    extents = work.table("extents", np.array(work.tensor(0).shape, output.dtype))
+    target = work.write()
+    with work.function.grid(output.shape) as place:
+        work.function.store(target, raw_load(extents, place), *place)
+
+
 @lowering("PAD", "PADV2")
 def pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
     data, output = work.tensor(0), work.output()
     same_type((data, output))
+    if data.dtype.startswith("float"):
+        raise UnsupportedOperatorError(f"tensor {data.name!r} is {data.dtype}")
     before = flat_values(work, 1)[::2]
-    value = output.zero_point if data.dtype == "int8" else 0
+    value = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
         value = flat_values(work, 2)[0]
     function = work.function
@@ -137,7 +151,7 @@ def concatenation(work: Lowering) -> None:
     parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
     same_type([output, *parts])
     for part in parts:
-        if part.dtype == "int8" and (part.scale != output.scale or part.zero_point != output.zero_point):
+        if part.dtype in EIGHT_BITS and (part.scale != output.scale or part.zero_point != output.zero_point):
             raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
     function = work.function
     sources = [work.read(i, f"input{i}") for i in range(len(parts))]

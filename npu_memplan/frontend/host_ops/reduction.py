@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .common import ACTIVATION_TYPES, flat_values, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, flat_values, require_same_type
 from .fixed_point import LIMITS, quantize_multiplier
 from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -57,7 +57,7 @@ def mean(work: Lowering) -> None:
 def reduce_extremum(work: Lowering) -> None:
     """Largest or smallest element over some axes."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    kind = require_same_type((data, output), EIGHT_BITS)
     if data.scale != output.scale or data.zero_point != output.zero_point:
         raise UnsupportedOperatorError("its output has another scale or zero point than its input")
     rank = len(data.shape)
@@ -68,7 +68,7 @@ def reduce_extremum(work: Lowering) -> None:
     source, target = work.read(0, "input"), work.write()
     best = function.local("best")
     with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
-        best.set(const(LIMITS["int8"][0 if is_max else 1]))
+        best.set(const(LIMITS[kind][0 if is_max else 1]))
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
             best.set(choose(best.get(), load(source, *_joined(rank, axes, place, inner))))
         function.store(target, best.get(), *_output_place(output.shape, rank, axes, place))
@@ -84,9 +84,9 @@ def _output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: lis
 def arg_extremum(work: Lowering) -> None:
     """Index of the first largest or smallest element along the last axis."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data,), ("int8",), scaled=False)
-    if output.dtype != "int32":
-        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32")
+    require_same_type((data,), EIGHT_BITS, scaled=False)
+    if output.dtype not in ("int32", "int64"):
+        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
     axis = flat_values(work, 1)[0]
     rank = len(data.shape)
     if axis not in (-1, rank - 1):

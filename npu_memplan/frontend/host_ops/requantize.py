@@ -9,7 +9,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from ...ethosu.network import Tensor
-from .common import require_same_type
+from .common import ACTIVATION_TYPES, require_same_type
 from .fixed_point import LIMITS, quantize_multiplier
 from .fixed_tir import clamp_wide, multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -17,8 +17,9 @@ from .tir import cast, clamp, const, load, raw_load
 
 _PAIRS = frozenset(
     [
-        ("int8", "int8"), ("int8", "uint8"), ("uint8", "int8"), ("int8", "int16"), ("int8", "int32"),
-        ("int16", "int8"), ("int16", "int16"), ("int16", "int32"), ("int32", "int8"), ("int32", "int16"),
+        ("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("int8", "uint8"), ("int8", "int16"),
+        ("int8", "int32"), ("int16", "int8"), ("int16", "int16"), ("int16", "int32"), ("int32", "int8"),
+        ("int32", "int16"),
     ]
 )  # fmt: skip
 
@@ -27,7 +28,7 @@ _PAIRS = frozenset(
 def quantize(work: Lowering) -> None:
     """From one scale and zero point to another."""
     data, output = work.tensor(0), work.output()
-    if data.dtype == "float32" and output.dtype in ("int8", "int16"):
+    if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
         return _from_float(work, output)
     if (data.dtype, output.dtype) not in _PAIRS:
         raise UnsupportedOperatorError(f"from {data.dtype} to {output.dtype} is not done on the host")

@@ -1,7 +1,7 @@
 """RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR.
 
 Invariant: source positions and weights are tables, computed here by the reference's own
-arithmetic (float32 for nearest, 10 fraction bits for bilinear).
+arithmetic (float32 for nearest and uint8, 10 fraction bits for bilinear of int8).
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tvm import tirx
 
-from .common import require_same_type, shape4
+from .common import EIGHT_BITS, require_same_type, shape4
 from .fixed_point import LIMITS
 from .movement import same_type
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Buffer, Expr, clamp, const, load, raw_load, select, truncated_div
+from .operator import Lowering, lowering
+from .tir import Buffer, Expr, cast, clamp, const, load, raw_load, select, truncated_div
 
 
 @lowering("RESIZE_NEAREST_NEIGHBOR")
@@ -27,8 +28,7 @@ def resize_nearest(work: Lowering) -> None:
     options = work.options(tflite.ResizeNearestNeighborOptions)
     data, output = work.tensor(0), work.output()
     same_type((data, output))
-    if len(data.shape) != 4:
-        raise UnsupportedOperatorError(f"its input has {len(data.shape)} dimensions, not four")
+    shape4(data), shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     rows = _nearest(data.shape[1], output.shape[1], align, centers)
     columns = _nearest(data.shape[2], output.shape[2], align, centers)
@@ -64,7 +64,9 @@ def resize_bilinear(work: Lowering) -> None:
 
     options = work.options(tflite.ResizeBilinearOptions)
     data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",), scaled=False)
+    kind = require_same_type((data, output), EIGHT_BITS, scaled=False)
+    if kind == "uint8":
+        return _bilinear_in_float(work, options)
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
@@ -87,6 +89,41 @@ def resize_bilinear(work: Lowering) -> None:
         half = const(1 << 19)
         rounded = truncated_div(total + select(total > 0, half, const(0) - half), const(1 << 20))
         function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
+    return None
+
+
+def _bilinear_in_float(work: Lowering, options: Any) -> None:
+    """The reference computes uint8 in float32, whose products are summed in this order."""
+    data, output = work.tensor(0), work.output()
+    batches, in_h, in_w, depth = shape4(data)
+    _, out_h, out_w, _ = shape4(output)
+    how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    function = work.function
+    source = work.read(0, "input")
+    (rows, downs), (columns, acrosses) = (
+        (work.table(f"{name}s", places), work.table(f"{name}_weights", weights))
+        for name, (places, weights) in (("row", _in_float(in_h, out_h, *how)), ("column", _in_float(in_w, out_w, *how)))
+    )
+    target = work.write()
+    with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
+        total: Expr = None
+        for bottom, right in ((0, 0), (1, 0), (0, 1), (1, 1)):
+            value = cast(load(source, n, load(rows, y, bottom), load(columns, x, right), c), "float32")
+            product = value * raw_load(downs, [y, const(bottom)]) * raw_load(acrosses, [x, const(right)])
+            total = product if total is None else total + product
+        rounded = cast(total + tirx.FloatImm("float32", 0.5), "int32")
+        function.store(target, rounded, n, y, x, c)
+
+
+def _in_float(size: int, out_size: int, align: bool, centers: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """(first, second position) and the weights of the two, of each output place; [out_size, 2] each."""
+    f = np.float32
+    corner = align and out_size > 1
+    scale = f(size - 1) / f(out_size - 1) if corner else f(size) / f(out_size)
+    places = [(f(i) + f(0.5)) * scale - f(0.5) if centers else f(i) * scale for i in range(out_size)]
+    bounds = [(max(math.floor(p), 0), min(math.ceil(p), size - 1)) for p in places]
+    weights = [(f(1) - (p - f(first)), p - f(first)) for p, (first, _) in zip(places, bounds, strict=True)]
+    return np.array(bounds, np.int32), np.array(weights, np.float32)
 
 
 def _mixed(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:

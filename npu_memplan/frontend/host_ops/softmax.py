@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .common import require_same_type
+from .common import EIGHT_BITS, require_same_type
 from .exponentials import SUM_INTEGER_BITS, Differences, sum_of_row
 from .fixed_point import LIMITS
 from .fixed_tir import high_mul, leading_zeros, reciprocal_one_plus, rounding_shift_by
@@ -19,17 +19,19 @@ from .tir import cast, clamp, const, load, row_indices
 
 @lowering("SOFTMAX")
 def softmax(work: Lowering) -> None:
-    """Over the last axis; int8 to int8 or int16, or int16 to int16."""
+    """Over the last axis; int8 to int8 or int16, int16 to int16, uint8 to uint8."""
     import tflite
 
     beta = float(work.options(tflite.SoftmaxOptions).Beta())
     data, output = work.tensor(0), work.output()
     if data.dtype == "int16":
         return store_softmax16(work, data, output, beta)
-    require_same_type((data,), ("int8",))
-    if output.dtype not in ("int8", "int16"):
-        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int8 or int16")
-    expected = (-128, 1.0 / 256) if output.dtype == "int8" else (-32768, 1.0 / 65536)
+    require_same_type((data,), EIGHT_BITS)
+    allowed = (data.dtype, "int16") if data.dtype == "int8" else (data.dtype,)
+    if output.dtype not in allowed:
+        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not {' or '.join(allowed)}")
+    bits = 16 if output.dtype == "int16" else 8
+    expected = (LIMITS[output.dtype][0], 1.0 / (1 << bits))
     if output.zero_point != expected[0] or not math.isclose(output.scale, expected[1], rel_tol=1e-3):
         raise UnsupportedOperatorError(
             f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
@@ -50,8 +52,7 @@ def softmax(work: Lowering) -> None:
         normal = (cast(total, "int64") << cast(zeros, "int64")) - const(1 << 31, "int64")
         fraction = function.bind(cast(normal, "int32"), "fraction")
         reciprocal = reciprocal_one_plus(function, fraction)
-        exponent_bits = LIMITS[output.dtype][1].bit_length() + 1
-        exponent = const(SUM_INTEGER_BITS + 31 - exponent_bits) - zeros
+        exponent = const(SUM_INTEGER_BITS + 31 - bits) - zeros
         exponent = function.bind(exponent, "output_shift")
         with function.loop(depth, "c") as c:
             power = load(exponents, c)
