@@ -97,6 +97,7 @@ def from_network(
     """
     from .main_builder import MainBuilder
 
+    _check_outputs(network)
     builder = MainBuilder(network)
     states = builder.states
     _alias_states(builder)
@@ -109,6 +110,16 @@ def from_network(
 
     operators = source_operators(network, source or network, messages, kept)
     return builder.build(emit, main_attributes(network, states, operators))
+
+
+def _check_outputs(network: VelaNetwork) -> None:
+    """Vela may cut a network where it leaves operators to the CPU so that the NPU's parts share no tensor."""
+    for call in network.npu_calls:
+        if not call.outputs:
+            raise LiftError(
+                f"Vela has split {network.name} so that its NPU operator {call.index} has no output: what it computes "
+                "reaches another one through the arena, as no tensor; compile it with --npu-compiler tvm"
+            )
 
 
 def _alias_states(builder: MainBuilder) -> None:
@@ -126,11 +137,6 @@ def _npu_call(builder: MainBuilder, call: NpuCall) -> None:
     name = builder.function_name("npu")
     program = lift(builder.network, call, name)
     found = arguments(builder.network, call)
-    if not call.outputs:
-        raise LiftError(
-            f"Vela has split {builder.network.name} so that its NPU operator {call.index} has no output: what it "
-            "computes reaches another one through the arena, as no tensor; compile it with --npu-compiler tvm"
-        )
     inputs = [builder.value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
     if call.read_only.nbytes:
         inputs.append(relax.const(call.read_only, "uint8"))

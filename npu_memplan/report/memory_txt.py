@@ -69,7 +69,7 @@ def print_memory(artifact: Artifact, console: Console) -> None:
             console.print()
     console.print(legend(artifact.problem), markup=False, soft_wrap=True)
     for line in summary((operator.kind, operator.claim) for operator in artifact.operators):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, markup=False)
     for note in artifact.notes:
         console.print(f"note: {note}", markup=False)
 

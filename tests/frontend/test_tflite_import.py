@@ -15,6 +15,7 @@ import pytest
 from npu_memplan.ethosu.network import NetworkError, read_network
 from npu_memplan.ethosu.primfunc import from_primfunc
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
 from npu_memplan.frontend.checks import FloatModelError, HostOpsError, UnsupportedModelError
 from npu_memplan.frontend.reasons import refusal, refusals
@@ -231,7 +232,7 @@ def test_forcing_what_the_host_cannot_do_is_an_error() -> None:
     assert _kinds(import_tflite(model)) == ["npu"]
     with pytest.raises(UnsupportedModelError) as caught:
         import_tflite(model, host_ops=["EXP"], name="p")
-    assert "NPU: kept off it by --host-ops\n    host: " in str(caught.value)
+    assert "NPU: kept on the CPU by --host-ops\n    host: " in str(caught.value)
 
 
 def test_omitted_inputs_keep_their_positions(shared_model: Shared) -> None:
@@ -284,7 +285,9 @@ def test_names_are_legal_and_unique() -> None:
 def test_operators_of_a_module_are_plain_data(digits: Path) -> None:
     imported = import_tflite(digits, host_ops=["SOFTMAX"])
     last = operators_of(imported.module["main"])[-1]
-    assert last == SourceOperator(last.name, "SOFTMAX", False, "kept on the CPU by --host-ops")
+    assert last == SourceOperator(
+        last.name, "SOFTMAX", False, "kept on the CPU by --host-ops", Claim(Exactness.EXACT, "tflite-micro")
+    )
 
 
 def test_the_command_compiles_what_the_library_compiles(digits: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ REFUSALS = [
     ("ADD", [FLOAT, FLOAT], [FLOAT], ("AddOptions", {}), "'t0' is float32; the host operator takes int8 or int16"),
     (
         "ADD", [A, TensorSpec((1, 4), "int16", 0.1)], [A], ("AddOptions", {}),
-        "'t1' is int16; the host operator takes int8 or int16, and not mixed with int8",
+        "'t1' is int16; the host operator takes int8 or int16 or uint8, and not mixed with int8",
     ),
     ("ADD", [A, TensorSpec((1, 4), "int8")], [A], ("AddOptions", {}), "tensor 't1' is not quantised"),
     ("ADD", [A, A], [A], None, "the file has no AddOptions for it"),

@@ -10,6 +10,7 @@ from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
 from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.tflite_builder import ModelBuilder
 
 reference = pytest.importorskip("fvp_runner.reference")
@@ -17,36 +18,6 @@ pytest.importorskip("tflite_micro")
 
 STEPS, DEPTH = 3, 7
 RUNS = 3
-
-
-def layer(
-    b: ModelBuilder,
-    x: int,
-    time_major: bool = False,
-    batches: int = 1,
-    units: int = 5,
-    clip: float = 0.0,
-    cell_scale: float = 2.0**-12,
-    hidden_scale: float = 0.008,
-) -> int:
-    """Add an LSTM that reads `x`; its gates reach far beyond +-8, where their functions are flat."""
-    rng = np.random.default_rng(units)
-    shape, depth = b.tensors[x].shape[:2], b.tensors[x].shape[2]
-
-    def weights(columns: int) -> int:
-        return b.constant(rng.integers(-127, 128, (units, columns)).astype(np.int8), float(rng.uniform(0.01, 0.05)))
-
-    matrices = [weights(depth) for _ in range(4)] + [weights(units) for _ in range(4)]
-    biases = [b.constant(rng.integers(-2000, 2000, units).astype(np.int32), 1e-4) for _ in range(4)]
-    states = [
-        b.tensor((batches, units), "int8", hidden_scale, -6, is_variable=True),
-        b.tensor((batches, units), "int16", cell_scale, is_variable=True),
-    ]
-    y = b.tensor((*shape, units), "int8", 0.008, -6)
-    inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
-    options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
-    b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)
-    return y
 
 
 def lstm(time_major: bool = False, batches: int = 1, **options: float) -> bytes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from operator_table import row
-
-pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
-from against_reference import equals_reference
 
 from fvp_runner.reference import ReferenceError, TFLiteReference
 from npu_memplan.ethosu.lower.scaling import conv_scale
+from tests.support.against_reference import equals_reference
+from tests.support.operator_table import row
+
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
 
 @pytest.mark.parametrize("number", range(2))

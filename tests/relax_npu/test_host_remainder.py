@@ -16,6 +16,7 @@ from fvp_runner.reference import TFLiteReference, open_interpreter
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.network import read_network
+from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
 from npu_memplan.frontend.checks import UnsupportedModelError
 from npu_memplan.frontend.tflite import import_host_only
@@ -158,9 +159,13 @@ def test_operators_without_exact_code_run_in_float_and_the_artifact_says_so(tmp_
     path = tmp_path / "model.tflite"
     path.write_bytes(case.build())
     artifact = compile_model(path, CompileOptions(npu_compiler="tvm"), tmp_path / "out")
-    assert artifact.notes == (
-        "SQUARED_DIFFERENCE: on the host in TVM's float form, which may differ from TFLite by one step",
-    )
+    (operator,) = artifact.operators
+    assert operator.claim == Claim(reason="TVM's float form, as a rule within a step of TFLite")
+    assert summary([(operator.kind, operator.claim)]) == [
+        "Results: 1 operator, none exact",
+        "  unproven: SQUARED_DIFFERENCE (TVM's float form, as a rule within a step of TFLite)",
+    ]
+    assert "Results: 1 operator, none exact" in (tmp_path / "out" / "memory.txt").read_text()
     inputs = load_inputs(artifact, ["random:1"])
     found = runner.create("host", tmp_path / "out").run(inputs).outputs[0].astype(int) - 128
     twin = Case("unsigned", "binary", lambda rng: int8_twin(binary(rng, name="SQUARED_DIFFERENCE", dtype="uint8")))

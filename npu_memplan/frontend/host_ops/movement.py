@@ -48,6 +48,14 @@ def reshape(work: Lowering) -> None:
         function.store(target, raw_load(source, unflatten(i, data.shape)), *unflatten(i, output.shape))
 
 
+def _before(work: Lowering, data: Tensor) -> list[int]:
+    """What a padding puts in front of each axis."""
+    amounts = flat_values(work, 1)
+    if len(amounts) != 2 * len(data.shape):
+        raise UnsupportedOperatorError(f"it pads {len(amounts) // 2} dimensions, its input has {len(data.shape)}")
+    return amounts[::2]
+
+
 @lowering("SHAPE")
 def shape(work: Lowering) -> None:
     """The extents of the input, which are known when compiling."""
@@ -67,7 +75,7 @@ def pad(work: Lowering) -> None:
     same_type((data, output))
     if data.dtype.startswith("float"):
         raise UnsupportedOperatorError(f"tensor {data.name!r} is {data.dtype}")
-    before = flat_values(work, 1)[::2]
+    before = _before(work, data)
     value = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
         value = flat_values(work, 2)[0]
@@ -93,7 +101,7 @@ def mirror_pad(work: Lowering) -> None:
     offset = 0 if work.options(tflite.MirrorPadOptions).Mode() == 1 else 1  # symmetric repeats the border
     data, output = work.tensor(0), work.output()
     same_type((data, output))
-    before = flat_values(work, 1)[::2]
+    before = _before(work, data)
     function = work.function
     source = work.read(0, "input")
     tables = []

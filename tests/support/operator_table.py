@@ -20,11 +20,13 @@ from tests.support.arithmetic_models import (
     pool,
     prelu,
     quantize,
+    rsqrt_int8,
     transpose_convolution,
     unary,
 )
 from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
 from tests.support.random_values import random_scale, random_zero
+from tests.support.recurrent_models import lstm_layer, svdf
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
@@ -176,10 +178,6 @@ def _arithmetic(name: str) -> Make:
     return lambda rng, dtype: binary(rng, name, _WIDE, _WIDE, dtype=dtype, ratio=0.7)
 
 
-def _extreme(name: str) -> Make:
-    return lambda rng, dtype: binary(rng, name, dtype=dtype, same=True)
-
-
 ROWS: dict[str, Make] = {
     "CONV_2D": lambda rng, dtype: convolution(rng, dtype=dtype, shape=(16, 16, 7), channels=24),
     "DEPTHWISE_CONV_2D": lambda rng, dtype: convolution(rng, dtype=dtype, shape=(16, 16, 24), depthwise=True),
@@ -191,7 +189,6 @@ ROWS: dict[str, Make] = {
     "MEAN": lambda rng, dtype: mean(rng, (1, 2), dtype, (1, 9, 10, 100)),
     **{name: _reduced(name) for name in ("SUM", "REDUCE_MAX", "REDUCE_MIN")},
     **{name: _arithmetic(name) for name in ("ADD", "SUB", "MUL")},
-    **{name: _extreme(name) for name in ("MINIMUM", "MAXIMUM")},
     "SQUARED_DIFFERENCE": _square,
     "DIV": _div,
     "PRELU": lambda rng, dtype: prelu(rng, dtype, shape=_WIDE),
@@ -207,7 +204,6 @@ ROWS: dict[str, Make] = {
     "SOFTMAX": _softmax,
     "LOG_SOFTMAX": _log_softmax,
     "L2_NORMALIZATION": _l2,
-    "QUANTIZE": lambda rng, dtype: quantize(rng, dtype, dtype),
     "ARG_MAX": argmax,
     "ARG_MIN": _argmin,
     **{name: _compared(name) for name in ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")},
@@ -234,6 +230,72 @@ ROWS: dict[str, Make] = {
     "DEPTH_TO_SPACE": _moving("DEPTH_TO_SPACE", (1, 12, 16, 3), "DepthToSpaceOptions", BlockSize=2),
     "SPACE_TO_DEPTH": _moving("SPACE_TO_DEPTH", (1, 3, 4, 48), "SpaceToDepthOptions", BlockSize=2),
     "SPACE_TO_BATCH_ND": _moving("SPACE_TO_BATCH_ND", (4, 3, 4, 12), "SpaceToBatchNDOptions", [2, 2], [[0, 0], [0, 0]]),
+}
+
+
+def _batches(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
+    x = b.tensor((4, 3, 4, 12), dtype, scale, zero)
+    block, crops = (b.constant(np.array(v, np.int32)) for v in ([2, 2], [[0, 0], [0, 0]]))
+    y = b.tensor((1, 6, 8, 12), dtype, scale, zero)
+    b.operator("BATCH_TO_SPACE_ND", [x, block, crops], [y], "BatchToSpaceNDOptions", 2)
+    return b.made([x], [y])
+
+
+def _dequantize(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    x, y = b.tensor(_WIDE, dtype, random_scale(rng, dtype), random_zero(rng, dtype)), b.tensor(_WIDE, "float32")
+    b.operator("DEQUANTIZE", [x], [y], "DequantizeOptions", 2)
+    return b.made([x], [y])
+
+
+def _lstm(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    x = b.tensor((1, 3, 7), dtype, 0.03, 4)
+    return b.made([x], [lstm_layer(b, x)])
+
+
+def _shape(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    x, y = b.tensor(_PLANE, dtype, random_scale(rng, dtype), random_zero(rng, dtype)), b.tensor((4,), "int32")
+    b.operator("SHAPE", [x], [y], "ShapeOptions", 1, OutType=2)
+    return b.made([x], [y])
+
+
+def _requantized(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    """From int8 and int16 to themselves, from other types to int8."""
+    if dtype not in ("int32", "float32"):
+        return quantize(rng, dtype, "int8" if dtype == "uint8" else dtype)
+    b = ModelBuilder()
+    x = b.tensor(_WIDE, "float32") if dtype == "float32" else b.tensor(_WIDE, "int32", 1e-9, 0)
+    y = b.tensor(_WIDE, "int8", 0.03, -7)
+    b.operator("QUANTIZE", [x], [y], "QuantizeOptions", 2)
+    return b.made([x], [y])
+
+
+def _wide_extreme(name: str) -> Make:
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        if dtype != "int32":
+            return binary(rng, name, dtype=dtype, same=True)
+        b = ModelBuilder()
+        x, y, z = (b.tensor(_PLANE, "int32") for _ in range(3))
+        b.operator(name, [x, y], [z], "MaximumMinimumOptions", 2)
+        return b.made([x, y], [z])
+
+    return make
+
+
+ROWS |= {
+    "BATCH_TO_SPACE_ND": _batches,
+    "DEQUANTIZE": _dequantize,
+    "MAXIMUM": _wide_extreme("MAXIMUM"),
+    "MINIMUM": _wide_extreme("MINIMUM"),
+    "QUANTIZE": _requantized,
+    "RSQRT": lambda rng, dtype: rsqrt_int8(rng),
+    "SHAPE": _shape,
+    "SVDF": lambda rng, dtype: svdf(rng),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
 }
 
 

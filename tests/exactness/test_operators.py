@@ -1,0 +1,137 @@
+"""Every operator that `npu_memplan.exactness` calls exact equals its reference, whoever makes the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner import runner
+from fvp_runner.npu_model import NetworkModel
+from fvp_runner.reference import TFLiteReference
+from npu_memplan.commands.run import load_inputs
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from npu_memplan.problem import Agent
+from tests.support.against_reference import equals_reference
+from tests.support.operator_table import ROWS, row
+from tests.support.tflite_builder import ModelBuilder
+from tests.support.trial import random_inputs
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+# Vela leaves these alone where nothing is around them; LSTMs are held by the real models of tests/npu_model.
+_NOT_ALONE = frozenset(("UNIDIRECTIONAL_SEQUENCE_LSTM",))
+# These are several functions, or none, so they go the whole way.
+_PARTS = frozenset(("SPLIT", "SPLIT_V", "UNPACK", "EXPAND_DIMS", "RESHAPE", "SQUEEZE", *_NOT_ALONE))
+
+
+def rows(code: Code) -> Iterator[tuple[str, str]]:
+    for dtype, kinds in EXACT[code].items():
+        yield from ((kind, dtype) for kind in sorted(kinds))
+
+
+def differences(kind: str, dtype: str, number: int = 0) -> np.ndarray:
+    """How far Vela's stream is from the reference, element by element."""
+    case = row(kind, dtype, number)
+    model = case.build()
+    reference = TFLiteReference(model, case.name)
+    inputs = random_inputs(reference, 1)
+    expected = reference.run(inputs)
+    _is_named(reference, kind, dtype)
+    compiled = compile_tflite(model, VelaOptions(), case.name).network
+    network = read_network(compiled, case.name)
+    assert not network.cpu_operators
+    found = NetworkModel(network, compiled).run(inputs).outputs
+    return np.concatenate(
+        [a.reshape(-1).astype(int) - b.reshape(-1).astype(int) for a, b in zip(found, expected, strict=True)]
+    )
+
+
+def _is_named(reference: TFLiteReference, kind: str, dtype: str) -> None:
+    """What ran is the reference that the claim names."""
+    assert (reference.what == "tflite-micro") == (reference_of(kind, dtype) == MICRO)
+
+
+def whole_way(kind: str, dtype: str, folder: Path, **options: str) -> list[tuple[str, Agent, Exactness]]:
+    """Compiled, run on the host runner and equal; the artifact's operators."""
+    path = folder / "model.tflite"
+    path.write_bytes(row(kind, dtype).build())
+    operators, reference = equal(path, folder, **options)
+    _is_named(reference, kind, dtype)
+    return operators
+
+
+def equal(path: Path, folder: Path, **options: str) -> tuple[list[tuple[str, Agent, Exactness]], TFLiteReference]:
+    """The same for a file, and what it equalled."""
+    artifact = compile_model(path, CompileOptions(**options), folder / "out")
+    inputs = load_inputs(artifact, ["random:3"])
+    reference = TFLiteReference(path.read_bytes())
+    for found, wanted in zip(
+        runner.create("host", folder / "out").run(inputs).outputs, reference.run(inputs), strict=True
+    ):
+        assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+    return [(o.kind, o.agent, o.claim.exactness) for o in artifact.operators], reference
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [r for r in list(rows(Code.LIFTED)) if r[0] not in _NOT_ALONE])
+def test_lifted(kind: str, dtype: str) -> None:
+    assert not differences(kind, dtype).any()
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [r for r in rows(Code.LOWERED) if r[0] != "SHAPE"])
+def test_lowered(kind: str, dtype: str, tmp_path: Path) -> None:
+    if kind in _PARTS:
+        whole_way(kind, dtype, tmp_path, npu_compiler="tvm")
+    else:
+        equals_reference(row(kind, dtype), "ethos-u65-512", 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"npu_compiler": "tvm"}, {"accelerator": "none"}])
+def test_a_shape_is_a_constant(options: dict[str, str], tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, p = b.tensor((1, 4, 4, 3), "int8", 0.05, 3), b.tensor((1, 4, 4, 3), "int8", 0.04, -2)
+    s, y = b.tensor((4,), "int32"), b.tensor((1, 4, 4, 3), "int8", 0.3, 5)
+    w = b.constant(np.arange(-40, 41, dtype=np.int8).reshape(3, 3, 3, 3), 0.01)
+    b.operator("LEAKY_RELU", [x], [p], "LeakyReluOptions", 2, Alpha=0.1)
+    b.operator("SHAPE", [p], [s], "ShapeOptions", 1, OutType=2)
+    b.operator("TRANSPOSE_CONV", [s, w, p], [y], "TransposeConvOptions", 3, Padding=0, StrideH=1, StrideW=1)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    assert {exactness for _, _, exactness in equal(path, tmp_path, **options)[0]} == {Exactness.EXACT}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "dtype"), list(rows(Code.HOST)))
+def test_host(kind: str, dtype: str, tmp_path: Path) -> None:
+    assert whole_way(kind, dtype, tmp_path, accelerator="none") == [(kind, Agent.HOST, Exactness.EXACT)]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [(kind, dtype) for code, kind, dtype in STEP if code is Code.LIFTED])
+def test_a_step(kind: str, dtype: str) -> None:
+    assert abs(differences(kind, dtype)).max() <= 1
+
+
+def test_some_steps_are_there() -> None:
+    """Otherwise the sentence would be gone: these were called exact once."""
+    assert differences("MUL", "int16").any()
+    assert differences("FULLY_CONNECTED", "uint8").any()
+
+
+@pytest.mark.parametrize(("kind", "dtype"), NOT_BY_VELA)
+def test_what_vela_computes_wrongly_stays_on_the_host(kind: str, dtype: str, tmp_path: Path) -> None:
+    assert whole_way(kind, dtype, tmp_path) == [(kind, Agent.HOST, Exactness.EXACT)]
+
+
+def test_nothing_is_exact_twice_and_the_rest_is_unproven() -> None:
+    for code, kind, dtype in STEP:
+        assert kind not in EXACT[code][dtype]
+    assert all(kind in ROWS for table in EXACT.values() for kinds in table.values() for kind in kinds)
+    assert claim(Code.LIFTED, "GATHER_ND", "int8").exactness is Exactness.UNPROVEN
+    assert claim(Code.TVM, "FLOOR", "int8").exactness is Exactness.UNPROVEN

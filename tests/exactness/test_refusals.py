@@ -1,0 +1,72 @@
+"""What cannot be compiled is one clear error that says where to go; found on public networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from npu_memplan.ethosu.lift import LiftError
+from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.vela import compile_tflite
+from npu_memplan.frontend.checks import FloatModelError, UnsupportedModelError
+from npu_memplan.frontend.host_ops import supported_names, unsupported_reason
+from npu_memplan.frontend.tflite import from_network, import_host_only, import_tflite
+from tests.support.operator_table import ROWS, row
+from tests.support.real_data import shared_folder
+from tests.support.tflite_builder import ModelBuilder
+
+
+def test_an_npu_operator_without_outputs_is_refused() -> None:
+    network = compile_tflite(row("ADD", "int8").build()).parsed
+    (call,) = network.npu_calls
+    cut = replace(network, operators=(replace(call, outputs=()),))
+    with pytest.raises(LiftError, match=r"NPU operator 0 has no output: .* compile it with --npu-compiler tvm"):
+        from_network(cut)
+
+
+def padded_float() -> bytes:
+    b = ModelBuilder()
+    x, p = b.tensor((1, 4, 4, 2), "float32"), b.constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
+    y = b.tensor((1, 6, 6, 2), "float32")
+    b.operator("PAD", [x, p], [y], "PadOptions", 2)
+    return b.made([x], [y]).finish()
+
+
+def test_padding_floats_is_a_float_model() -> None:
+    for read in (import_tflite, import_host_only):
+        with pytest.raises(FloatModelError, match=r"operator 0 PAD: 0 't0' float32\[1, 4, 4, 2\]"):
+            read(padded_float())
+
+
+def test_a_resize_of_unknown_shape_names_the_tensor() -> None:
+    b = ModelBuilder()
+    x, s = b.tensor((1, 4, 4, 2), "int8", 0.1), b.constant(np.array([8, 8], np.int32))
+    y = b.tensor((), "int8", 0.1)
+    b.operator("RESIZE_NEAREST_NEIGHBOR", [x, s], [y], "ResizeNearestNeighborOptions", 3)
+    with pytest.raises(UnsupportedModelError, match=r"tensor 't2' has shape \[\], not four dimensions"):
+        import_host_only(b.made([x], [y]).finish())
+
+
+@pytest.mark.parametrize("kind", sorted(set(supported_names()) & set(ROWS)))
+def test_float_tensors_are_taken_or_refused(kind: str) -> None:
+    """No host operator fails in another way when its tensors are float32."""
+    network = read_network(row(kind, "int8").build())
+    tensors = tuple(
+        replace(t, dtype="float32", scales=(), zero_points=()) if t.dtype == "int8" and t.data is None else t
+        for t in network.tensors
+    )
+    network = replace(network, tensors=tensors)
+    reason = unsupported_reason(network, network.cpu_operators[0])
+    assert reason is None or "float32" in reason
+
+
+@pytest.mark.parametrize("name", ["shufflenetv2_person", "float_pad_crash", "style_transfer_dynamic"])
+def test_public_networks(name: str) -> None:
+    path = shared_folder("zoo") / f"{name}.tflite"
+    if not path.is_file():
+        pytest.skip(f"needs the network {name}.tflite")
+    with pytest.raises((LiftError, FloatModelError)) as caught:
+        import_tflite(path)
+    assert name in str(caught.value)
