@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.network import CpuOperator, VelaNetwork, read_network
+from npu_memplan.exactness import MICRO
 
-from ..reference import MICRO, KernelError, ReferenceError, invoke, open_interpreter
+from ..reference import KernelError, ReferenceError, invoke, open_interpreter
 
 if TYPE_CHECKING:
     from ..litert_reference import LiteRTReference
