@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.network import CpuOperator, VelaNetwork, read_network
-from npu_memplan.exactness import MICRO
 
-from ..reference import KernelError, ReferenceError, invoke, open_interpreter
+from ..reference import KernelError, Reference, ReferenceError, invoke, open_interpreter
 
 if TYPE_CHECKING:
     from ..litert_reference import LiteRTReference
@@ -78,7 +77,7 @@ class HostOperator:
     @property
     def kernels(self) -> str:
         """Whose kernels run it."""
-        return MICRO if self._litert is None else self._litert.what
+        return Reference.what if self._litert is None else self._litert.what
 
     def _fall_back(self, error: KernelError) -> None:
         """To LiteRT."""
