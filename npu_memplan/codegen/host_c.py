@@ -2,7 +2,8 @@
 
 Invariant: what C computes is what the PrimFunc says, bit for bit: float constants are printed
 as C99 hexadecimal floats (TVM's own printer keeps 7 digits and loses scales), pointers are the
-planned ones, and no runtime library is called.
+planned ones, and no runtime library is called. What is printed twice is read twice: TVM's printer would take the
+operands of min and max from variables that it made for an earlier one with the same text, whatever was stored since.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
 _DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")
 _DEFINITION = re.compile(_EXTERN + r"(?P<type>\w+\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\) \{\n")
 _FLOAT32 = re.compile(r"__npu_memplan_f32_([0-9a-f]{8})\(\)")
+_EXTREME = re.compile(r"npu_memplan_(?P<what>min|max)_(?P<dtype>\w+)")
 _FLOAT64 = re.compile(r"__npu_memplan_f64_([0-9a-f]{16})\(\)")
 # Declared by <math.h> and <string.h>, which every generated file includes.
 _LIBRARY = re.compile(
@@ -47,7 +49,7 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
     )
     module = tirx.transform.LowerIntrin()(module)
     module = tvm.IRModule({gv: _library_fabs(f) for gv, f in module.functions.items()})
-    module = tvm.IRModule({gv: _named_floats(f) for gv, f in module.functions.items()})
+    module = tvm.IRModule({gv: _named_floats(_called_extremes(f)) for gv, f in module.functions.items()})
     source = str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
     return _tidy(source, functions, constants)
 
@@ -146,6 +148,20 @@ def _library_fabs(function: Any) -> Any:
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
+def _called_extremes(function: Any) -> Any:
+    """Minima and maxima as calls of functions that `_tidy` defines."""
+
+    body = function.body
+    for kind, what in ((tirx.Min, "min"), (tirx.Max, "max")):
+
+        def called(node: Any, what: str = what) -> Any:
+            dtype = str(node.ty.dtype)
+            return tirx.call_pure_extern(dtype, f"npu_memplan_{what}_{dtype}", node.a, node.b)
+
+        body = tvm_ffi.structural_map(body, (kind, called), order="post")
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
 def _named_floats(function: Any) -> Any:
     """Float constants become calls whose names are their bits; `_tidy` prints them exactly."""
 
@@ -165,9 +181,15 @@ def _named_floats(function: Any) -> Any:
 
 def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
     declared: dict[str, set[str]] = {}
+    extremes: dict[str, str] = {}
 
     def declaration(match: re.Match[str]) -> str:
-        name = match["name"]
+        name, kind = match["name"], match["type"]
+        extreme = _EXTREME.fullmatch(name)
+        if extreme is not None:
+            sign = "<" if extreme["what"] == "min" else ">"
+            extremes[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{ return a {sign} b ? a : b; }}"
+            return ""
         if name not in functions and not _LIBRARY.fullmatch(name) and not name.startswith("__npu_memplan_f"):
             declared.setdefault(name, set()).add(f"{match['type']} {name}({match['arguments'] or 'void'});")
         return ""
@@ -191,6 +213,7 @@ def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Seq
         # One function called with pointers of different types: C99 lets us leave its parameters open.
         result = next(iter(signatures)).split(f" {name}(")[0]
         externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
+    externs += [extremes[name] for name in sorted(extremes)]
     return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])
 
 

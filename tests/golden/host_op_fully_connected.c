@@ -23,6 +23,9 @@ static NPU_MEMPLAN_CONSTANT int32_t op_host_constant_3[3] = {
   1, 2, 3
 };
 
+static inline int32_t npu_memplan_max_int32(int32_t a, int32_t b) { return a > b ? a : b; }
+static inline int32_t npu_memplan_min_int32(int32_t a, int32_t b) { return a < b ? a : b; }
+
 static void op_fully_connected_body(uint8_t* sram, const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift) {
   int8_t* input = ((int8_t*)(&(sram[...])));
   int8_t* output = ((int8_t*)(&(sram[...])));
@@ -38,9 +41,7 @@ static void op_fully_connected_body(uint8_t* sram, const int8_t* weights, const 
     scaled = ((int64_t)((int32_t)(((((int64_t)sum) * ((int64_t)multiplier[unit])) + (int64_t)1073741824) >> (int64_t)31)));
     exponent = ((int64_t)shift[unit]);
     mask = (((int64_t)1 << exponent) - (int64_t)1);
-    int32_t v_ = ((int32_t)((scaled >> exponent) + ((int64_t)(((mask >> (int64_t)1) + ((int64_t)(scaled < (int64_t)0))) < (scaled & mask))))) - 1;
-    int32_t v__1 = (v_) > (-1) ? (v_) : (-1);
-    output[unit] = ((int8_t)((v__1) < (127) ? (v__1) : (127)));
+    output[unit] = ((int8_t)npu_memplan_min_int32(npu_memplan_max_int32((((int32_t)((scaled >> exponent) + ((int64_t)(((mask >> (int64_t)1) + ((int64_t)(scaled < (int64_t)0))) < (scaled & mask))))) - 1), -1), 127));
   }
 }
 
