@@ -41,6 +41,9 @@ PLACED_CONSTANTS = "npu.placed_constants"
 SYMBOLS = "npu.symbols"
 """Where the caller supplies the pools: (name, greatest value) of the shape symbols that the last parameter, a
 shape, gives; extents of placed tensors are formulas of them."""
+FORMULAS = "npu.formulas"
+"""Where sizes depend on shape symbols: (name, formula) of what main computes first, of the symbols and of names that
+come earlier; sizes of pools may be such names."""
 INITIALISE = "npu.initialise"
 """Where the caller supplies the pools: the name of the function, with the same parameters, that puts constants into
 writable pools; to be called once before the first run."""

@@ -7,7 +7,7 @@ is allowed only when the one operation that was proven safe is the only point wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tvm import relax
@@ -23,6 +23,7 @@ from ..problem import (
     Problem,
 )
 from .calls import may_overlap
+from .dynamic import Sample
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
@@ -56,9 +57,13 @@ class Options:
 
 
 def build(
-    program: Program, pools: Sequence[Pool], options: Options
+    program: Program, pools: Sequence[Pool], options: Options, sample: Sample | None = None
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
-    """The problem of `program` on `pools` (and constant pools), and the lifetimes of all its storages."""
+    """The problem of `program` on `pools` (and constant pools), and the lifetimes of all its storages.
+
+    Storages whose sizes depend on shape symbols are as in the `sample`; without one they are no buffers.
+    """
+    sizes = {s: sample.size_bytes(s) or 0 for s in sample.numbers} if sample is not None else {}
     if options.io_in_pools:
         _check_static(program)
         _check_results(program)
@@ -66,7 +71,7 @@ def build(
     lives = lifetimes(program)
     end = max(1, len(ordered))
     groups = _merge_groups(program.nodes)
-    _settle_external(program, groups, options)
+    _settle_external(program, groups, options, sizes)
     if options.io_in_pools:
         _check_places(program)
     traffic = _Traffic(ordered)
@@ -74,15 +79,15 @@ def build(
     placed = [
         s
         for s, life in lives.items()
-        if s.size_bytes is not None and (life or s in results) and not getattr(s, "external", "")
+        if (s.size_bytes is not None or s in sizes) and (life or s in results) and not getattr(s, "external", "")
     ]
     homes = Homes(pools, options.constant_pools, program, placed)
-    planned = {s: _buffer(s, lives[s], options, traffic, end, homes.of(s)) for s in placed}
+    planned = {s: _buffer(s, sizes.get(s, s.size_bytes), lives[s], options, traffic, end, homes.of(s)) for s in placed}
     order = {s: i for i, s in enumerate(_declared(program))}
     storages = sorted(planned, key=lambda s: order[s])
     candidates = [c for call in program.calls for c in call.overlaps]
     wanted = options.overlaps and may_overlap(program.function)
-    overlaps = _overlaps(candidates, ordered, planned, lives, program) if wanted else ()
+    overlaps = _overlaps(candidates, ordered, planned, lives, program, sample) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),
         pools=homes.pools(),
@@ -145,13 +150,14 @@ def _declared(program: Program) -> list[Storage]:
 
 def _buffer(
     storage: Storage,
+    size_bytes: int | None,
     life: tuple[Lifetime, ...],
     options: Options,
     traffic: _Traffic,
     end: int,
     pools: tuple[str, ...],
 ) -> Buffer:
-    assert storage.size_bytes is not None
+    assert size_bytes is not None
     alignment = max(options.alignment, storage.alignment)
     if isinstance(storage, Tensor):
         agents = frozenset(storage.agents or {Agent.HOST})
@@ -165,7 +171,7 @@ def _buffer(
         agents = frozenset({storage.agent})
     return Buffer(
         name=storage.name,
-        size_bytes=max(1, storage.size_bytes),
+        size_bytes=max(1, size_bytes),
         lifetimes=life,
         alignment=alignment,
         pools=pools,
@@ -220,7 +226,9 @@ def _merge_groups(nodes: Sequence[Node]) -> list[set[Tensor]]:
     return groups
 
 
-def _settle_external(program: Program, groups: Sequence[set[Tensor]], options: Options) -> None:
+def _settle_external(
+    program: Program, groups: Sequence[set[Tensor]], options: Options, sizes: Mapping[Storage, int]
+) -> None:
     """Marks what the caller owns, and keeps groups together: all planned or none."""
     if not options.io_in_pools:
         for tensor in program.inputs:
@@ -230,7 +238,7 @@ def _settle_external(program: Program, groups: Sequence[set[Tensor]], options: O
                 leaf.tensor.external = leaf.tensor.external or GETS
     for group in groups:
         reasons = sorted({t.external for t in group if t.external})
-        if not reasons and any(t.size_bytes is None for t in group):
+        if not reasons and any(t.size_bytes is None and t not in sizes for t in group):
             reasons = ["its size has no upper bound"]
         for tensor in group if reasons else ():
             tensor.external = tensor.external or reasons[0]
@@ -254,6 +262,7 @@ def _overlaps(
     planned: dict[Storage, Buffer],
     lives: dict[Storage, tuple[Lifetime, ...]],
     program: Program,
+    sample: Sample | None,
 ) -> tuple[AllowedOverlap, ...]:
     """Overlaps at the points where the first buffer dies and the second is born."""
     given = set(program.inputs)
@@ -290,7 +299,10 @@ def _overlaps(
                 if first in written or not alone(first, second, step.point, step.point):
                     continue
                 highest = step.origin.distance(first, second)
-                if highest is not None and highest > -planned[second].size_bytes:
+                if highest is not None and sample is not None:
+                    highest = sample.distance(first.name, second.name, highest)
+                # Without a sample, sizes are the greatest ones: what depends on symbols is not known to hold then.
+                if isinstance(highest, int) and highest > -planned[second].size_bytes:
                     allow(first, second, None, highest, f"{step.label}: proven from its loads and stores")
     return tuple(allowed.values())
 

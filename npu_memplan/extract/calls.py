@@ -97,7 +97,7 @@ class CallWalker:
         storages += [None] * (plan.parameters - len(storages))
         storages += internals or [None] * len(plan.allocations)
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
-        call.nodes = instantiate(plan, storages, call.label, sizes, overlaps=may_overlap(call.primfunc))
+        call.nodes = instantiate(plan, storages, call.label, sizes, symbols, overlaps=may_overlap(call.primfunc))
 
     def internal_name(self, call: Invoke, name: str) -> str:
         return self.names.unique(f"{call.function}.{name}")

@@ -2,7 +2,7 @@
 
 Invariant: a distance d returned for (input, output) is safe: when the output starts at most d
 bytes after the input (d is negative if it must start before it), no byte of the input is
-overwritten before its last read. Both proofs order time by the loop counters, compare every write
+overwritten before its last read. With symbolic shapes d is an expression, safe for all values of its symbols. Both proofs order time by the loop counters, compare every write
 with every later read, and round what they cannot see (inner loops, conditions, unknown indices)
 towards "everything is touched". Only serial loops have an order; others prove nothing.
 """
@@ -29,7 +29,7 @@ Array = npt.NDArray[np.int64]
 @dataclass(frozen=True, slots=True)
 class _Loop:
     var: Any
-    extent: int
+    extent: Any  # int, or an expression of shape symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class _NoOrder(Exception):
     """The statement has no serial order that is understood."""
 
 
-def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int | None:
-    """The greatest safe `offset(output) - offset(input)` in bytes for buffers `inputs`.
+def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> Any:
+    """The greatest safe `offset(output) - offset(input)` in bytes for buffers `inputs`: an int or an expression.
 
     `inputs` are the names by which the statement knows one input; `output` must be written and the
     inputs only be read, with plain loads and stores. None when nothing can be proven.
@@ -64,8 +64,17 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> int 
     loops = _shared(reads + writes)
     # In one step of the shared loops everything is read before anything is written.
     strict = all(a.loops == loops for a in writes) and max(a.order for a in reads) <= min(a.order for a in writes)
-    proofs = [_linear(reads, writes, loops, strict=strict), _stepwise(reads, writes, loops, strict=strict)]
+    linear = _linear(reads, writes, loops, strict=strict)
+    if not _is_static(reads + writes):
+        return linear
+    proofs = [linear, _stepwise(reads, writes, loops, strict=strict)]
     return max((p for p in proofs if p is not None), default=None)
+
+
+def _is_static(accesses: Sequence[_Access]) -> bool:
+    return all(isinstance(loop.extent, int) for a in accesses for loop in a.loops) and all(
+        static_extent(e) is not None for a in accesses for e in a.buffer.shape
+    )
 
 
 def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
@@ -114,11 +123,11 @@ class _Collector:
                 self.visit(part, loops)
         elif isinstance(stmt, tirx.For):
             extent, start = static_extent(stmt.extent), static_extent(stmt.min)
-            if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) or extent is None or start != 0:
+            if stmt.kind not in (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED) or start != 0:
                 raise _NoOrder
             if stmt.step is not None and static_extent(stmt.step) != 1:
                 raise _NoOrder
-            self.visit(stmt.body, (*loops, _Loop(stmt.loop_var, extent)))
+            self.visit(stmt.body, (*loops, _Loop(stmt.loop_var, stmt.extent if extent is None else extent)))
         elif isinstance(stmt, tirx.BufferStore):
             self.order += 1
             for expr in (stmt.value, *stmt.indices):
@@ -266,72 +275,100 @@ def _interval(expr: Any, grid: dict[Any, Array], inner: dict[Any, int]) -> tuple
 # -- closed form -------------------------------------------------------------------------------
 
 
-def _linear(
-    reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool
-) -> int | None:
+def _linear(reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool) -> Any:
     """For addresses linear in the counters: the minimum over the first loop in which two steps differ."""
-    best: int | None = None
+    best: Any = None
     for read in reads:
         for write in writes:
             distance = _linear_pair(read, write, loops, strict=strict)
             if distance is None:
                 return None
-            best = distance if best is None else min(best, distance)
+            best = distance if best is None else _least(best, distance)
     return best
 
 
-def _linear_pair(read: _Access, write: _Access, loops: tuple[_Loop, ...], *, strict: bool) -> int | None:
+def _linear_pair(read: _Access, write: _Access, loops: tuple[_Loop, ...], *, strict: bool) -> Any:
     source, target = _address(read), _address(write)
     if source is None or target is None:
         return None
     names = {loop.var for loop in loops}
     size = element_bytes(str(write.buffer.dtype))
     base = source.get(None, 0) - target.get(None, 0) - size
-    base += sum(min(0, source.get(x.var, 0) * (x.extent - 1)) for x in read.loops if x.var not in names)
-    base -= sum(max(0, target.get(x.var, 0) * (x.extent - 1)) for x in write.loops if x.var not in names)
+    for x in read.loops:
+        base = base + (_least(0, source.get(x.var, 0) * (x.extent - 1)) if x.var not in names else 0)
+    for x in write.loops:
+        base = base - (_most(0, target.get(x.var, 0) * (x.extent - 1)) if x.var not in names else 0)
     r = [source.get(loop.var, 0) for loop in loops]
     w = [target.get(loop.var, 0) for loop in loops]
     last = [loop.extent - 1 for loop in loops]
-    together = [min(0, (r[j] - w[j]) * last[j]) for j in range(len(loops))]
-    apart = [min(0, r[j] * last[j]) - max(0, w[j] * last[j]) for j in range(len(loops))]
+    together = [_least(0, (r[j] - w[j]) * last[j]) for j in range(len(loops))]
+    apart = [_least(0, r[j] * last[j]) - _most(0, w[j] * last[j]) for j in range(len(loops))]
     cases = [] if strict else [base + sum(together)]
     for k in range(len(loops)):
-        if last[k] < 1:
+        if isinstance(last[k], int) and last[k] < 1:
             continue
         # t' > t in loop k: extremes of r*t' - w*t lie at the corners of 0 <= t < t' <= last
         corners = [r[k] * b - w[k] * a for a, b in ((0, 1), (0, last[k]), (last[k] - 1, last[k]))]
-        cases.append(base + sum(together[:k]) + min(corners) + sum(apart[k + 1 :]))
-    return min(cases) if cases else 0
+        case = base + sum(together[:k]) + _least(*corners) + sum(apart[k + 1 :])
+        if not isinstance(last[k], int):  # a loop that may run once has no later step
+            case = tirx.Select(tirx.LT(_wide(last[k]), _wide(1)), _NEVER, _wide(case))
+        cases.append(case)
+    return _least(*cases) if cases else 0
 
 
-def _address(access: _Access) -> dict[Any, int] | None:
+_NEVER = tirx.IntImm("int64", 1 << 40)
+"""A distance that limits nothing: larger than any buffer."""
+
+
+def _least(*values: Any) -> Any:
+    return _fold(values, min, tirx.min)
+
+
+def _most(*values: Any) -> Any:
+    return _fold(values, max, tirx.max)
+
+
+def _fold(values: Sequence[Any], number: Any, expression: Any) -> Any:
+    result = values[0]
+    for value in values[1:]:
+        both = isinstance(result, int) and isinstance(value, int)
+        result = number(result, value) if both else expression(_wide(result), _wide(value))
+    return result
+
+
+def _wide(value: Any) -> Any:
+    """An expression of 64 bits."""
+    if isinstance(value, int):
+        return tirx.IntImm("int64", value)
+    return value if str(value.ty.dtype) == "int64" else tirx.Cast("int64", value)
+
+
+def _address(access: _Access) -> dict[Any, Any] | None:
     """Byte address as coefficients of loop variables (None: the constant); None if not linear."""
-    total: dict[Any, int] = {}
+    known = {loop.var for loop in access.loops}
+    total: dict[Any, Any] = {}
     for expr, extent in zip(access.indices, access.buffer.shape, strict=True):
         length = static_extent(extent)
-        part = _coefficients(expr)
-        if part is None or length is None:
+        part = _coefficients(expr, known)
+        if part is None:
             return None
-        total = {v: c * length for v, c in total.items()}
+        total = {v: c * (extent if length is None else length) for v, c in total.items()}
         for v, c in part.items():
             total[v] = total.get(v, 0) + c
     size = element_bytes(str(access.buffer.dtype))
-    known = {loop.var for loop in access.loops}
-    if any(v is not None and v not in known for v in total):
-        return None
     return {v: c * size for v, c in total.items()}
 
 
-def _coefficients(expr: Any) -> dict[Any, int] | None:
+def _coefficients(expr: Any, loops: set[Any]) -> dict[Any, Any] | None:
     if isinstance(expr, tirx.IntImm):
         return {None: int(expr.value)}
     if isinstance(expr, ir.Var):
-        return {expr: 1}
+        return {expr: 1} if expr in loops else {None: expr}
     if isinstance(expr, tirx.Cast):
-        return _coefficients(expr.value)
+        return _coefficients(expr.value, loops)
     if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
         return None
-    left, right = _coefficients(expr.a), _coefficients(expr.b)
+    left, right = _coefficients(expr.a, loops), _coefficients(expr.b, loops)
     if left is None or right is None:
         return None
     if isinstance(expr, tirx.Mul):
@@ -342,4 +379,4 @@ def _coefficients(expr: Any) -> dict[Any, int] | None:
         factor = right.get(None, 0)
         return {v: c * factor for v, c in left.items()}
     sign = 1 if isinstance(expr, tirx.Add) else -1
-    return {v: left.get(v, 0) + sign * right.get(v, 0) for v in {*left, *right}}
+    return {v: left.get(v, 0) + right.get(v, 0) * sign for v in {**left, **right}}

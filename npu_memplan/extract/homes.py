@@ -26,6 +26,7 @@ class Homes:
         others = {s.device for s in storages if s.kind is not BufferKind.CONSTANT}
         self.workspace = pools_by_device(pools, devices, others, program.name)
         self.constant = pools_by_device(constant_pools, devices, constants, program.name) if constant_pools else {}
+        self.filled = {p.name for pools in self.constant.values() for p in pools}
 
     def pools(self) -> tuple[Pool, ...]:
         """All pools, those of constants alone last."""
@@ -50,6 +51,9 @@ class Homes:
         if storage.kind is BufferKind.CONSTANT:
             return tuple(p.name for p in self.constant[storage.device])
         names = tuple(p.name for p in self.workspace[storage.device])
+        if storage.size_bytes is None:  # depends on shape symbols
+            own = self.workspace[storage.device]
+            return tuple(p.name for p in own if p.size_bytes is None and p.name not in self.filled)
         region = storage.region if isinstance(storage, Tensor) else (storage.original or (-1, 0))[0]
         if len(names) >= 2 and 1 <= region <= len(names):
             favourite = names[region - 1]

@@ -8,15 +8,16 @@ scopes and those inside parallel loops stay what they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, tirx
+from tvm import ir, sym, tirx
 
 from .distance import highest_distance
 from .program import Access, Branch, Internal, Loop, Node, Step, Tensor
+from .sizes import static_extent
 
 
 @dataclass(eq=False, slots=True)
@@ -43,8 +44,8 @@ class Outline:
             return self.function.params[storage]
         return self.allocations[storage - self.parameters].buffer
 
-    def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> int | None:
-        """`highest_distance` of one statement, computed once for all calls."""
+    def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
+        """`highest_distance` of one statement, computed once for all calls: int, expression of its symbols, None."""
         key = (sources, target)
         if key not in node.distances:
             if node.opaque & {*sources, target}:
@@ -61,7 +62,8 @@ class _Node:
     label: str = ""
     statement: Any = None
     opaque: frozenset[int] = frozenset()
-    distances: dict[tuple[tuple[int, ...], int], int | None] = field(default_factory=dict)
+    distances: dict[tuple[tuple[int, ...], int], Any] = field(default_factory=dict)
+    mapped: dict[tuple[tuple[int, ...], int], list[tuple[Mapping[Any, Any], Any]]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
     body: list[_Node] | None = None  # a loop
     local: list[int] = field(default_factory=list)
@@ -248,14 +250,25 @@ class Origin:
     outline: Outline
     node: _Node
     storages: Sequence[Tensor | Internal | None]
+    symbols: Mapping[Any, Any]  # of the PrimFunc -> what they are in the caller
 
-    def distance(self, first: Tensor | Internal, second: Tensor | Internal) -> int | None:
-        """The greatest proven offset(second) - offset(first); None when nothing is proven."""
+    def distance(self, first: Tensor | Internal, second: Tensor | Internal) -> Any:
+        """The greatest proven offset(second) - offset(first), in the caller's symbols; None: nothing is proven."""
         sources = tuple(i for i, s in enumerate(self.storages) if s is first)
         targets = tuple(i for i, s in enumerate(self.storages) if s is second)
         if not sources or len(targets) != 1:
             return None
-        return self.outline.distance(self.node, sources, targets[0])
+        found = self.outline.distance(self.node, sources, targets[0])
+        if found is None or isinstance(found, int):
+            return found
+        known = self.node.mapped.setdefault((sources, targets[0]), [])
+        for symbols, distance in known:  # most calls of a PrimFunc have the same shapes
+            if all(tvm_ffi.structural_equal(symbols[v], e) for v, e in self.symbols.items()):
+                return distance
+        mapped = sym.Analyzer().simplify(tvm_ffi.structural_map(found, (ir.Var, lambda v: self.symbols.get(v, v))))
+        number = static_extent(mapped)
+        known.append((self.symbols, mapped if number is None else number))
+        return known[-1][1]
 
 
 def instantiate(
@@ -263,6 +276,7 @@ def instantiate(
     storages: Sequence[Tensor | Internal | None],
     label: str,
     sizes: Sequence[int],
+    symbols: Mapping[Any, Any],
     *,
     overlaps: bool = True,
 ) -> list[Node]:
@@ -270,7 +284,7 @@ def instantiate(
 
     With `overlaps` they can be asked how their storages may overlap.
     """
-    return _instantiate(plan, plan.nodes, storages, label, sizes, once=overlaps)
+    return _instantiate(plan, plan.nodes, storages, label, sizes, symbols, once=overlaps)
 
 
 def _instantiate(
@@ -279,6 +293,7 @@ def _instantiate(
     storages: Sequence[Tensor | Internal | None],
     label: str,
     sizes: Sequence[int],
+    symbols: Mapping[Any, Any],
     *,
     once: bool,
 ) -> list[Node]:
@@ -286,9 +301,11 @@ def _instantiate(
     for node in nodes:
         if node.body is not None:
             local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
-            result.append(Loop(_instantiate(plan, node.body, storages, label, sizes, once=False), local))
+            result.append(Loop(_instantiate(plan, node.body, storages, label, sizes, symbols, once=False), local))
         elif node.branches is not None:
-            then, other = (_instantiate(plan, part, storages, label, sizes, once=once) for part in node.branches)
+            then, other = (
+                _instantiate(plan, part, storages, label, sizes, symbols, once=once) for part in node.branches
+            )
             result.append(Branch(then, other))
         else:
             accesses = []
@@ -296,6 +313,6 @@ def _instantiate(
                 storage = storages[touch.storage]
                 if storage is not None:
                     accesses.append(Access(storage, 0, sizes[touch.storage], touch.writes, touch.exact))
-            origin = Origin(plan, node, storages) if once else None
+            origin = Origin(plan, node, storages, symbols) if once else None
             result.append(Step(f"{label}.{node.label}", tuple(accesses), origin=origin))
     return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..vocabulary import (
     CONSTANT_POOLS,
+    FORMULAS,
     INITIALISE,
     PLACED_CONSTANTS,
     PLACED_INPUTS,
@@ -23,6 +24,7 @@ from .main import rewrite
 
 __all__ = [
     "CONSTANT_POOLS",
+    "FORMULAS",
     "INITIALISE",
     "PLACED_CONSTANTS",
     "PLACED_INPUTS",

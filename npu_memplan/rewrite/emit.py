@@ -109,6 +109,18 @@ class Emitter:
             limit = tirx.LE(symbol, tirx.IntImm(str(symbol.ty.dtype), bound))
             self.builder.emit(relax.op.assert_op(relax.prim_value(limit), [relax.prim_value(symbol)], format=text))
 
+    def define(self, levels: Sequence[Sequence[tuple[Any, Any]]]) -> None:
+        """Computes variables of expressions, all of one level at once.
+
+        TVM puts an expression that it sees in place of the variable, and nested ones grow beyond all bounds.
+        """
+        for level in levels:
+            shape = relax.ShapeExpr([expr for _, expr in level])
+            unseen = relax.Call(
+                relax.ExternFunc("vm.builtin.copy"), [shape], ty_args=[relax.ShapeType(ndim=len(level))]
+            )
+            self.builder.match_cast(self.builder.emit(unseen), relax.ShapeType([var for var, _ in level]))
+
     def take_inputs(self) -> None:
         """Parameters stand for themselves; fields of tuple parameters are taken out."""
         for parameter in self.program.function.params:

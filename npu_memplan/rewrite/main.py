@@ -20,6 +20,7 @@ from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
 from ..vocabulary import (
     CONSTANT_POOLS,
+    FORMULAS,
     INITIALISE,
     PLACED_CONSTANTS,
     PLACED_INPUTS,
@@ -55,8 +56,12 @@ def rewrite_program(
     slots: Mapping[str, Slot],
     *,
     poison: int | None = None,
+    definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
 ) -> Any:
-    """`rewrite` with the placements as `slots`: their offsets and the pools' bytes may be symbolic."""
+    """`rewrite` with the placements as `slots`.
+
+    Their offsets and the pools' bytes may be variables that `definitions` define, level by level.
+    """
     boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
     replaced = {call.function for call in program.calls} - _used_elsewhere(module, program.name)
@@ -70,6 +75,7 @@ def rewrite_program(
     parameters = [*given, *shape] if given is not None else list(function.params)
     with builder.function(program.name, parameters, pure=False):
         emitter.check_bounds()
+        emitter.define(definitions)
         emitter.make_pools(given, poison)
         if not io_in_pools:
             emitter.take_inputs()
@@ -83,6 +89,8 @@ def rewrite_program(
         main = main.with_attr(key, value)
     for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
         main = main.with_attr(key, value)
+    if definitions:
+        main = main.with_attr(FORMULAS, [[v.name, str(e)] for level in definitions for v, e in level])
     if symbols:
         main = main.with_attr(SYMBOLS, [[v.name, program.bounds[v]] for v in symbols])
     if initialise:

@@ -6,7 +6,8 @@ pass is idempotent. Every plan is verified before it is written into the module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -17,10 +18,12 @@ from ..errors import NpuMemplanError
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS, Options, build
 from ..extract.devices import labels, serves
+from ..extract.dynamic import Sample, dynamic_sizes
+from ..extract.extents import ALIGNMENT, Extents
 from ..extract.liveness import Storage
 from ..extract.program import Program, Tensor
 from ..extract.relax_walk import walk
-from ..extract.symbolic import plan_symbolic
+from ..extract.sizes import entry_symbols
 from ..problem import Pool
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of
@@ -28,12 +31,10 @@ from ..vocabulary import POOLS, RUN_TIME
 from .config import PlanOptions, checked, options
 from .legalize import legalize
 from .order import reorder
+from .symbolic import plan_symbolic, samples
 
 UPPER_BOUND = "tir_var_upper_bound"
 """TVM's attribute of a Relax function: name of a shape symbol -> its greatest value."""
-
-DYNAMIC_POOL = "dynamic"
-"""Name of the pool of storages whose sizes are only known when the function is called."""
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.PlanMemory")
@@ -131,20 +132,39 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         module = reorder(module, name)
     program = walk(module, name, constants=bool(chosen.constant_pools))
     how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
-    problem, lives = build(program, chosen.pools, how)
-    plan = prefetch.plan(problem, chosen.planner, seed=chosen.seed)
-    verify.check(problem, plan)
-    pools, slots = pools_of(problem, plan, program)
-    symbolic = plan_symbolic(program, lives)
+    extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
+    definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
+    if sizes:
+        pools, slots, definitions, lives = _plan_symbolic(program, chosen, how, extents, sizes)
+    else:
+        problem, lives = build(program, chosen.pools, how)
+        plan = prefetch.plan(problem, chosen.planner, seed=chosen.seed)
+        verify.check(problem, plan)
+        pools, slots = pools_of(problem, plan, program)
     _check_hard(program, [s for s in lives if s.name not in slots], chosen.pools)
-    if symbolic.offsets:
-        pools.append(PlannedPool(DYNAMIC_POOL, symbolic.size))
-        slots.update((n, Slot(len(pools) - 1, offset)) for n, offset in symbolic.offsets.items())
-    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison)
+    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison, definitions=definitions)
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
     return planned
+
+
+def _plan_symbolic(
+    program: Program, chosen: PlanOptions, how: Options, extents: Extents, sizes: Mapping[Storage, int]
+) -> tuple[list[PlannedPool], dict[str, Slot], Sequence[Sequence[tuple[Any, Any]]], Mapping[Storage, Any]]:
+    """Pools, slots and the definitions that they use, for sizes that depend on symbols; and all lifetimes."""
+    how = replace(how, alignment=max(how.alignment, ALIGNMENT))
+    symbols = sorted(entry_symbols(program.function), key=lambda v: v.name)
+    points = samples(symbols, program.bounds)
+    sample = Sample(extents, sizes, points[len(points) // 2])
+    problem, lives = build(program, chosen.pools, how, sample)
+    found = plan_symbolic(problem, sample, points, chosen.planner, chosen.seed)
+    pools, slots = pools_of(problem, found.plan, program)
+    index = {p.name: i for i, p in enumerate(pools)}
+    pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
+    homes = {p.buffer: p.pool for p in found.plan.placements}
+    slots.update((name, Slot(index[homes[name]], offset)) for name, offset in found.offsets.items())
+    return pools, slots, found.definitions, lives
 
 
 def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:

@@ -1,0 +1,83 @@
+"""Storages whose sizes are only known when the function is called.
+
+Invariant: such a storage is planned where its symbols are known on entry and a pool without a size, free of constants,
+serves its device; otherwise it stays a run-time allocation, and `Tensor.external` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tvm.tirx.analysis import undefined_vars
+
+from ..problem import BufferKind, Pool
+from .devices import labels, serves
+from .extents import Extents, Values
+from .liveness import Storage
+from .program import Internal, Program, Tensor
+from .sizes import entry_symbols
+
+
+@dataclass(slots=True)
+class Sample:
+    """The storages whose sizes depend on symbols (`numbers` of `extents`), at certain values of these.
+
+    `distances` are found meanwhile: buffers that may overlap -> the number of how far below the first the second
+    must be, where that depends on symbols too.
+    """
+
+    extents: Extents
+    numbers: Mapping[Storage, int]
+    values: Values
+    distances: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def size_bytes(self, storage: Storage) -> int | None:
+        """The size at the sample, None where no size is known."""
+        if storage in self.numbers:
+            return self.extents.value(self.numbers[storage], self.values)
+        return storage.size_bytes
+
+    def distance(self, first: str, second: str, found: Any) -> int:
+        """A proven distance at the sample, no more than 0."""
+        number = self.extents.gap(found)
+        self.distances[first, second] = number
+        return -self.extents.value(number, self.values)
+
+
+def roomy(pools: Sequence[Pool], constant_pools: Sequence[Pool], program: Program) -> set[str]:
+    """Names of the pools that may hold storages of unknown size."""
+    filled = {p.name for p in constant_pools} if any(t.kind is BufferKind.CONSTANT for t in program.tensors) else set()
+    return {p.name for p in pools if p.size_bytes is None and p.name not in filled}
+
+
+def dynamic_sizes(
+    program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()
+) -> tuple[Extents, dict[Storage, int]]:
+    """The storages of unknown size that can be planned, and their sizes: numbers of the extents."""
+    devices = labels(program.vdevices)
+    free = [p for p in pools if p.name in roomy(pools, constant_pools, program)]
+    known = entry_symbols(program.function)
+    storages: list[Storage] = [t for t in program.tensors if t.size_bytes is None and not t.external]
+    storages += [i for call in program.calls for i in call.internals if i.size_bytes is None]
+    shapes = {s: _shape(s) for s in storages}
+    extents = Extents([shape for shape, _ in shapes.values()], program.bounds)
+    found = {}
+    for storage, (shape, dtype) in shapes.items():
+        unknown = sorted({v.name for e in shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known})
+        served = any(not devices or serves(p, devices[storage.device]) for p in free)
+        if not unknown and served:
+            found[storage] = extents.size(shape, dtype)
+        elif isinstance(storage, Tensor):
+            why = "its size has no upper bound, and no pool without a size is free for it"
+            storage.external = (
+                f"its size depends on {', '.join(unknown)}, which the inputs do not tell" if unknown else why
+            )
+    return extents, found
+
+
+def _shape(storage: Storage) -> tuple[Sequence[Any], str]:
+    if isinstance(storage, Internal):
+        return storage.shape, str(storage.allocation.buffer.dtype)
+    return storage.shape, storage.dtype

@@ -1,0 +1,257 @@
+"""Sizes in bytes that depend on shape symbols: their values, and which of them is never the smaller one.
+
+Invariant: sizes are rounded up to `ALIGNMENT`. "a >= b" is accepted only when it is proven for all values of the
+symbols, 0 included: by expanding the difference into monomials and seeing no negative coefficient, or by TVM's
+analyser under the promised bounds. Values at samples only refute.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym, tirx
+
+from .sizes import element_bytes, static_extent
+
+ALIGNMENT = 64
+"""Of every size and offset, in bytes."""
+
+MOST_SYMBOLS = 8
+"""Proofs look at every subset of the symbols; above this many nothing is proven."""
+
+Polynomial = dict[tuple[Any, ...], int]  # monomial (sorted variables) -> coefficient
+Values = Mapping[Any, int]
+
+_REFUTING = (0, 1, 2, 3, 5, 64, 1000)
+
+
+class Extents:
+    """Distinct sizes by number. `shapes` are all that will be asked for; `bounds` are promised greatest values."""
+
+    def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int]) -> None:
+        self.exprs: list[Any] = []  # int, or an expression
+        self._exact: list[Polynomial | None] = []
+        self._known: dict[Any, int] = {}
+        self._larger: dict[tuple[int, int], bool] = {}
+        self._analyzer = sym.Analyzer()
+        for symbol, bound in bounds.items():
+            self._analyzer.bind(symbol, ir.Range(0, bound + 1))
+        self._split = _divisors(e for shape in shapes for e in shape)
+        self._gaps: dict[Any, int] = {}
+        self._bounds = bounds
+
+    def constant(self, number: int) -> int:
+        """The number of a constant, which is taken as it is."""
+        return self._intern(number, number, {(): number} if number else {})
+
+    def size(self, shape: Sequence[Any], dtype: str) -> int:
+        """The number of the size of a tensor."""
+        total: Any = tirx.IntImm("int64", element_bytes(dtype))
+        for extent in shape:
+            total = total * (tirx.IntImm("int64", extent) if isinstance(extent, int) else extent)
+        total = self._analyzer.simplify(_selecting(total))
+        if static_extent(total) is not None:
+            return self.constant(rounded(int(total)))
+        exact = self.polynomial(total)
+        key = frozenset(exact.items()) if exact is not None else str(total)
+        if exact is None or any(c % ALIGNMENT for c in exact.values()):
+            total = self._analyzer.simplify((total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+        return self._intern(key, total, exact)
+
+    def gap(self, distance: Any) -> int:
+        """The number of what keeps a buffer `-distance` bytes (an int or an expression) or more below another."""
+        if isinstance(distance, int):
+            return self.constant(-(min(distance, 0) // ALIGNMENT) * ALIGNMENT)
+        if distance not in self._gaps:
+            expr = self._analyzer.simplify(tirx.max(0 - distance + (ALIGNMENT - 1), 0) // ALIGNMENT * ALIGNMENT)
+            self._gaps[distance] = self._intern(str(expr), expr, None)
+        return self._gaps[distance]
+
+    def _intern(self, key: Any, expr: Any, exact: Polynomial | None) -> int:
+        if key not in self._known:
+            self._known[key] = len(self.exprs)
+            self.exprs.append(expr)
+            self._exact.append(exact)
+        return self._known[key]
+
+    def value(self, size: int, values: Values) -> int:
+        """A size in bytes for values of the symbols."""
+        expr = self.exprs[size]
+        return expr if isinstance(expr, int) else evaluate(expr, values)
+
+    def at_least(self, a: int, b: int) -> bool:
+        """Whether size `a` is proven to be no smaller than size `b`, whatever the symbols are."""
+        if a == b:
+            return True
+        if (a, b) not in self._larger:
+            self._larger[a, b] = self._prove(a, b)
+        return self._larger[a, b]
+
+    def _prove(self, a: int, b: int) -> bool:
+        left, right = self.exprs[a], self.exprs[b]
+        if isinstance(left, int) and isinstance(right, int):
+            return left >= right
+        if right == 0:  # as sizes and gaps are
+            return True
+        if any(sample.number(left) < sample.number(right) for sample in self._refuting(left, right)):
+            return False
+        p, q = self._exact[a], self._exact[b]
+        if p is not None and q is not None and not_negative(p, q):
+            return True
+        return bool(self._analyzer.can_prove(tirx.GE(_expr(left), _expr(right))))
+
+    def _refuting(self, *exprs: Any) -> Iterable[_Sample]:
+        symbols = sorted({v for e in exprs for v in _variables(e)}, key=lambda v: v.name)
+        for number in _REFUTING:
+            for turn in range(min(len(symbols), 3)):  # all alike, then each of the first symbols small
+                values = {v: 1 if turn and i == turn else number for i, v in enumerate(symbols)}
+                yield _Sample({v: min(n, self._bounds.get(v, n)) for v, n in values.items()})
+
+    def polynomial(self, expr: Any) -> Polynomial | None:
+        """`expr` as a sum of monomials; None when it is not one. Symbols that are divided are quotient and rest."""
+        if isinstance(expr, tirx.IntImm):
+            return {(): int(expr.value)} if int(expr.value) else {}
+        if isinstance(expr, ir.Var):
+            return self._whole(expr)
+        if isinstance(expr, tirx.Cast):
+            return self.polynomial(expr.value)
+        if isinstance(expr, tirx.FloorDiv | tirx.FloorMod):
+            split = self._split.get(expr.a) if isinstance(expr.a, ir.Var) else None
+            if split is None or static_extent(expr.b) != split[0]:
+                return None
+            return {(split[1] if isinstance(expr, tirx.FloorDiv) else split[2],): 1}
+        if not isinstance(expr, tirx.Add | tirx.Sub | tirx.Mul):
+            return None
+        left, right = self.polynomial(expr.a), self.polynomial(expr.b)
+        if left is None or right is None:
+            return None
+        total: Polynomial = {}
+        if isinstance(expr, tirx.Mul):
+            for (m, c), (n, d) in itertools.product(left.items(), right.items()):
+                key = tuple(sorted((*m, *n), key=lambda v: (v.name, hash(v))))
+                total[key] = total.get(key, 0) + c * d
+        else:
+            sign = 1 if isinstance(expr, tirx.Add) else -1
+            for m in {**left, **right}:
+                total[m] = left.get(m, 0) + sign * right.get(m, 0)
+        return {m: c for m, c in total.items() if c}
+
+    def _whole(self, symbol: Any) -> Polynomial:
+        if symbol not in self._split:
+            return {(symbol,): 1}
+        divisor, quotient, rest = self._split[symbol]
+        return {(quotient,): divisor, (rest,): 1}
+
+
+class _Sample:
+    def __init__(self, values: Values) -> None:
+        self.values = values
+
+    def number(self, expr: Any) -> int:
+        return expr if isinstance(expr, int) else evaluate(expr, self.values)
+
+
+def rounded(size_bytes: int) -> int:
+    """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
+    return max(1, -(-size_bytes // ALIGNMENT)) * ALIGNMENT
+
+
+def _expr(value: Any) -> Any:
+    return tirx.IntImm("int64", value) if isinstance(value, int) else value
+
+
+def _selecting(expr: Any) -> Any:
+    """`expr` without calls, which Relax does not take in shapes everywhere."""
+    is_choice = lambda n: isinstance(n.op, ir.Op) and n.op.name == "prim.if_then_else"  # noqa: E731
+    return tvm_ffi.structural_map(expr, (ir.Call, lambda n: tirx.Select(*n.args) if is_choice(n) else n))
+
+
+def _variables(expr: Any) -> list[Any]:
+    found: dict[Any, None] = {}
+    if not isinstance(expr, int):
+        tvm_ffi.structural_walk(expr, (ir.Var, lambda v: found.setdefault(v)))
+    return list(found)
+
+
+def _divisors(exprs: Iterable[Any]) -> dict[Any, tuple[int, Any, Any]]:
+    """Symbol -> (divisor, its quotient, its rest), where all that divide the symbol agree on the divisor."""
+    found: dict[Any, set[int]] = {}
+
+    def note(node: Any) -> None:
+        divisor = static_extent(node.b)
+        if isinstance(node.a, ir.Var) and divisor is not None and divisor > 1:
+            found.setdefault(node.a, set()).add(divisor)
+
+    for expr in exprs:
+        if not isinstance(expr, int):
+            tvm_ffi.structural_walk(expr, ((tirx.FloorDiv, tirx.FloorMod), note))
+    return {
+        v: (min(numbers), tirx.Var(f"{v.name}_quotient", "int64"), tirx.Var(f"{v.name}_rest", "int64"))
+        for v, numbers in found.items()
+        if len(numbers) == 1
+    }
+
+
+def not_negative(a: Polynomial, b: Polynomial) -> bool:
+    """Whether a - b >= 0 for all values >= 0 of the symbols.
+
+    For each choice of symbols that are 0, the others are at least 1: with v = v' + 1 no coefficient
+    may be negative.
+    """
+    difference = {m: a.get(m, 0) - b.get(m, 0) for m in {**a, **b}}
+    symbols = list(dict.fromkeys(v for m in difference for v in m))
+    if len(symbols) > MOST_SYMBOLS:
+        return False
+    for count in range(len(symbols) + 1):
+        for zero in itertools.combinations(symbols, count):
+            shifted: Polynomial = {}
+            for monomial, coefficient in difference.items():
+                if any(v in zero for v in monomial):
+                    continue
+                for chosen in range(1 << len(monomial)):
+                    key = tuple(v for i, v in enumerate(monomial) if chosen >> i & 1)
+                    shifted[key] = shifted.get(key, 0) + coefficient
+            if any(c < 0 for c in shifted.values()):
+                return False
+    return True
+
+
+_BINARY: tuple[tuple[Any, Any], ...] = (
+    (tirx.Add, lambda a, b: a + b),
+    (tirx.Sub, lambda a, b: a - b),
+    (tirx.Mul, lambda a, b: a * b),
+    (tirx.FloorDiv, lambda a, b: a // b),
+    (tirx.FloorMod, lambda a, b: a % b),
+    (tirx.Min, min),
+    (tirx.Max, max),
+    (tirx.LT, lambda a, b: a < b),
+    (tirx.LE, lambda a, b: a <= b),
+    (tirx.GT, lambda a, b: a > b),
+    (tirx.GE, lambda a, b: a >= b),
+    (tirx.EQ, lambda a, b: a == b),
+    (tirx.NE, lambda a, b: a != b),
+    (tirx.And, lambda a, b: a and b),
+    (tirx.Or, lambda a, b: a or b),
+)
+
+
+def evaluate(expr: Any, values: Values) -> int:
+    """The value of an integer expression."""
+    if isinstance(expr, tirx.IntImm):
+        return int(expr.value)
+    if isinstance(expr, ir.Var):
+        return values[expr]
+    for kind, meaning in _BINARY:
+        if isinstance(expr, kind):
+            return int(meaning(evaluate(expr.a, values), evaluate(expr.b, values)))
+    if isinstance(expr, tirx.Cast):
+        return evaluate(expr.value, values)
+    if isinstance(expr, tirx.Select):
+        return evaluate(expr.true_value if evaluate(expr.condition, values) else expr.false_value, values)
+    put = tvm_ffi.structural_map(
+        expr, (ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), values[v]) if v in values else v)
+    )
+    return int(sym.Analyzer().simplify(put))

@@ -1,0 +1,294 @@
+"""Plans for all values of the shape symbols: a few formulas, the best of which is taken when the function is called.
+
+Invariant: every formula is right for every value (`extract.formulas`); samples only decide how good they are. Each comes
+from a plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of known size
+lie between those of unknown size. Only pools without a size hold the latter.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tvm import tirx
+
+from .. import planners
+from ..extract.dynamic import Sample
+from ..extract.extents import rounded
+from ..extract.formulas import ZERO, CyclicOrder, Formulas, orient
+from ..planners.bounds import load_peak
+from ..planners.model import Model
+from ..problem import Plan, Problem
+
+GREATEST = 4096
+"""Samples of symbols without a bound go up to this."""
+
+MOST_PLANS, MOST_FAILURES, MOST_FORMULAS = 8, 2, 4
+"""Plans that are made, plans in a row that are no better than what was known, and formulas that are kept."""
+
+GOOD = 1.01
+"""A sample whose best formula needs at most so many times the proven least bytes is not looked at further."""
+
+NODES = 20_000
+"""Of search for each plan."""
+
+
+Known = tuple[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicPlan:
+    """What `main` computes before it makes its pools, and where everything lies.
+
+    `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
+    `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
+    what lies in other pools is where `plan` has it. `choices` is the number of formulas, `samples` how many times the
+    proven least bytes they need at worst, over the samples.
+    """
+
+    plan: Plan
+    offsets: Mapping[str, Any]
+    sizes: Mapping[str, Any]
+    definitions: Sequence[Sequence[tuple[Any, Any]]]
+    choices: int
+    worst: float
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """A plan at a sample as formulas, with the height of all pools at every sample."""
+
+    plan: Plan
+    offsets: Mapping[str, int]
+    heights: Mapping[str, int]
+    bytes_at: list[int] = field(default_factory=list)
+
+
+def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any, int]]:
+    """Values of the symbols to look at: small and large ones, alike and not."""
+    steps = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
+    if len(symbols) > 1:
+        steps = (1, 16, 128, 512, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
+    lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
+    if len(symbols) <= 3:
+        return [dict(zip(symbols, numbers, strict=True)) for numbers in itertools.product(*lists)]
+    alike = [
+        {v: numbers[min(k, len(numbers) - 1)] for v, numbers in zip(symbols, lists, strict=True)} for k in range(3)
+    ]
+    one = [{**alike[1], v: number} for v, numbers in zip(symbols, lists, strict=True) for number in numbers]
+    return [*alike, *one]
+
+
+def plan_symbolic(
+    problem: Problem, sample: Sample, points: Sequence[dict[Any, int]], planner: str, seed: int
+) -> SymbolicPlan:
+    """The plan of a problem, built at the `sample`, for all values; `points` are further samples to be good at."""
+    search = _Search(problem, sample, points, planner, seed)
+    candidates = search.run()
+    chosen, worst = _choose(candidates, search.least)
+    changing = {p.pool for p in candidates[0].plan.placements if p.buffer in search.dynamic}
+    return _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing], worst)
+
+
+class _Search:
+    """Plans at one sample after the other, the one where what is known is worst next."""
+
+    def __init__(
+        self, problem: Problem, sample: Sample, points: Sequence[dict[Any, int]], planner: str, seed: int
+    ) -> None:
+        self.problem = replace(problem, overlaps=tuple(o for o in problem.overlaps if o.lowest is None))
+        self.planner, self.seed, self.points = planner, seed, points
+        self.extents, self.distances = sample.extents, sample.distances
+        self.formulas = Formulas(sample.extents)
+        known = {s.name: n for s, n in sample.numbers.items()}
+        self.dynamic = {b.name: known[b.name] for b in problem.buffers if b.name in known}
+        self.sizes = {b.name: self.dynamic.get(b.name, -1) for b in problem.buffers}
+        for buffer in problem.buffers:
+            if buffer.name not in self.dynamic:
+                self.sizes[buffer.name] = self.extents.constant(rounded(buffer.size_bytes))
+        numbers = {*self.sizes.values(), *self.distances.values()}
+        self.values = [{n: self.extents.value(n, p) for n in numbers} for p in points]
+        self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
+        self.least: list[int] = []
+
+    def at(self, sample: int) -> Problem:
+        """The problem at a sample."""
+        values = self.values[sample]
+        buffers = tuple(
+            replace(b, size_bytes=values[self.dynamic[b.name]]) if b.name in self.dynamic else b
+            for b in self.problem.buffers
+        )
+        overlaps = tuple(
+            replace(o, highest=-values[self.distances[o.first, o.second]])
+            if (o.first, o.second) in self.distances
+            else o
+            for o in self.problem.overlaps
+        )
+        return replace(self.problem, buffers=buffers, overlaps=overlaps)
+
+    def bound(self, sample: int) -> int:
+        """Bytes that no plan at a sample goes below, in the pools that have no size."""
+        model = Model(self.at(sample))
+        return max(1, sum(load_peak(model, model.pool_names.index(p)).bytes for p in self.pools))
+
+    def run(self) -> list[_Candidate]:
+        """Candidates; the first is that of the sample in the middle."""
+        sample = len(self.points) // 2
+        found = [self.candidate(self.at(sample))]
+        self.fix(found[0].plan)
+        done = {sample}
+        failures = 0
+        while len(found) < MOST_PLANS and failures < MOST_FAILURES:
+            best = [min(c.bytes_at[k] for c in found) for k in range(len(self.points))]
+            ratios = [(b / l, k) for k, (b, l) in enumerate(zip(best, self.least, strict=True)) if k not in done]
+            if not ratios or max(ratios)[0] <= GOOD:
+                break
+            sample = max(ratios)[1]
+            done.add(sample)
+            found.append(self.candidate(self.at(sample)))
+            failures = failures + 1 if found[-1].bytes_at[sample] * GOOD > best[sample] else 0
+        return found
+
+    def fix(self, plan: Plan) -> None:
+        """What lies in a pool with a size stays there in all later plans; pools are chosen once."""
+        homes = {p.buffer: p for p in plan.placements}
+        buffers = []
+        for b in self.problem.buffers:
+            home = homes[b.name]
+            place = None if home.pool in self.pools else (home.pool, home.offset_bytes)
+            buffers.append(replace(b, pools=(home.pool,), fixed=place))
+        self.problem = replace(self.problem, buffers=tuple(buffers))
+        self.least = [self.bound(k) for k in range(len(self.points))]
+
+    def candidate(self, problem: Problem) -> _Candidate:
+        plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
+        try:
+            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
+        except CyclicOrder:
+            problem = replace(problem, overlaps=())
+            plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
+            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
+        result = _Candidate(plan, offsets, heights)
+        for values in self.values:
+            numbers = self.formulas.values(lambda s, v=values: v.get(s, self.extents.exprs[s]))  # type: ignore[misc]
+            result.bytes_at.append(sum(numbers[h] for h in heights.values()))
+        return result
+
+
+def _choose(candidates: Sequence[_Candidate], least: Sequence[int]) -> tuple[list[_Candidate], float]:
+    """The fewest candidates that are nearly as good as all, one at a time the most useful; their worst ratio."""
+    count = range(len(least))
+    best = [min(c.bytes_at[k] for c in candidates) for k in count]
+
+    def loss(chosen: Sequence[_Candidate]) -> tuple[float, float]:
+        ratios = [min(c.bytes_at[k] for c in chosen) / max(1, best[k]) for k in count]
+        return max(ratios), sum(ratios)
+
+    chosen: list[_Candidate] = []
+    rest = list(candidates)
+    while rest and len(chosen) < MOST_FORMULAS and (not chosen or loss(chosen)[0] > GOOD):
+        useful = min(rest, key=lambda c: loss([*chosen, c]))
+        chosen.append(useful)
+        rest.remove(useful)
+    worst = max(min(c.bytes_at[k] for c in chosen) / max(1, least[k]) for k in count)
+    return chosen, worst
+
+
+class _Writer:
+    """Formulas as definitions of variables: sizes, then formulas level by level, heights, the choice, offsets.
+
+    What stands for a number of bytes is a pair: the level behind which it is known, and an int or an expression.
+    """
+
+    def __init__(self, formulas: Formulas) -> None:
+        self.formulas = formulas
+        self.exprs = formulas.extents.exprs
+        self.levels: list[list[tuple[Any, Any]]] = []
+        self.known: dict[Any, Known] = {}
+
+    def write(self, chosen: Sequence[_Candidate], pools: Sequence[str], worst: float) -> SymbolicPlan:
+        """The plan with the formulas of `chosen`; `pools` hold sizes not known before."""
+        totals = [
+            self.define(f"total_{i}", _sum([self.formula(c.heights[p]) for p in pools])) for i, c in enumerate(chosen)
+        ]
+        least = self.define("least", _fold(totals, min, tirx.min)) if len(chosen) > 1 else totals[0]
+        sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen], totals, least) for p in pools}
+        homes = {p.buffer: p.pool for p in chosen[0].plan.placements}
+        offsets = {
+            name: self.choice("offset", [c.offsets[name] for c in chosen], totals, least)
+            for name in chosen[0].offsets
+            if homes[name] in pools
+        }
+        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels, len(chosen), worst)
+
+    def size(self, number: int) -> Known:
+        """A size: a constant, or a variable."""
+        if isinstance(self.exprs[number], int):
+            return 0, self.exprs[number]
+        if ("size", number) not in self.known:
+            self.known["size", number] = self.define(f"size_{number}", (0, self.exprs[number]))
+        return self.known["size", number]
+
+    def formula(self, number: int) -> Known:
+        """The value of a formula: a constant, or a variable."""
+        if number == ZERO:
+            return 0, 0
+        if ("formula", number) not in self.known:
+            terms = self.formulas.terms[number]
+            values = [_sum([self.formula(f), self.size(s)]) for f, s in terms]
+            if not all(self.formulas.extents.at_least(s, self.formulas.nothing) for _, s in terms):
+                values.append((0, 0))
+            self.known["formula", number] = self.define(f"at_{number}", _fold(values, max, tirx.max))
+        return self.known["formula", number]
+
+    def choice(self, name: str, numbers: Sequence[int], totals: Sequence[Known], least: Known) -> Any:
+        """Of formulas, one for each candidate, that of the candidate that needs the least bytes."""
+        if len(set(numbers)) == 1:
+            return self.formula(numbers[0])[1]
+        key = ("choice", *numbers)
+        if key not in self.known:
+            level, result = self.formula(numbers[-1])
+            for number, total in reversed(list(zip(numbers[:-1], totals[:-1], strict=True))):
+                value = self.formula(number)
+                level = max(level, value[0], total[0], least[0])
+                result = tirx.Select(_expr(total[1]) <= _expr(least[1]), _expr(value[1]), _expr(result))
+            self.known[key] = self.define(f"{name}_{'_'.join(map(str, numbers))}", (level, result))
+        return self.known[key][1]
+
+    def define(self, name: str, value: Known) -> Known:
+        """A variable for an expression; numbers and variables stand for themselves."""
+        level, expr = value
+        if isinstance(expr, int | tirx.Var):
+            return value
+        while len(self.levels) <= level:
+            self.levels.append([])
+        var = tirx.Var(name, "int64")
+        self.levels[level].append((var, expr))
+        return level + 1, var
+
+
+def _expr(value: Any) -> Any:
+    return tirx.IntImm("int64", value) if isinstance(value, int) else value
+
+
+def _sum(values: Sequence[Known]) -> Known:
+    expressions = [v for _, v in values if not isinstance(v, int)]
+    constant = sum(v for _, v in values if isinstance(v, int))
+    if constant or not expressions:
+        expressions.append(constant)
+    result = expressions[0]
+    for other in expressions[1:]:
+        result = result + _expr(other)
+    return max(level for level, _ in values), result
+
+
+def _fold(values: Sequence[Known], number: Any, expression: Any) -> Known:
+    """The greatest or least of `values`."""
+    constants = [v for _, v in values if isinstance(v, int)]
+    expressions = [v for _, v in values if not isinstance(v, int)]
+    result = number(constants) if constants else expressions.pop(0)
+    for other in expressions:
+        result = expression(_expr(result), other)
+    return max(level for level, _ in values), result
