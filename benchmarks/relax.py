@@ -2,7 +2,7 @@
 
 python -m benchmarks.relax                 # bytes of the zoo
 python -m benchmarks.relax --run           # also compare planned with unplanned results, bit for bit
-python -m benchmarks.relax --dynamic       # the symbolic example for several h, w
+python -m benchmarks.relax --dynamic       # symbolic programs at several sizes
 python -m benchmarks.relax --times 100 1000 10000
 """
 
@@ -27,9 +27,10 @@ from npu_memplan.extract.relax_walk import walk
 from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
-from npu_memplan.transform import PlanMemory, pipeline
+from npu_memplan.transform import PlanMemory, pipeline, pool_sizes
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
+from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
 from tests.support.zoo import ZOO
 
 POOL = (Pool("workspace"),)
@@ -50,7 +51,16 @@ def storages(module: Any) -> list[Any]:
         ]
     )(module)
     main = lowered["main"]
-    results = set(relax.analysis.free_vars(main.body.body))
+    values = {b.var: b.value for block in main.body.blocks for b in block.bindings}
+    results: set[Any] = set()
+    open_values = [main.body.body]
+    while open_values:  # through renamings and tuples
+        value = open_values.pop()
+        if isinstance(value, ir.Var):
+            results.add(value)
+            open_values += [values[value]] if isinstance(values.get(value), ir.Var | relax.Tuple) else []
+        elif isinstance(value, relax.Tuple):
+            open_values += list(value.fields)
     found: list[Any] = []
 
     def visit(expr: Any) -> None:
@@ -223,37 +233,62 @@ def bytes_of_zoo(names: list[str], run: bool) -> None:
         print(f"\nplanned and unplanned results: {'all equal' if not wrong else 'DIFFERENT in ' + ', '.join(wrong)}")
 
 
-def dynamic() -> None:
-    """The symbolic example: run-time bytes of TVM's storages, and of the pool with proven offsets."""
-    entry = ZOO["dynamic_convs"]()
-    legal = legalize(entry.module)
-    from npu_memplan.extract.liveness import lifetimes
-    from npu_memplan.extract.symbolic import plan_symbolic
+SYMBOLIC: dict[str, tuple[Any, list[dict[str, int]]]] = {
+    "two convolutions": (None, [{"h": h, "w": w} for h, w in ((3, 5), (8, 8), (16, 16), (64, 48), (224, 224))]),
+    "library convolutions and a pool": (
+        lambda: Convolutions,
+        [
+            {"h": h, "w": w}
+            for h, w in ((2, 2), (3, 5), (1, 70), (16, 16), (64, 48), (7, 999), (224, 224), (512, 288), (720, 1280))
+        ]
+        + [{"h": 1080, "w": 1920}],
+    ),
+    "GPT-2-like, 12 layers": (
+        lambda: transformer(GPT2_LIKE),
+        [{"s": s} for s in (1, 2, 8, 33, 64, 128, 200, 512, 1000, 2048)],
+    ),
+    "small Llama, any step": (
+        lambda: transformer(LLAMA_SMALL, cached=True),
+        [{"s": s, "t": t} for s, t in ((1, 0), (1, 16), (1, 512), (1, 4000), (7, 7), (33, 1000), (128, 0), (128, 512))]
+        + [{"s": 2048, "t": 1}, {"s": 2048, "t": 2048}],
+    ),
+    "small Llama, decode": (
+        lambda: transformer(LLAMA_SMALL, new=1, cached=True),
+        [{"t": t} for t in (0, 1, 2, 16, 100, 512, 1000, 2000, 4000, 9000)],
+    ),
+    "Llama-7B shape, prefill": (lambda: transformer(LLAMA_7B), [{"s": s} for s in (1, 16, 128, 512, 2048)]),
+    "Llama-7B shape, decode": (
+        lambda: transformer(LLAMA_7B, new=1, cached=True),
+        [{"t": t} for t in (0, 16, 128, 512, 2048)],
+    ),
+}
 
-    program = walk(legal, "main")
-    build(program, POOL, Options(io_in_pools=False))
-    plan = plan_symbolic(program, lifetimes(program))
-    stock = storages(entry.module)
-    print("| h, w | StaticPlanBlockMemory | + internals of the largest call | ours, internals included |")
-    print("|---|---|---|---|")
-    for h, w in ((3, 5), (8, 8), (16, 16), (32, 32), (64, 48), (224, 224)):
-        symbols = {"h": h, "w": w}
-        internal = max(
-            sum(
-                number(_product(i.shape), symbols) * tvm.DataType(str(i.allocation.buffer.dtype)).bits // 8
-                for i in call.internals
-            )
-            for call in program.calls
-        )
-        tvm_bytes = sum(number(s, symbols) for s in stock)
-        print(f"| {h}, {w} | {tvm_bytes} | {tvm_bytes + internal} | {number(plan.size, symbols)} |")
 
-
-def _product(shape: Any) -> Any:
-    total: Any = 1
-    for extent in shape:
-        total = total * extent
-    return total
+def dynamic(names: list[str]) -> None:
+    """Symbolic programs: bytes by formula against TVM's storages, bytes live, and a plan made for that very size."""
+    print("| program | size | TVM + internals | live | planned for this size | ours | ours / planned | ours / TVM |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    for name, (make, sizes) in SYMBOLIC.items():
+        if names and name not in names:
+            continue
+        module = make() if make is not None else ZOO["dynamic_convs"]().module
+        legal = legalize(module)
+        start = time.perf_counter()
+        planned = PlanMemory()(legal)
+        seconds = time.perf_counter() - start
+        stock = storages(module)
+        for symbols in sizes:
+            program = walk(legalize(relax.transform.BindSymbolicVars(symbols, "main")(module)), "main")
+            problem, _ = build(program, POOL, Options(io_in_pools=False))
+            best = planners.plan(problem).usage[0].used_bytes
+            internal = max((sum(i.size_bytes or 0 for i in c.internals) for c in program.calls), default=0)
+            theirs = sum(number(s, symbols) for s in stock) + internal
+            ours = pool_sizes(planned, symbols)["workspace"]
+            size = ", ".join(f"{k}={v}" for k, v in symbols.items())
+            ratios = f"{ours / max(1, best):.3f} | {ours / max(1, theirs):.3f}"
+            live = pressure_of(problem).peak_bytes
+            print(f"| {name} | {size} | {theirs:,} | {live:,} | {best:,} | {ours:,} | {ratios} |", flush=True)
+        print(f"{name}: planned in {seconds:.1f} s", file=sys.stderr)
 
 
 def synthetic(count: int, seed: int = 0) -> Any:
@@ -311,14 +346,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", help="names of zoo programs; all by default")
     parser.add_argument("--run", action="store_true", help="also run planned and unplanned modules and compare")
-    parser.add_argument("--dynamic", action="store_true", help="only the symbolic example")
+    parser.add_argument("--dynamic", action="store_true", help="only symbolic programs, at several sizes")
     parser.add_argument("--times", type=int, nargs="+", metavar="OPERATORS", help="only planning times")
     arguments = parser.parse_args()
     np.random.seed(0)
     if arguments.times:
         times(arguments.times)
     elif arguments.dynamic:
-        dynamic()
+        dynamic(arguments.programs)
     else:
         bytes_of_zoo(arguments.programs, arguments.run)
 

@@ -1,4 +1,4 @@
-"""Symbolic shapes through two convolutions: one run-time pool with proven offsets, or one of constant size.
+"""Symbolic shapes through two convolutions: one pool whose size is a formula, or one of constant size.
 
     python examples/relax_dynamic_shapes.py
 
@@ -47,8 +47,8 @@ def main() -> None:
     any_size = nm.transform.PlanMemory()(Model)
     up_to_32 = nm.transform.PlanMemory(bounds={"h": 32, "w": 32})(Model)
     for title, module in (("any h, w", any_size), ("h, w <= 32", up_to_32)):
-        pools = {str(name): size for name, size in module["main"].attrs["npu.pools"]}
-        print(f"{title}: pool of {pools.get('dynamic', pools['workspace'])} bytes")
+        sizes = [nm.transform.pool_sizes(module, {"h": n, "w": n})["workspace"] for n in (2, 8, 32)]
+        print(f"{title}: pool of {sizes} bytes for 2 x 2, 8 x 8 and 32 x 32")
     machines = [vm(Model), vm(any_size), vm(up_to_32)]
     weights = [generator.standard_normal((8, n, 3, 3)).astype("float32") for n in (4, 8)]
     for h, w in ((2, 2), (5, 9), (32, 32)):

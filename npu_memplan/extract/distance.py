@@ -2,9 +2,10 @@
 
 Invariant: a distance d returned for (input, output) is safe: when the output starts at most d
 bytes after the input (d is negative if it must start before it), no byte of the input is
-overwritten before its last read. With symbolic shapes d is an expression, safe for all values of its symbols. Both proofs order time by the loop counters, compare every write
-with every later read, and round what they cannot see (inner loops, conditions, unknown indices)
-towards "everything is touched". Only serial loops have an order; others prove nothing.
+overwritten before its last read. With symbolic shapes d is an expression, safe for all values of
+its symbols. Both proofs order time by the loop counters, compare every write with every later read,
+and round what they cannot see (inner loops, conditions, unknown indices) towards "everything is
+touched". Only serial loops have an order; others prove nothing.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ class Extents:
 
     def __init__(self, shapes: Iterable[Sequence[Any]], bounds: Mapping[Any, int]) -> None:
         self.exprs: list[Any] = []  # int, or an expression
+        self._before: list[Any] = []  # the same before they were rounded up, which keeps their order
         self._exact: list[Polynomial | None] = []
         self._known: dict[Any, int] = {}
         self._larger: dict[tuple[int, int], bool] = {}
@@ -57,9 +58,10 @@ class Extents:
             return self.constant(rounded(int(total)))
         exact = self.polynomial(total)
         key = frozenset(exact.items()) if exact is not None else str(total)
+        aligned = total
         if exact is None or any(c % ALIGNMENT for c in exact.values()):
-            total = self._analyzer.simplify((total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
-        return self._intern(key, total, exact)
+            aligned = self._analyzer.simplify((total + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+        return self._intern(key, aligned, exact, total)
 
     def gap(self, distance: Any) -> int:
         """The number of what keeps a buffer `-distance` bytes (an int or an expression) or more below another."""
@@ -70,10 +72,11 @@ class Extents:
             self._gaps[distance] = self._intern(str(expr), expr, None)
         return self._gaps[distance]
 
-    def _intern(self, key: Any, expr: Any, exact: Polynomial | None) -> int:
+    def _intern(self, key: Any, expr: Any, exact: Polynomial | None, before: Any = None) -> int:
         if key not in self._known:
             self._known[key] = len(self.exprs)
             self.exprs.append(expr)
+            self._before.append(expr if before is None else before)
             self._exact.append(exact)
         return self._known[key]
 
@@ -101,7 +104,7 @@ class Extents:
         p, q = self._exact[a], self._exact[b]
         if p is not None and q is not None and not_negative(p, q):
             return True
-        return bool(self._analyzer.can_prove(tirx.GE(_expr(left), _expr(right))))
+        return bool(self._analyzer.can_prove(tirx.GE(_expr(self._before[a]), _expr(self._before[b]))))
 
     def _refuting(self, *exprs: Any) -> Iterable[_Sample]:
         symbols = sorted({v for e in exprs for v in _variables(e)}, key=lambda v: v.name)
@@ -165,8 +168,12 @@ def _expr(value: Any) -> Any:
 
 def _selecting(expr: Any) -> Any:
     """`expr` without calls, which Relax does not take in shapes everywhere."""
-    is_choice = lambda n: isinstance(n.op, ir.Op) and n.op.name == "prim.if_then_else"  # noqa: E731
-    return tvm_ffi.structural_map(expr, (ir.Call, lambda n: tirx.Select(*n.args) if is_choice(n) else n))
+
+    def select(call: Any) -> Any:
+        is_choice = isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else"
+        return tirx.Select(*call.args) if is_choice else call
+
+    return tvm_ffi.structural_map(expr, (ir.Call, select))
 
 
 def _variables(expr: Any) -> list[Any]:

@@ -43,10 +43,11 @@ from .program import (
 from .sizes import entry_symbols, size_bytes, static_extent
 
 
-def walk(module: Any, name: str = "main", *, constants: bool = False) -> Program:
+def walk(module: Any, name: str = "main", *, constants: bool = False, worst_case: bool = True) -> Program:
     """The program of the Relax function called `name`; `module` must be prepared.
 
-    With `constants`, what PrimFuncs read of constants are storages too (kind CONSTANT).
+    With `constants`, what PrimFuncs read of constants are storages too (kind CONSTANT). With `worst_case`, sizes that
+    depend on bounded symbols are the greatest ones; otherwise they are not known.
     """
     functions = {gv.name_hint: f for gv, f in module.functions.items()}
     function = functions.get(name)
@@ -54,12 +55,19 @@ def walk(module: Any, name: str = "main", *, constants: bool = False) -> Program
         known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, relax.Function))) or "none"
         raise ExtractionError(f"the module has no Relax function {name!r}; it has: {known}")
     devices = list(module.global_infos.get("vdevice", []))
-    return _Walker(functions, name, function, devices, constants=constants).run()
+    return _Walker(functions, name, function, devices, constants=constants, worst_case=worst_case).run()
 
 
 class _Walker:
     def __init__(
-        self, functions: Mapping[str, Any], name: str, function: Any, devices: list[Any], *, constants: bool
+        self,
+        functions: Mapping[str, Any],
+        name: str,
+        function: Any,
+        devices: list[Any],
+        *,
+        constants: bool,
+        worst_case: bool,
     ) -> None:
         self.functions = functions
         self.devices = devices
@@ -72,8 +80,9 @@ class _Walker:
         attrs = function.attrs if function.attrs is not None else {}
         self.states = {str(s) for s in attrs[STATES]} if STATES in attrs else set()
         self.bounds = _bounds(function, attrs)
+        self.greatest = self.bounds if worst_case else {}
         pooled = Constants(self.names, self.tensors) if constants else None
-        self.call_walker = CallWalker(self.names, self.bounds, pooled)
+        self.call_walker = CallWalker(self.names, self.greatest, pooled)
         self.outside = Outside(self.tensor)
 
     # -- the function ------------------------------------------------------------------------
@@ -120,7 +129,7 @@ class _Walker:
             external, size = "its shape is not known at compile time", None
         else:
             shape = tuple(ty.shape.values)
-            external, size = "", size_bytes(shape, str(ty.dtype), self.bounds)
+            external, size = "", size_bytes(shape, str(ty.dtype), self.greatest)
         tensor = Tensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var)
         virtual = getattr(ty, "vdevice", None)
         if virtual is not None:

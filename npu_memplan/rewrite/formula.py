@@ -1,6 +1,7 @@
 """Expressions of shape symbols as text.
 
-Invariant: for values >= 0 the text means the same in C and, with `/` rounding down, in `evaluate`.
+Invariant: for values >= 0 the text means the same in C and, with `/` rounding down, in `evaluate`; choices (min, max,
+`a if c else b`), where they are asked for, are for `evaluate` alone.
 """
 
 from __future__ import annotations
@@ -15,12 +16,21 @@ from tvm import ir, tirx
 from ..errors import NpuMemplanError
 
 _INFIX = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "/", tirx.FloorMod: "%"}
+_CHOICES = {tirx.Min: "min", tirx.Max: "max"}
+_COMPARISONS = {tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!="}
+_LOGIC = {tirx.And: "and", tirx.Or: "or"}
 _MEANING: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
 }
 
 
@@ -28,7 +38,7 @@ class FormulaError(NpuMemplanError):
     """An expression of shape symbols is more than sums, products, quotients and remainders, or lacks a value."""
 
 
-def formula(expr: Any) -> str:
+def formula(expr: Any, *, choices: bool = False) -> str:
     """The text of an integer expression, e.g. `(h * 2)`."""
     if isinstance(expr, int):
         return str(expr)
@@ -37,10 +47,16 @@ def formula(expr: Any) -> str:
     if isinstance(expr, ir.Var):
         return str(expr.name)
     if isinstance(expr, tirx.Cast):
-        return formula(expr.value)
-    for kind, sign in _INFIX.items():
+        return formula(expr.value, choices=choices)
+    for kind, sign in (_INFIX | _COMPARISONS | _LOGIC if choices else _INFIX).items():
         if isinstance(expr, kind):
-            return f"({formula(expr.a)} {sign} {formula(expr.b)})"
+            return f"({formula(expr.a, choices=choices)} {sign} {formula(expr.b, choices=choices)})"
+    for kind, name in _CHOICES.items() if choices else ():
+        if isinstance(expr, kind):
+            return f"{name}({formula(expr.a, choices=True)}, {formula(expr.b, choices=True)})"
+    if choices and isinstance(expr, tirx.Select):
+        parts = [formula(e, choices=True) for e in (expr.true_value, expr.condition, expr.false_value)]
+        return f"({parts[0]} if {parts[1]} else {parts[2]})"
     raise FormulaError(f"the extent {expr} has no plain form; use sums, products, quotients and remainders")
 
 
@@ -54,6 +70,17 @@ def evaluate(text: str, symbols: Mapping[str, int]) -> int:
             if node.id not in symbols:
                 raise FormulaError(f"the shape {text} needs a value of {node.id!r}; give symbols={{{node.id!r}: ...}}")
             return symbols[node.id]
+        if isinstance(node, ast.Call):
+            assert isinstance(node.func, ast.Name)
+            return (min if node.func.id == "min" else max)(value(a) for a in node.args)
+        if isinstance(node, ast.IfExp):
+            return value(node.body if value(node.test) else node.orelse)
+        if isinstance(node, ast.Compare):
+            return _MEANING[type(node.ops[0])](value(node.left), value(node.comparators[0]))
+        if isinstance(node, ast.BoolOp):
+            return int((all if isinstance(node.op, ast.And) else any)(value(v) for v in node.values))
+        if isinstance(node, ast.UnaryOp):
+            return -value(node.operand)
         assert isinstance(node, ast.Constant)
         assert isinstance(node.value, int)
         return node.value

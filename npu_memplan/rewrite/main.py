@@ -90,7 +90,8 @@ def rewrite_program(
     for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
         main = main.with_attr(key, value)
     if definitions:
-        main = main.with_attr(FORMULAS, [[v.name, str(e)] for level in definitions for v, e in level])
+        described = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
+        main = main.with_attr(FORMULAS, described)
     if symbols:
         main = main.with_attr(SYMBOLS, [[v.name, program.bounds[v]] for v in symbols])
     if initialise:
@@ -151,7 +152,7 @@ def _used_elsewhere(module: Any, name: str) -> set[str]:
 
 def _plain(size: Any) -> Any:
     extent = static_extent(size)
-    return extent if extent is not None else str(size)
+    return extent if extent is not None else formula(size, choices=True)
 
 
 def _described(

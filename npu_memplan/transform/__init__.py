@@ -11,7 +11,7 @@ from .legalize import Legalize
 from .pipeline import pipeline
 from .plain_c import write_c
 from .plan_memory import PlanMemory
-from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs
+from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
 
 __all__ = [
     "ConfigError",
@@ -31,5 +31,6 @@ __all__ = [
     "map_outputs",
     "pass_context",
     "pipeline",
+    "pool_sizes",
     "write_c",
 ]

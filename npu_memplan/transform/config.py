@@ -39,7 +39,9 @@ class PlanOptions:
     outputs lie in the pools. `overlaps`: proven in-place and partial overlaps are used.
     `reorder`: independent calls may be reordered when that lowers the peak. `alignment`: least
     alignment of a buffer in bytes. `seed`: of the planner. `bounds`: greatest value of shape
-    symbols by name. `poison`: byte that fills run-time pools first, None for no fill.
+    symbols by name. `worst_case`: with bounds, pools have the size that the greatest values need;
+    otherwise (not with `use_workspace_io`) the size that the actual ones do, by formula. `poison`:
+    byte that fills run-time pools first, None for no fill.
     """
 
     pools: tuple[Pool, ...] = (Pool("workspace"),)
@@ -51,6 +53,7 @@ class PlanOptions:
     alignment: int = 16
     seed: int = 0
     bounds: Mapping[str, int] | None = None
+    worst_case: bool = True
     poison: int | None = None
 
 

@@ -55,6 +55,7 @@ class _PlanMemory:
         alignment: int | None = None,
         seed: int | None = None,
         bounds: Mapping[str, int] | None = None,
+        worst_case: bool | None = None,
         poison: int | None = None,
     ) -> None:
         self.given = checked(
@@ -67,6 +68,7 @@ class _PlanMemory:
             alignment=alignment,
             seed=seed,
             bounds=bounds,
+            worst_case=worst_case,
             poison=poison,
         )
 
@@ -130,7 +132,8 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     if chosen.reorder:
         module = reorder(module, name)
-    program = walk(module, name, constants=bool(chosen.constant_pools))
+    worst_case = chosen.worst_case or chosen.use_workspace_io
+    program = walk(module, name, constants=bool(chosen.constant_pools), worst_case=worst_case)
     how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
     extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
     definitions: Sequence[Sequence[tuple[Any, Any]]] = ()

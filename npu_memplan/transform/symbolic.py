@@ -1,8 +1,8 @@
 """Plans for all values of the shape symbols: a few formulas, the best of which is taken when the function is called.
 
-Invariant: every formula is right for every value (`extract.formulas`); samples only decide how good they are. Each comes
-from a plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of known size
-lie between those of unknown size. Only pools without a size hold the latter.
+Invariant: every formula is right for every value (`extract.formulas`); samples only decide how good they are. Each
+comes from a plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of
+known size lie between those of unknown size. Only pools without a size hold the latter.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Candidate:
 
 def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any, int]]:
     """Values of the symbols to look at: small and large ones, alike and not."""
-    steps = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
+    steps: tuple[int, ...] = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
     if len(symbols) > 1:
         steps = (1, 16, 128, 512, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
     lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
@@ -142,7 +142,7 @@ class _Search:
         failures = 0
         while len(found) < MOST_PLANS and failures < MOST_FAILURES:
             best = [min(c.bytes_at[k] for c in found) for k in range(len(self.points))]
-            ratios = [(b / l, k) for k, (b, l) in enumerate(zip(best, self.least, strict=True)) if k not in done]
+            ratios = [(best[k] / self.least[k], k) for k in range(len(self.points)) if k not in done]
             if not ratios or max(ratios)[0] <= GOOD:
                 break
             sample = max(ratios)[1]
@@ -207,21 +207,32 @@ class _Writer:
         self.exprs = formulas.extents.exprs
         self.levels: list[list[tuple[Any, Any]]] = []
         self.known: dict[Any, Known] = {}
+        self.taken: list[Known] = []
 
     def write(self, chosen: Sequence[_Candidate], pools: Sequence[str], worst: float) -> SymbolicPlan:
         """The plan with the formulas of `chosen`; `pools` hold sizes not known before."""
-        totals = [
-            self.define(f"total_{i}", _sum([self.formula(c.heights[p]) for p in pools])) for i, c in enumerate(chosen)
-        ]
-        least = self.define("least", _fold(totals, min, tirx.min)) if len(chosen) > 1 else totals[0]
-        sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen], totals, least) for p in pools}
+        self.decide([_sum([self.formula(c.heights[p]) for p in pools]) for c in chosen])
+        sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen]) for p in pools}
         homes = {p.buffer: p.pool for p in chosen[0].plan.placements}
         offsets = {
-            name: self.choice("offset", [c.offsets[name] for c in chosen], totals, least)
+            name: self.choice("offset", [c.offsets[name] for c in chosen])
             for name in chosen[0].offsets
             if homes[name] in pools
         }
         return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels, len(chosen), worst)
+
+    def decide(self, totals: Sequence[Known]) -> None:
+        """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""
+        if len(totals) == 1:
+            return
+        totals = [self.define(f"total_{i}", t) for i, t in enumerate(totals)]
+        level, least = self.define("least", _fold(totals, min, tirx.min))
+        before: Any = 0
+        for i, (_, total) in enumerate(totals):
+            is_least = 1 - tirx.min(_expr(total) - _expr(least), tirx.IntImm("int64", 1))
+            level, taken = self.define(f"taken_{i}", (level, is_least * (1 - before) if i else is_least))
+            self.taken.append((level, taken))
+            before = before + taken
 
     def size(self, number: int) -> Known:
         """A size: a constant, or a variable."""
@@ -243,17 +254,19 @@ class _Writer:
             self.known["formula", number] = self.define(f"at_{number}", _fold(values, max, tirx.max))
         return self.known["formula", number]
 
-    def choice(self, name: str, numbers: Sequence[int], totals: Sequence[Known], least: Known) -> Any:
-        """Of formulas, one for each candidate, that of the candidate that needs the least bytes."""
+    def choice(self, name: str, numbers: Sequence[int]) -> Any:
+        """Of formulas, one for each candidate, that of the candidate that is taken."""
         if len(set(numbers)) == 1:
             return self.formula(numbers[0])[1]
         key = ("choice", *numbers)
         if key not in self.known:
-            level, result = self.formula(numbers[-1])
-            for number, total in reversed(list(zip(numbers[:-1], totals[:-1], strict=True))):
-                value = self.formula(number)
-                level = max(level, value[0], total[0], least[0])
-                result = tirx.Select(_expr(total[1]) <= _expr(least[1]), _expr(value[1]), _expr(result))
+            level, result = 0, None
+            for number in dict.fromkeys(numbers):
+                own_level, value = self.formula(number)
+                own = [t for n, t in zip(numbers, self.taken, strict=True) if n == number]
+                level = max(level, own_level, *(t for t, _ in own))
+                part = sum((t for _, t in own[1:]), start=own[0][1]) * value
+                result = part if result is None else result + part
             self.known[key] = self.define(f"{name}_{'_'.join(map(str, numbers))}", (level, result))
         return self.known[key][1]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from tvm import ir, runtime
 
 from ..errors import NpuMemplanError
-from ..rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
+from ..rewrite import FORMULAS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
 from ..rewrite.formula import evaluate
 
 
@@ -46,6 +46,17 @@ def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
 def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
     """Name -> place of the outputs of a function planned with `use_workspace_io`."""
     return _places(module, function, PLACED_OUTPUTS)
+
+
+def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: str = "main") -> dict[str, int]:
+    """Name -> bytes of the pools of a planned function when its shape symbols have these values."""
+    planned = _function(module, function)
+    if planned is None or POOLS not in planned.attrs:
+        raise WorkspaceError(f"function {function!r} is not planned, so it has no pools; run PlanMemory on the module")
+    values = dict(symbols or {})
+    for name, text in planned.attrs.get(FORMULAS, ()):
+        values[str(name)] = evaluate(str(text), values)
+    return {str(name): evaluate(str(size), values) for name, size in planned.attrs[POOLS]}
 
 
 class Workspace:
@@ -112,14 +123,15 @@ def _devices(module: Any, attributes: Any) -> list[Any]:
     return [runtime.device(kind, int(v.vdevice_id)) for kind, v in zip(kinds, virtual, strict=True)]
 
 
+def _function(module: Any, name: str) -> Any:
+    """The function called `name` if it has attributes, else None."""
+    found = next((f for gv, f in module.functions.items() if gv.name_hint == name), None)
+    return found if isinstance(found, ir.BaseFunc) and found.attrs is not None else None
+
+
 def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
-    planned = next((f for gv, f in module.functions.items() if gv.name_hint == function), None)
-    if (
-        planned is None
-        or not isinstance(planned, ir.BaseFunc)
-        or planned.attrs is None
-        or attribute not in planned.attrs
-    ):
+    planned = _function(module, function)
+    if planned is None or attribute not in planned.attrs:
         raise WorkspaceError(
             f"function {function!r} has no inputs and outputs in pools; plan it with PlanMemory(use_workspace_io=True)"
         )

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from npu_memplan.extract.distance import highest_distance
+from npu_memplan.extract.extents import evaluate
 
 
 @T.prim_func(s_tir=True)
@@ -189,3 +190,52 @@ def test_one_input_under_two_names_is_one_input():
     a, b, o = add.params
     assert highest_distance(add.body, [a], o) == 0
     assert highest_distance(add.body, [a, b], o) == -15
+
+
+@T.prim_func(s_tir=True)
+def any_transpose(a: T.handle, b: T.handle, n: T.int64, m: T.int64):
+    x = T.match_buffer(a, (n, m), "int32")
+    o = T.match_buffer(b, (m, n), "int32")
+    for i, j in T.grid(m, n):
+        o[i, j] = x[j, i]
+
+
+@T.prim_func(s_tir=True)
+def any_pool(a: T.handle, b: T.handle, n: T.int64, m: T.int64):
+    x = T.match_buffer(a, (n * 2, m, 4), "int16")
+    o = T.match_buffer(b, (n, m, 4), "int16")
+    for y, z, c, r in T.grid(n, m, 4, 2):
+        if r == 0:
+            o[y, z, c] = T.int16(0)
+        o[y, z, c] = o[y, z, c] + x[y * 2 + r, z, c]
+
+
+@T.prim_func(s_tir=True)
+def any_widen(a: T.handle, b: T.handle, n: T.int64, m: T.int64):
+    x = T.match_buffer(a, (n * m,), "int8")
+    o = T.match_buffer(b, (n * m,), "int32")
+    for i in range(n * m):
+        o[i] = T.Cast("int32", x[i])
+
+
+@T.prim_func(s_tir=True)
+def any_matmul(a: T.handle, b: T.handle, n: T.int64, m: T.int64):
+    x = T.match_buffer(a, (n, 3), "int8")
+    o = T.match_buffer(b, (n, m), "int8")
+    for i, j, k in T.grid(n, m, 3):
+        if k == 0:
+            o[i, j] = T.int8(0)
+        o[i, j] = o[i, j] + x[i, k]
+
+
+@pytest.mark.parametrize(
+    "function", [any_transpose, any_pool, any_widen, any_matmul], ids=lambda f: f.attrs["global_symbol"]
+)
+def test_symbolic_distance_is_safe_at_every_size(function, exact_distance):
+    x, o, n, m = function.params
+    found = highest_distance(function.body, [x], o)
+    assert found is not None
+    for a, b in ((1, 1), (1, 5), (4, 1), (2, 3), (5, 2), (6, 6)):
+        own = function.specialize({n: a, m: b})
+        exact = exact_distance(own, own.params[0], own.params[1])
+        assert exact is None or evaluate(found, {n: a, m: b}) <= exact, (a, b)  # None: anything is safe

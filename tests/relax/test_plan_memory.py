@@ -29,6 +29,7 @@ from npu_memplan.transform import (
     config,
     map_outputs,
     pass_context,
+    pool_sizes,
 )
 from npu_memplan.transform.legacy import LegacyPoolError
 from npu_memplan.vocabulary import ORDER_PEAKS, RUN_TIME
@@ -134,10 +135,8 @@ def test_values_above_a_promised_bound_are_refused(zoo):
 def test_symbolic_pool_is_smaller_than_all_storages(zoo):
     planned = PlanMemory()(zoo.ZOO["dynamic_convs"]().module)
     # conv2d pads, convolves, activates, permutes twice, pads, convolves, activates, sums: two live at once.
-    assert "dynamic" in pools_of(planned)
     h = w = 16
-    size = eval(str(pools_of(planned)["dynamic"]), {"h": h, "w": w, "T": type("T", (), {"int64": int, "max": max})})
-    assert size <= (8 * (h + 2) * (w + 2) + 8 * h * w) * 4 + 128
+    assert pool_sizes(planned, {"h": h, "w": w})["workspace"] <= (8 * (h + 2) * (w + 2) + 8 * h * w) * 4 + 128
 
 
 def test_what_stays_at_run_time_says_why(zoo):

@@ -36,9 +36,9 @@ LLAMA_7B = Shape(32, 4096, 32, 11008, 32000, "float16", gated=True)
 
 
 def transformer(shape: Shape, *, new: int | None = None, cached: bool = False) -> Any:
-    """A module whose main takes `new` tokens (None: symbolic `s`) and, if `cached`, keys and values of `t` earlier ones.
+    """A module whose main takes `new` tokens (None: symbolic `s`) and, if `cached`, keys and values of `t` others.
 
-    Returns the logits of the last token, and the caches.
+    It returns the logits of the last token, and the caches with the new tokens.
     """
     builder = relax.BlockBuilder()
     parameters: list[Any] = []
@@ -133,17 +133,17 @@ class Convolutions:
         workspace = R.builtin.alloc_tensor(R.shape([h * w * 36]), R.dtype("uint8"), R.prim_value(0))
         a = R.permute_dims(x, axes=[0, 2, 3, 1])
         b = R.call_dps_packed(
-            "npu_memplan.bench.conv_add_leaky", (a, w0, workspace), out_ty=R.Tensor((1, h, w, 64), "float16")
+            "npu_memplan.programs.conv_add_leaky", (a, w0, workspace), out_ty=R.Tensor((1, h, w, 64), "float16")
         )
         c = R.call_dps_packed(
-            "npu_memplan.bench.conv_add_leaky", (b, w1, workspace), out_ty=R.Tensor((1, h, w, 64), "float16")
+            "npu_memplan.programs.conv_add_leaky", (b, w1, workspace), out_ty=R.Tensor((1, h, w, 64), "float16")
         )
         d = R.nn.avg_pool2d(c, pool_size=(2, 2), strides=(2, 2), layout="NHWC")
         e = R.permute_dims(d, axes=[0, 3, 1, 2])
         return e
 
 
-@tvm.register_global_func("npu_memplan.bench.conv_add_leaky", override=True)
+@tvm.register_global_func("npu_memplan.programs.conv_add_leaky", override=True)
 def _conv_add_leaky(x: Any, weights: Any, workspace: Any, out: Any) -> None:
     """A stand-in for a library: 3x3 convolution (summed taps through the workspace), + 1, leaky ReLU."""
     import numpy as np
