@@ -61,20 +61,21 @@ _WEIGHTED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
 _POOLED = frozenset(("AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"))
 _PAIRS = frozenset(("ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM"))
 _SINGLES = frozenset(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "TANH", "QUANTIZE"))
+_VELAS = frozenset(("REDUCE_MAX", "REDUCE_MIN", "TILE"))
 _COMMON = _WEIGHTED | _POOLED | _PAIRS | _SINGLES
 _COMPARED = frozenset(("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"))
 
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": _COMMON | MOVES | {
+        "int8": _COMMON | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "BATCH_MATMUL", "SQUARED_DIFFERENCE", "PRELU", "ABS", "ELU", "HARD_SWISH", "EXP"),
             *("RSQRT", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
         },
-        "int16": (_COMMON - {"MUL", "LEAKY_RELU"}) | MOVES | {
+        "int16": (_COMMON - {"MUL", "LEAKY_RELU"}) | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "SQUARED_DIFFERENCE", "ABS", "EXP", "SOFTMAX", "RESIZE_BILINEAR"),
         },
-        "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - {"TRANSPOSE", "EXPAND_DIMS"}) | {
+        "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - {"TRANSPOSE", "EXPAND_DIMS"}) | _VELAS | {
             *("PRELU", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR"),
         },
     },
@@ -83,7 +84,7 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
             *("TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "SQUARED_DIFFERENCE", "PRELU", "ABS", "HARD_SWISH", "EXP"),
             *("RSQRT", "SOFTMAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM", "SHAPE"),
         },
-        "int16": (_COMMON - {"LEAKY_RELU"}) | MOVES | {"TRANSPOSE_CONV", "SUM", "ABS", "SHAPE"},
+        "int16": (_COMMON - {"LEAKY_RELU"}) | MOVES | {"TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "ABS", "SHAPE"},
         "uint8": _COMMON | (MOVES - {"EXPAND_DIMS"}) | {"SUM", "REDUCE_MAX", "SOFTMAX", "RESIZE_BILINEAR", "SHAPE"},
     },
     Code.HOST: {
@@ -112,8 +113,11 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "FULLY_CONNECTED", "uint8"): "the reference rounds once, Vela's stream twice",
 }
 
-# What Vela 5.2 compiles to a stream that computes something else stays on the host; in every type, or in one.
+# What Vela 5.2 compiles to a stream that computes something else, or cannot be lifted, stays on the host.
 NOT_BY_VELA: dict[tuple[str, str], str] = {
+    ("MIRROR_PAD", "int8"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
+    ("MIRROR_PAD", "int16"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
+    ("MIRROR_PAD", "uint8"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
     ("SUM", "int8"): "Vela's stream for it leaves out the scales",
     ("SUM", "int16"): "Vela's stream for it leaves out the scales",
     ("SUM", "uint8"): "Vela's stream for it leaves out the scales",
@@ -124,7 +128,8 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
 MICRO_TAKES_UINT8 = frozenset(("QUANTIZE", "DEQUANTIZE", "CAST", "RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
 # Other types that tflite-micro does not have, but LiteRT.
 _ONLY_LITERT: dict[str, tuple[str, ...]] = {
-    "EXP": ("int8", "int16"),
+    **dict.fromkeys(("EXP", "TILE"), ("int8", "int16")),
+    **dict.fromkeys(("REDUCE_MAX", "REDUCE_MIN"), ("int16",)),
     "RESIZE_BILINEAR": ("int16",),
     **dict.fromkeys(("GATHER", "MIRROR_PAD", "BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND"), ("int16", "int32")),
     **dict.fromkeys(("RESIZE_NEAREST_NEIGHBOR", "SPACE_TO_DEPTH", "TRANSPOSE"), ("int32",)),
