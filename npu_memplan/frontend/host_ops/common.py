@@ -38,6 +38,20 @@ def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, 
     return kind
 
 
+def require_same_batches(data: Tensor, output: Tensor) -> None:
+    """As many images come out as go in."""
+    if data.shape[0] != output.shape[0]:
+        raise UnsupportedOperatorError(f"input {list(data.shape)} and output {list(output.shape)} have other batches")
+
+
+def bias_of(work: Lowering, position: int, channels: int) -> Tensor | None:
+    """The optional bias, one number a channel."""
+    bias = work.optional(position)
+    if bias is not None and bias.shape != (channels,):
+        raise UnsupportedOperatorError(f"bias {bias.name!r} has shape {list(bias.shape)}, not [{channels}]")
+    return bias
+
+
 def accumulator_type(data: Tensor, bias: Tensor | None) -> str:
     """int32, except for int16 activations without an int32 bias."""
     if bias is not None and bias.dtype not in ("int32", "int64"):

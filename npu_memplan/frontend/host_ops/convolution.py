@@ -10,11 +10,13 @@ from typing import Any
 
 from .common import (
     accumulator_type,
+    bias_of,
     centred,
     channel_scales,
     clamp_to_activation,
     inside,
     padding_before,
+    require_same_batches,
     require_types,
     shape4,
 )
@@ -43,6 +45,7 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
     require_types(data, weights, output)
     batches, in_h, in_w, in_c = shape4(data)
     _, out_h, out_w, out_c = shape4(output)
+    require_same_batches(data, output)
     first, k_h, k_w, depth = shape4(weights)
     if depthwise:
         if first != 1 or depth != out_c or out_c % in_c:
@@ -55,7 +58,7 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
     top = padding_before(same, in_h, k_h, stride_h, dilation_h, out_h)
     left = padding_before(same, in_w, k_w, stride_w, dilation_w, out_w)
 
-    bias = work.optional(2)
+    bias = bias_of(work, 2, out_c)
     kind = "int64" if depthwise and data.dtype == "int16" else accumulator_type(data, bias)
     wide = kind == "int64"
     scales = channel_scales(data, weights, output, out_c)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .common import accumulator_type, centred, channel_scales, clamp_to_activation, require_types
+from .common import accumulator_type, bias_of, centred, channel_scales, clamp_to_activation, require_types
 from .fixed_tir import multiply_rounded_once
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, const, load, row_indices
@@ -30,7 +30,7 @@ def fully_connected(work: Lowering) -> None:
         raise UnsupportedOperatorError(
             f"weights {list(weights.shape)} do not fit input {list(data.shape)} and output {list(output.shape)}"
         )
-    bias = work.optional(2)
+    bias = bias_of(work, 2, units)
     kind = accumulator_type(data, bias)
     scales = channel_scales(data, weights, output, units)
 

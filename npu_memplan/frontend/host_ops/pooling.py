@@ -11,6 +11,7 @@ from .common import (
     clamp_to_range,
     inside,
     padding_before,
+    require_same_batches,
     require_same_type,
     shape4,
 )
@@ -30,7 +31,10 @@ def pool_2d(work: Lowering) -> None:
     if abs(data.scale - output.scale) > 1e-6 or data.zero_point != output.zero_point:
         raise UnsupportedOperatorError("its output has another scale or zero point than its input")
     batches, in_h, in_w, depth = shape4(data)
-    _, out_h, out_w, _ = shape4(output)
+    _, out_h, out_w, out_depth = shape4(output)
+    require_same_batches(data, output)
+    if out_depth != depth:
+        raise UnsupportedOperatorError(f"input {list(data.shape)} and output {list(output.shape)} have other channels")
     k_h, k_w = options.FilterHeight(), options.FilterWidth()
     stride_h, stride_w = options.StrideH(), options.StrideW()
     same = options.Padding() == 0

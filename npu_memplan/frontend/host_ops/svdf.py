@@ -7,7 +7,7 @@ ranks are planned int32 scratch, as in the reference.
 
 from __future__ import annotations
 
-from .common import require_same_type
+from .common import bias_of, require_same_type
 from .fixed_point import LIMITS, quantize_multiplier
 from .fixed_tir import multiply_by_quantized
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -21,13 +21,10 @@ def svdf(work: Lowering) -> None:
 
     rank = work.options(tflite.SVDFOptions).Rank()
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
-    bias = work.optional(3)
     require_same_type((data, features, output), ("int8",))
     require_same_type((times, state), ("int8", "int16"))
     if not state.is_variable:
         raise UnsupportedOperatorError(f"its state {state.name!r} is no variable tensor")
-    if bias is not None and bias.dtype != "int32":
-        raise UnsupportedOperatorError(f"bias {bias.name!r} is {bias.dtype}, not int32")
     batches, depth = data.shape
     filters, memory = times.shape
     if filters % rank or state.shape != (batches, filters * memory) or features.shape != (filters, depth):
@@ -35,6 +32,9 @@ def svdf(work: Lowering) -> None:
             f"{filters} filters of rank {rank}, memory {memory} do not fit state {list(state.shape)}"
         )
     units = filters // rank
+    bias = bias_of(work, 3, units)
+    if bias is not None and bias.dtype != "int32":
+        raise UnsupportedOperatorError(f"bias {bias.name!r} is {bias.dtype}, not int32")
     into_state = quantize_multiplier(data.scale * features.scale / state.scale)
     into_output = quantize_multiplier(state.scale * times.scale / output.scale)
     low, high = LIMITS[state.dtype]

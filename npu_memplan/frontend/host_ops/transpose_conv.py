@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from .common import (
     accumulator_type,
+    bias_of,
     channel_scales,
     clamp_to_activation,
     inside,
+    require_same_batches,
     require_types,
     shape4,
 )
@@ -30,6 +32,7 @@ def transpose_conv(work: Lowering) -> None:
         raise UnsupportedOperatorError(f"input {data.name!r} is {data.dtype}, not int8")
     batches, in_h, in_w, in_c = shape4(data)
     _, out_h, out_w, out_c = shape4(output)
+    require_same_batches(data, output)
     filters, k_h, k_w, depth = shape4(weights)
     if filters != out_c or depth != in_c:
         raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
@@ -38,7 +41,7 @@ def transpose_conv(work: Lowering) -> None:
     same = options.Padding() == 0
     top = max((in_h - 1) * stride_h + k_h - out_h, 0) // 2 if same else 0
     left = max((in_w - 1) * stride_w + k_w - out_w, 0) // 2 if same else 0
-    bias = work.optional(3)
+    bias = bias_of(work, 3, out_c)
     accumulator_type(data, bias)
     scales = channel_scales(data, weights, output, out_c)
     try:
