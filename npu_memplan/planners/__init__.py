@@ -26,7 +26,7 @@ from .clock import now
 from .errors import OutOfTime, PlannerUseError, PlanningError
 from .explain import no_room
 from .first_fit import hill_climb, planners  # noqa: F401
-from .first_fit.orders import needed
+from .first_fit.orders import placing
 from .first_fit.quick import QUICK, quick_layout
 from .model import Model
 from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
@@ -125,7 +125,7 @@ def _in_no_time(context: Context) -> tuple[Placement, ...]:
     if isinstance(layout, int):
         if context.incumbent is not None:
             return context.incumbent.placements
-        raise no_room(context, layout, needed(context))
+        raise no_room(context, layout, placing(context.model))
     context.note(QUICK)
     return context.model.placements(layout.pools, layout.origins)
 

@@ -16,7 +16,7 @@ from .exact import search as exact
 from .explain import no_room, proven
 from .first_fit.hill_climb import hill_climb
 from .first_fit.layout import Layout, first_fit, fixed_first
-from .first_fit.orders import ORDERS, best_first_fit, by_size, needed
+from .first_fit.orders import ORDERS, best_first_fit, by_size, placing
 from .first_fit.quick import quick_layout
 from .general import search as general
 from .general.search import General
@@ -137,7 +137,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
     inside = [item for item in model.items if item.size]
     low = load_peak(model, 0).bytes
     if low > capacity:
-        raise no_room(context, failed, needed(context))
+        raise no_room(context, failed, placing(context.model))
     zero = Layout([0] * len(model.items), [item.home for item in model.items], [0])
     if len(inside) <= SMALL_ITEMS:
         small = SmallSearch.over(model, inside, SMALL_NODES)
@@ -212,7 +212,7 @@ def _auto(context: Context, enough: bool) -> Layout:
     failed = result if isinstance(result, int) else -1
     layout = _in_pools(context, result)
     if layout is None:
-        raise no_room(context, failed, needed(context))
+        raise no_room(context, failed, placing(context.model))
     if enough:
         return layout
     if count > SMALL_ITEMS:

@@ -5,7 +5,7 @@ Invariant: nothing here decides anything; it only describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .bounds import Peak, forced, load_peak
@@ -60,23 +60,51 @@ def point_label(model: Model, point: int | None) -> str:
     return points[point] if point is not None and 0 <= point < len(points) else ""
 
 
-def no_room(context: Context, item: int, needs: Callable[[int], Need]) -> PlanningError:
+Limits = Sequence[int | None]
+
+
+def no_room(context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]) -> PlanningError:
     """The error of a problem in which `item` found no place, within what was tried.
 
-    `needs` says what a plan needs of a pool that had no limit; it is only asked where nothing is proven.
+    `place` tells heights of the pools when these are their limits, and how they were reached; None when that found no
+    place either. It is only asked where nothing is proven.
     """
     proof = _overfilled(context.model)
     if proof is not None:
         return proof
     model = context.model
-    bounded = [pool for pool in model.items[item].pools if model.capacity[pool] is not None]
-    pool = bounded[-1] if bounded else 0
+    pool, need = _need(context, item, place)
     entry = model.items[item]
     lines = [f"  {entry.name!r} ({entry.size} bytes) found no place"]
     if context.stopped_early:
         lines.append("  the budget ended the search before it had a plan, or a proof that there is none")
     lines += [f"  {note}" for note in context.notes]
-    return _error(model, pool, load_peak(model, pool), needs(pool), lines)
+    return _error(model, pool, load_peak(model, pool), need, lines)
+
+
+def _need(context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]) -> tuple[int, Need]:
+    """A pool that would hold a plan if it were larger, and how large that is."""
+    model = context.model
+    bounded = [pool for pool in reversed(model.items[item].pools) if model.capacity[pool] is not None]
+    if context.least_found is not None:
+        return 0, Need(context.least_found, "least height found")
+    for pool in bounded:
+        limits = [None if k == pool else size for k, size in enumerate(model.capacity)]
+        if found := _excess(model, [pool], place(limits)):
+            return found
+    if found := _excess(model, range(len(model.capacity)), place([None] * len(model.capacity))):
+        return found
+    # hurried: something quick would have fitted, had there been time to look
+    return bounded[0], Need((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
+
+
+def _excess(model: Model, pools: Iterable[int], placed: tuple[Sequence[int], str] | None) -> tuple[int, Need] | None:
+    """Of `pools` the one whose height most exceeds its size, None when none does."""
+    if placed is None:
+        return None
+    heights, source = placed
+    over = [(heights[p] - size, -p) for p in pools if (size := model.capacity[p]) is not None and heights[p] > size]
+    return (-max(over)[1], Need(heights[-max(over)[1]], source)) if over else None
 
 
 def proven(context: Context, least: int, subset: Sequence[str]) -> PlanningError:

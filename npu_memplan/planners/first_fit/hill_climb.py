@@ -14,7 +14,7 @@ from ..errors import OutOfTime
 from ..explain import no_room
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
-from .orders import ORDERS, best_first_fit, by_size, needed
+from .orders import ORDERS, best_first_fit, by_size, placing
 
 ROUNDS = 2_000  # orders tried when nothing else limits the search
 
@@ -86,5 +86,5 @@ def plan_hill_climb(problem: Problem, context: Context) -> tuple[Placement, ...]
     best = hill_climb(context, None if isinstance(result, int) else result)
     if best is None:
         assert isinstance(result, int), "a layout that first fit found is kept"
-        raise no_room(context, result, needed(context))
+        raise no_room(context, result, placing(context.model))
     return context.model.placements(best.pools, best.origins)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..bounds import load_peak
 from ..errors import OutOfTime
-from ..explain import Need
+from ..explain import Limits
 from ..model import Model
 from ..registry import Context
 from .layout import Layout, first_fit, fixed_first
@@ -100,25 +100,16 @@ def best_first_fit(context: Context, orders: Sequence[Callable[[Model], list[int
     return failed if best is None else best
 
 
-def needed(context: Context, order: Callable[[Model], list[int]] = by_size) -> Callable[[int], Need]:
-    """What a plan needs of a pool without its limit: first fit in `order`, or less if less was found."""
-    model = context.model
+def placing(
+    model: Model, order: Callable[[Model], list[int]] = by_size
+) -> Callable[[Limits], tuple[Sequence[int], str] | None]:
+    """What `no_room` asks: heights of first fit in `order`, under other limits."""
 
-    def need(pool: int) -> Need:
-        if context.least_found is not None:
-            return Need(context.least_found, "least height found")
-        for limit in (
-            [None if k == pool else size for k, size in enumerate(model.capacity)],
-            [None] * len(model.capacity),
-        ):
-            try:
-                layout = first_fit(model, fixed_first(model, order(model)), limit)
-            except OutOfTime:
-                layout = quick_layout(model, limit)
-                if not isinstance(layout, int):
-                    return Need(layout.heights[pool], "without reuse of holes")
-            if not isinstance(layout, int):
-                return Need(layout.heights[pool], "by first fit")
-        raise AssertionError("without limits everything has a place")
+    def place(limits: Limits) -> tuple[Sequence[int], str] | None:
+        try:
+            layout, source = first_fit(model, fixed_first(model, order(model)), limits), "by first fit"
+        except OutOfTime:
+            layout, source = quick_layout(model, limits), "without reuse of holes"
+        return None if isinstance(layout, int) else (layout.heights, source)
 
-    return need
+    return place

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...problem import Placement, Problem
-from ..explain import Need, no_room
+from ..explain import Limits, no_room
 from ..model import Model
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
-from .orders import best_first_fit, by_conflicts, by_size, by_start, needed
+from .orders import best_first_fit, by_conflicts, by_size, by_start, placing
 
 
 @register("first-fit")
@@ -39,7 +39,7 @@ def _in_order(context: Context, order: Callable[[Model], list[int]]) -> tuple[Pl
 
 def _planned(context: Context, result: Layout | int, order: Callable[[Model], list[int]]) -> tuple[Placement, ...]:
     if isinstance(result, int):
-        raise no_room(context, result, needed(context, order))
+        raise no_room(context, result, placing(context.model, order))
     return context.model.placements(result.pools, result.origins)
 
 
@@ -47,33 +47,30 @@ def _planned(context: Context, result: Layout | int, order: Callable[[Model], li
 def plan_linear(problem: Problem, context: Context) -> tuple[Placement, ...]:
     """No reuse at all: items one after the other, in order of first use. For debugging a program."""
     model = context.model
-    pools, origins, failed = _in_a_row(model, model.capacity)
-    if failed is not None:
+    placed = _in_a_row(model, model.capacity)
+    if isinstance(placed, int):
 
-        def needs(pool: int) -> Need:
-            unlimited = [None if k == pool else size for k, size in enumerate(model.capacity)]
-            pools, origins, _ = _in_a_row(model, unlimited)
-            tops = (at + item.size for item, p, at in zip(model.items, pools, origins, strict=True) if p == pool)
-            return Need(max(tops, default=0), "without any reuse")
+        def place(limits: Limits) -> tuple[Sequence[int], str] | None:
+            layout = _in_a_row(model, limits)
+            return None if isinstance(layout, int) else (layout.heights, "without any reuse")
 
-        raise no_room(context, failed, needs)
-    return model.placements(pools, origins)
+        raise no_room(context, placed, place)
+    return model.placements(placed.pools, placed.origins)
 
 
-def _in_a_row(model: Model, limit: Sequence[int | None]) -> tuple[list[int], list[int], int | None]:
-    """Pools and origins of the items, and the first one that found no place within `limit`."""
-    pools, origins = [-1] * len(model.items), [-1] * len(model.items)
-    tops = [0] * len(limit)
-    failed = None
+def _in_a_row(model: Model, limit: Limits) -> Layout | int:
+    """The layout, or the index of the item that found no place within `limit`."""
+    layout = Layout([-1] * len(model.items), [-1] * len(model.items), [0] * len(limit))
+    tops = layout.heights
     for i in fixed_first(model, by_start(model)):
         item = model.items[i]
         for pool in item.pools:
             room = limit[pool]
-            # what has no bytes is in nobody's way; where a fixed item ends, the next may begin
+            # what has no bytes is in nobody's way
             at = item.home if item.fixed is not None or not item.size else item.align(tops[pool])
             if room is None or at + item.size <= room:
-                pools[i], origins[i], tops[pool] = pool, at, max(tops[pool], at + item.size)
+                layout.pools[i], layout.origins[i], tops[pool] = pool, at, max(tops[pool], at + item.size)
                 break
         else:
-            failed = i if failed is None else failed
-    return pools, origins, failed
+            return i
+    return layout
