@@ -81,14 +81,14 @@ class Device:
         name = firmware.artifact.target.accelerator
         self._accelerator = accelerator(name if name != "none" else firmware.board.accelerators[0])
         self._objects = known_objects(firmware)
-        self._checks = checks
+        self._checks, self._where = checks, firmware.artifact.memory_map
         self._sabotage = sabotage
         self._jobs: JobRunner | None = None
 
     def start(self, memory: GuestMemory) -> EthosURegisters:
         """A reset NPU on `memory`."""
         if self._jobs is None:
-            self._jobs = JobRunner(self._accelerator, memory, self._objects, self._checks)
+            self._jobs = JobRunner(self._accelerator, memory, self._objects, self._checks, self._where)
         self._jobs.attach(memory)
         self._jobs.notes.clear()
         return EthosURegisters(self._accelerator, self._jobs.run, sabotage=self._sabotage)

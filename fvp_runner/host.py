@@ -62,7 +62,9 @@ class HostRunner:
         self._library.set_launch(self._launch_callback)
         self._model: NpuModel | None = None
         if self.artifact.target.accelerator != "none":
-            self._model = NpuModel(accelerator(self.artifact.target.accelerator), checks=self.options.checks)
+            self._model = NpuModel(
+                accelerator(self.artifact.target.accelerator), self.options.checks, self.artifact.memory_map
+            )
         sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.run_pools]
         alignments = [pool.alignment for pool in self.artifact.run_pools]
         self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))

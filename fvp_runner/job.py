@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.time import MemoryMap
 
 from .npu_model import NpuModel
 from .npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
@@ -44,15 +45,20 @@ class GuestMemory(Protocol):
 
 
 class JobRunner:
-    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects."""
+    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects; `where`: the memories."""
 
     def __init__(
-        self, accelerator: Architecture, memory: GuestMemory, objects: Mapping[int, int], checks: bool = True
+        self,
+        accelerator: Architecture,
+        memory: GuestMemory,
+        objects: Mapping[int, int],
+        checks: bool = True,
+        where: MemoryMap | None = None,
     ) -> None:
         self._accelerator = accelerator
         self._memory = memory
         self._objects = objects
-        self._model = NpuModel(accelerator, checks=checks)
+        self._model = NpuModel(accelerator, checks, where)
         self.notes: list[str] = []
 
     def attach(self, memory: GuestMemory) -> None:

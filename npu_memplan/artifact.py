@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
@@ -18,6 +18,9 @@ from .errors import NpuMemplanError
 from .exactness import UNKNOWN, Claim
 from .options import CompileOptions
 from .problem import Agent, Count, Plan, Point, Pool, Problem
+
+if TYPE_CHECKING:
+    from .ethosu.time import MemoryMap
 
 SCHEMA = "npu_memplan.artifact/1"
 FILE_NAME = "plan.json"
@@ -48,7 +51,7 @@ class TensorSlot:
 class Call:
     """One call of main, in program order; `points` is its half-open range of time.
 
-    Of the NPU's calls: estimated cycles (see `ethosu.cycles`) and multiply-accumulates; nobody estimates the host's.
+    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; nobody estimates the host's.
     """
 
     function: str
@@ -108,6 +111,11 @@ class Artifact:
     def npu_macs(self) -> int | None:
         """Multiply-accumulates of one inference on the NPU; None without NPU calls."""
         return _total(call.macs for call in self.calls)
+
+    @property
+    def memory_map(self) -> MemoryMap | None:
+        """Which memory each of the NPU's regions lies in; None without an NPU."""
+        return self.target.memory_map(dict(zip(self.regions, (p.name for p in self.problem.pools), strict=True)))
 
     @property
     def run_pools(self) -> tuple[Pool, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .artifact import Call, Operator, TensorSlot
 from .codegen.npu_c import NpuLaunch
+from .ethosu.time import MemoryMap, estimate
 from .extract.program import Internal, Invoke, Program, Step, steps
 from .frontend.attributes import Quantised
 from .frontend.attributes import operators_of as source_operators_of
@@ -37,12 +38,12 @@ def _call(call: Invoke, planned: set[str]) -> Call:
     )
 
 
-def with_estimates(calls: Iterable[Call], launches: Mapping[str, NpuLaunch]) -> tuple[Call, ...]:
+def with_estimates(calls: Iterable[Call], launches: Mapping[str, NpuLaunch], where: MemoryMap) -> tuple[Call, ...]:
     """The calls with cycles and multiply-accumulates of those that `launches` has, by function."""
-    found = [(call, launches.get(call.function)) for call in calls]
+    made = {name: estimate(launch.commands, launch.accelerator, where) for name, launch in launches.items()}
+    found = [(call, made.get(call.function)) for call in calls]
     return tuple(
-        call if launch is None else replace(call, estimated_cycles=launch.cycles, macs=launch.macs)
-        for call, launch in found
+        call if time is None else replace(call, estimated_cycles=time.total, macs=time.macs) for call, time in found
     )
 
 

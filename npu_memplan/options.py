@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import NpuMemplanError
 from .problem import Agent, Pool
 from .target_data import accelerator_system, load_memory_mode
+
+if TYPE_CHECKING:
+    from .ethosu.time import MemoryMap
 
 
 class OptionError(NpuMemplanError):
@@ -24,6 +29,7 @@ NO_NPU = "none"
 _VALUES = {
     "accelerator": "--accelerator",
     "system_config": "--system-config",
+    "vela_ini": "--vela-ini",
     "memory_mode": "--memory-mode",
     "optimise": "--optimise",
     "arena_cache_size_bytes": "--arena-cache-size",
@@ -70,6 +76,7 @@ class CompileOptions:
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     name: str = ""  # of the model in C; empty: from the file name
+    vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
@@ -110,6 +117,20 @@ class CompileOptions:
             raise OptionError(
                 "--stripes lets outputs lie over inputs, which --no-overlap forbids; leave one of them out"
             )
+
+    def memory_map(self, regions: Mapping[int, str] | None = None) -> MemoryMap | None:
+        """Which memory each of the NPU's regions lies in, by pool name; None without an NPU."""
+        from .ethosu.time import load_system
+
+        if self.accelerator == NO_NPU:
+            return None
+        usual = accelerator_system(self.accelerator)
+        mode = self.memory_mode or usual.memory_mode
+        if regions is None:
+            regions = dict(enumerate(load_memory_mode(mode).pools, start=1))
+        ini = Path(self.vela_ini) if self.vela_ini else None
+        system = load_system(self.system_config or usual.system_config, ini)
+        return system.memory_map(mode, regions, self.constant_pools)
 
     def planned_pools(self) -> tuple[Pool, ...]:
         """The pools to plan; `OptionError` when `pools` names one that the memory mode lacks."""

@@ -102,7 +102,13 @@ def _in_stripes(loaded: Loaded, options: CompileOptions) -> Loaded:
     from .transform.stripes import stripe
 
     pools = options.planned_pools()  # feature maps rather lie in the last; with two, inputs and outputs do not
-    module = stripe(loaded.module, pools[-1].size_bytes, io_in_pools=len(pools) == 1, reuse_inputs=options.reuse_inputs)
+    module = stripe(
+        loaded.module,
+        pools[-1].size_bytes,
+        io_in_pools=len(pools) == 1,
+        reuse_inputs=options.reuse_inputs,
+        where=options.memory_map(),
+    )
     cut = replace(loaded, module=module)
     # a function knows its own buffers only: what other calls need may make the peak anyway
     alone = len(loaded.module.functions) == 2  # main and one function
@@ -141,6 +147,7 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
     module = rewrite(loaded.module, problem, plan)
     program = program or _posed(loaded, options)[1]
     artifact = _describe(loaded, options, problem, plan, module, program)
+    where = artifact.memory_map
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
@@ -148,7 +155,7 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
         artifact,
         constants_bytes=sources.constants_bytes,
         stream_bytes=sources.stream_bytes,
-        calls=with_estimates(artifact.calls, sources.launches),
+        calls=with_estimates(artifact.calls, sources.launches, where) if where else artifact.calls,
     )
     return Compiled(artifact, module, script.result(), sources)
 

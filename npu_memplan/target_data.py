@@ -134,6 +134,7 @@ class MemoryMode:
     pools: tuple[str, ...]
     like: str = ""
     capacity_bytes: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    constants_port: int = 1  # AXI port of the memory that constants and command streams lie in
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,8 @@ def targets_folder() -> Path:
     raise TargetDataError(f"the data folder 'targets' is missing beside {package}; install npu_memplan again")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; `TargetDataError` when it cannot be read or is none."""
     try:
         values: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
         return values
@@ -254,7 +256,7 @@ def _fvp(row: _Fvp | None) -> FvpData | None:
 
 def read_board(path: Path) -> Board:
     """Read and check one board file; `TargetDataError` names file, key and what is wrong."""
-    row = from_values(_read(path), BoardFile, str(path), TargetDataError)
+    row = from_values(read_toml(path), BoardFile, str(path), TargetDataError)
     board = Board(
         name=row.name,
         description=row.description,
@@ -307,13 +309,13 @@ def load_board(name: str | Path) -> Board:
 
 def memory_mode_names() -> tuple[str, ...]:
     """Names of the memory modes, in the file's order."""
-    return tuple(_read(targets_folder() / "memory_modes.toml"))
+    return tuple(read_toml(targets_folder() / "memory_modes.toml"))
 
 
 def load_memory_mode(name: str) -> MemoryMode:
     """A memory mode by name; `TargetDataError` lists the known ones."""
     path = targets_folder() / "memory_modes.toml"
-    modes = _read(path)
+    modes = read_toml(path)
     if name not in modes:
         raise TargetDataError(f"unknown memory mode {name!r}; known: {', '.join(modes)}")
     return from_values({"name": name, **modes[name]}, MemoryMode, f"{path}: {name}", TargetDataError)
@@ -322,7 +324,7 @@ def load_memory_mode(name: str) -> MemoryMode:
 def accelerator_system(accelerator: str) -> AcceleratorSystem:
     """Default system configuration, memory mode and board of an accelerator."""
     path = targets_folder() / "accelerators.toml"
-    systems = _read(path)
+    systems = read_toml(path)
     if accelerator not in systems:
         raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
     row = {"accelerator": accelerator, **systems[accelerator]}

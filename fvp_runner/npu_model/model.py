@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.time import MemoryMap
 
 from . import blockdep, definedness, hazards, inplace
 from .dma import Dma
@@ -32,7 +33,7 @@ Observer = Callable[[Step, Bound], None]
 class RunStats:
     """What a run did."""
 
-    cycles: int  # a rough estimate, see `npu_memplan.ethosu.cycles`
+    cycles: int  # a rough estimate, see `npu_memplan.ethosu.time`
     operations: int  # kernels and transfers
     messages: tuple[str, ...] = ()  # features that no reference confirms
     timing: tuple[str, ...] = ()  # what is right only because something else takes its time
@@ -61,11 +62,13 @@ class NpuModel:
 
     With `checks`, streams are checked for missing waits and too large BLOCKDEP before they run, and
     reads of bytes nobody wrote and accumulator overflows are found while they run. Register faults,
-    addresses outside their region and damaged weights are errors always.
+    addresses outside their region and damaged weights are errors always. `where`: the memories that cycles are
+    estimated with (None: those of the accelerator's default system).
     """
 
-    def __init__(self, accelerator: Architecture, checks: bool = True) -> None:
+    def __init__(self, accelerator: Architecture, checks: bool = True, where: MemoryMap | None = None) -> None:
         self.accelerator = accelerator
+        self._where = where
         self.checks = checks
         self._programs: OrderedDict[bytes, _Prepared] = OrderedDict()
         self._bindings: OrderedDict[int, _Binding] = OrderedDict()  # the latest of each program, by its id
@@ -91,7 +94,7 @@ class NpuModel:
                     inplace.check(program)
                     hazards.check(program)
                     timing = blockdep.check(program)
-                prepared = _Prepared(program, program.timeline().total, timing)
+                prepared = _Prepared(program, program.estimate(self._where).total, timing)
             except _FAULTS as error:
                 raise _fault(error) from error
             _remember(self._programs, key, prepared)

@@ -17,6 +17,7 @@ from npu_memplan.ethosu.network import CpuOperator, NpuCall, VelaNetwork
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
+from npu_memplan.ethosu.time import MemoryMap
 
 from .cpu_operator import HostOperator
 from .errors import NpuModelError, OutOfRegionError, UninitialisedReadError
@@ -72,10 +73,13 @@ class _Place:
 
 
 class NetworkModel:
-    """Runs a `VelaNetwork`; `data` is its file, needed only when operators were left on the CPU."""
+    """Runs a `VelaNetwork`; `data` is its file, needed only when operators were left on the CPU.
 
-    def __init__(self, network: VelaNetwork, data: bytes, checks: bool = True) -> None:
-        self.network, self.checks = network, checks
+    `where`: the memories that cycles are estimated with (None: those of the accelerator's default system).
+    """
+
+    def __init__(self, network: VelaNetwork, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
+        self.network, self.checks, self._where = network, checks, where
         self._models: dict[str, NpuModel] = {}
         self._hosts = {o.index: HostOperator(data, network, o) for o in network.cpu_operators}
         administrative = {
@@ -241,7 +245,7 @@ class NetworkModel:
 
     def _call(self, call: NpuCall, observer: CallObserver | None, fuzz_schedules: int) -> RunStats:
         name = call.accelerator.name
-        model = self._models.setdefault(name, NpuModel(call.accelerator, self.checks))
+        model = self._models.setdefault(name, NpuModel(call.accelerator, self.checks, self._where))
         regions, shadows = self._regions[call.index]
         given = shadows if self.checks else None
         self._exchange(call, 0)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.cycles import Timeline, timeline
 from npu_memplan.ethosu.stream.commands import Command, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
+from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
 from .convolution import Constants, Convolution, ConvolutionSpec
 from .dma import Dma, DmaSpec
@@ -76,10 +76,10 @@ class Program:
                 commands.append(command)
         return Program(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
 
-    def timeline(self) -> Timeline:
-        """The estimated time of each step, in their order."""
+    def estimate(self, where: MemoryMap | None = None) -> Estimate:
+        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system)."""
         plain = (c.registers.operation if isinstance(c, Step) else c for c in self.commands)
-        return timeline(plain, self.accelerator)
+        return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
 
 
 def read_spec(registers: Registers, accelerator: Architecture) -> Spec:

@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
+from npu_memplan.ethosu.time import MemoryMap
 
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
@@ -37,16 +38,18 @@ def title(step: Step) -> str:
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
-def events(program: Program, call: int, start: int) -> tuple[list[dict[str, Any]], int]:
+def events(program: Program, call: int, start: int, where: MemoryMap | None = None) -> tuple[list[dict[str, Any]], int]:
     """Events of one NPU call that begins at cycle `start`, and the cycle at which it ends."""
     made = []
-    placed = program.timeline()
-    for slot, step in zip(placed.slots, program.steps, strict=True):
+    placed = program.estimate(where)
+    for slot, step in zip(placed.shares, program.steps, strict=True):
         spec = step.spec
         details: dict[str, Any] = {
             "call": call,
             "operation": step.registers.index,
             "stream_offset": step.registers.operation.offset_bytes,
+            "bound_by": str(slot.bound),
+            "adds_cycles": slot.cycles,
         }
         if isinstance(spec, DmaSpec):
             details |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
@@ -71,8 +74,8 @@ def events(program: Program, call: int, start: int) -> tuple[list[dict[str, Any]
     return made, start + placed.total
 
 
-def trace(network: VelaNetwork) -> str:
-    """The whole network as JSON text."""
+def trace(network: VelaNetwork, where: MemoryMap | None = None) -> str:
+    """The whole network as JSON text; `where`: the memories (None: those of the accelerator's default system)."""
     found: list[dict[str, Any]] = []
     for name, thread, label in (
         ("process_name", 0, network.name),
@@ -82,7 +85,7 @@ def trace(network: VelaNetwork) -> str:
         found.append({"name": name, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}})
     now = 0
     for call in network.npu_calls:
-        made, now = events(Program.decode(call.words, call.accelerator), call.index, now)
+        made, now = events(Program.decode(call.words, call.accelerator), call.index, now, where)
         found += made
     unit = "one microsecond is one estimated NPU cycle"
     return json.dumps({"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}})

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ethosu.arch import accelerator
-from ..ethosu.cycles import timeline
+from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.primfunc import schedule_primfunc
+from ..ethosu.stream.commands import Command
 from ..ethosu.stream.encode import encode
 from ..vocabulary import ACCELERATOR, REGIONS
 from .c_array import c_array
@@ -23,12 +23,12 @@ from .program import ConstantArgument, FunctionCall, PoolArgument
 
 @dataclass(frozen=True, slots=True)
 class NpuLaunch:
-    """C of one launch, the bytes of its command stream, and what the NPU does in it."""
+    """C of one launch, the bytes of its command stream, and the stream itself."""
 
     text: str
     stream_bytes: int
-    cycles: int  # estimated, see `ethosu.cycles`
-    macs: int
+    commands: tuple[Command, ...]
+    accelerator: Architecture
 
 
 def print_launch(
@@ -41,7 +41,6 @@ def print_launch(
     """
     commands = schedule_primfunc(call.primfunc)
     words = np.asarray(encode(commands), dtype=np.uint32)
-    time = timeline(commands, accelerator(str(call.primfunc.attrs[ACCELERATOR])))
     stream = f"{symbol}_stream"
     bases = _bases(symbol, call, constant_symbols, pool_macros)
     count = len(bases)
@@ -56,7 +55,7 @@ def print_launch(
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
         + f"  return npu_memplan_npu_launch({stream}, (uint32_t)sizeof {stream}, bases, base_bytes, {count});\n}}\n"
     )
-    return NpuLaunch(text, words.nbytes, time.total, time.macs)
+    return NpuLaunch(text, words.nbytes, commands, accelerator(str(call.primfunc.attrs[ACCELERATOR])))
 
 
 def _bases(

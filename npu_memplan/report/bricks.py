@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..artifact import Artifact
+from ..artifact import Artifact, Call
 from ..codegen.interface import identifier
 from ..ethosu.featuremap import FeatureMap
-from ..ethosu.stream.commands import Operation
+from ..ethosu.stream.commands import Command, Operation
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
 from ..problem import Agent, BufferKind
@@ -77,6 +77,12 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
 
 def operations(artifact: Artifact, directory: Path) -> Iterator[tuple[int, Operation]]:
     """(point, operation) of every NPU call, in program order."""
+    for call, commands in command_streams(artifact, directory):
+        yield from enumerate((c for c in commands if isinstance(c, Operation)), call.points[0])
+
+
+def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call, tuple[Command, ...]]]:
+    """The NPU's calls in program order, each with its stream."""
     streams: dict[str, str] = {}
     for path in sorted((directory / "src").glob("*_npu.c")):
         streams |= dict(_STREAM.findall(path.read_text(encoding="utf-8")))
@@ -84,8 +90,7 @@ def operations(artifact: Artifact, directory: Path) -> Iterator[tuple[int, Opera
         text = streams.get(f"{artifact.name}_{identifier(call.function)}")
         if call.agent is Agent.NPU and text is not None:
             words = [int(word, 16) for word in text.replace(",", " ").split()]
-            kernels = [c for c in decode(words) if isinstance(c, Operation)]
-            yield from enumerate(kernels, call.points[0])
+            yield call, decode(words)
 
 
 _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_START: "DMA"}

@@ -1,7 +1,7 @@
 """What the NPU does in one inference: operations of one kind and output size, taken together.
 
-Invariant: everything is read from the command streams that were written (see `bricks`). Cycles are those of each
-operation on its own; kernels and transfers overlap, so they add up to more than the estimate of the inference.
+Invariant: everything is read from the command streams that were written (see `bricks`). An operation's cycles are those
+by which it makes its stream longer, so they add up to the estimate of the inference.
 Kernels in a row that fill one feature map channel by channel count as parts of one output: Vela splits so.
 """
 
@@ -13,11 +13,10 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..ethosu.arch import ACCELERATORS
-from ..ethosu.cycles import cost, macs
 from ..ethosu.featuremap import FeatureMap
-from ..ethosu.stream.commands import Operation
-from ..ethosu.stream.isa import BRICK_CHANNELS, Op
-from .bricks import kind_of, operations
+from ..ethosu.stream.isa import BRICK_CHANNELS
+from ..ethosu.time import Share, estimate
+from .bricks import command_streams, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +33,33 @@ class Work:
 def npu_work(artifact: Artifact, directory: Path | None) -> tuple[Work, ...]:
     """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
     found: dict[tuple[str, str], Work] = {}
-    npu = ACCELERATORS.get(artifact.target.accelerator)
-    if directory is None or npu is None:
+    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
+    if directory is None or npu is None or where is None:
         return ()
-    for operation, output in _outputs([operation for _, operation in operations(artifact, directory)]):
-        key = (kind_of(operation), output)
+    shares = [
+        share for _, commands in command_streams(artifact, directory) for share in estimate(commands, npu, where).shares
+    ]
+    for share, output in _outputs(shares):
+        key = (kind_of(share.operation), output)
         so_far = found.get(key, Work(*key))
         found[key] = replace(
-            so_far,
-            count=so_far.count + 1,
-            cycles=so_far.cycles + cost(operation, npu),
-            macs=so_far.macs + macs(operation),
+            so_far, count=so_far.count + 1, cycles=so_far.cycles + share.cycles, macs=so_far.macs + share.macs
         )
     return tuple(found.values())
 
 
-def _outputs(stream: Sequence[Operation]) -> Iterator[tuple[Operation, str]]:
+def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
     """Every operation with the size of the output it writes, or helps to write; transfers have none."""
-    parts: list[tuple[Operation, FeatureMap]] = []
-    for operation in stream:
-        if operation.op is Op.DMA_START:
-            yield operation, ""
+    parts: list[tuple[Share, FeatureMap]] = []
+    for share in stream:
+        if share.is_transfer:
+            yield share, ""
             continue
-        view = FeatureMap.ofm(operation)
-        if parts and not (parts[-1][0].op is operation.op and _goes_on(parts[-1][1], view)):
+        view = FeatureMap.ofm(share.operation)
+        if parts and not (parts[-1][0].operation.op is share.operation.op and _goes_on(parts[-1][1], view)):
             yield from _together(parts)
             parts.clear()
-        parts.append((operation, view))
+        parts.append((share, view))
     yield from _together(parts)
 
 
@@ -77,9 +76,9 @@ def _goes_on(first: FeatureMap, second: FeatureMap) -> bool:
     return alike and step < room and second.bases[0] - first.bases[0] == step
 
 
-def _together(parts: Sequence[tuple[Operation, FeatureMap]]) -> Iterator[tuple[Operation, str]]:
+def _together(parts: Sequence[tuple[Share, FeatureMap]]) -> Iterator[tuple[Share, str]]:
     depth = sum(view.depth for _, view in parts)
-    return ((operation, f"{view.height}x{view.width}x{depth}") for operation, view in parts)
+    return ((share, f"{view.height}x{view.width}x{depth}") for share, view in parts)
 
 
 def busy(artifact: Artifact) -> float | None:

@@ -19,6 +19,7 @@ from ..ethosu.program import Overlap
 from ..ethosu.stripes.apply import apply
 from ..ethosu.stripes.choose import choose, least_bytes
 from ..ethosu.stripes.groups import Group, Groups, Permission
+from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
 from ..vocabulary import is_npu
 
@@ -36,17 +37,23 @@ class Choice:
 
 
 def stripe(
-    module: Any, capacity_bytes: int | None = None, *, io_in_pools: bool = True, reuse_inputs: bool = True
+    module: Any,
+    capacity_bytes: int | None = None,
+    *,
+    io_in_pools: bool = True,
+    reuse_inputs: bool = True,
+    where: MemoryMap | None = None,
 ) -> Any:
     """A new module with the NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold.
 
-    `io_in_pools`, `reuse_inputs`: whether inputs and outputs lie in it, and whether inputs may be overwritten.
+    `io_in_pools`, `reuse_inputs`: whether inputs and outputs lie in it, and whether inputs may be overwritten;
+    `where`: the memories around the NPU (None: its default system's).
     """
     functions = dict(module.functions.items())
     for variable, function in functions.items():
         if is_npu(function):
             program = from_primfunc(function)
-            groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs)
+            groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs, where=where)
             chosen = best_choice(groups, capacity_bytes)
             if chosen.groups:
                 made = to_primfunc(apply(program, chosen.groups))

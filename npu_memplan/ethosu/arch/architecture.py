@@ -106,6 +106,7 @@ class Architecture:
     id_word: int  # NPU identification register
     part_number: int  # CoreSight part
     rates: Rates
+    burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets
     ifm_micro_depth: int = 8  # input channels that go into one pass
     max_block: Shape = Shape(32, 64, 128)  # of an OFM
     sub_kernel: int = 8  # rows and columns of one pass over a large kernel

@@ -13,14 +13,15 @@ from functools import cached_property
 import numpy as np
 
 from ..access import lut_index
-from ..cycles import cost
 from ..inplace import in_place_distances
 from ..lower.shram import round_up
 from ..overlap import span_distances
 from ..program import BufferRole, NpuProgram, Overlap
 from ..stream.commands import Operation
-from ..stream.isa import Op, Register
+from ..stream.isa import SHRAM_REGION, Op, Register
+from ..time import MemoryMap, cycles_in_a_row, default_memory_map
 from .order import Done, Part, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
+from .reblock import best_blocks
 from .rows import Map, Rows, Sliced, sliced
 
 _ALIGNMENT = 16
@@ -72,11 +73,20 @@ class Group:
 class Groups:
     """Groups of one program.
 
-    `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read.
+    `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
+    `where`: the memories, of which the last region's has the feature maps.
     """
 
-    def __init__(self, program: NpuProgram, *, io_in_pools: bool = True, reuse_inputs: bool = True) -> None:
+    def __init__(
+        self,
+        program: NpuProgram,
+        *,
+        io_in_pools: bool = True,
+        reuse_inputs: bool = True,
+        where: MemoryMap | None = None,
+    ) -> None:
         self.program = program
+        self._where = where or default_memory_map(program.accelerator)
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
@@ -307,17 +317,24 @@ class Groups:
             self._exact[layer.index] = in_place_distances(self.program.at_zero(layer.index), holder)
         return self._exact[layer.index]
 
-    def _operation(self, index: int) -> Operation:
-        operation = self.program.operations[index]
-        return Operation(operation.op, operation.parameter, operation.registers)
-
     def _cost(self, index: int, rows: int) -> int:
         """Cycles of `rows` rows of an operation; a started micro-block takes as long as a whole one."""
         rows = round_up(rows, self._micro_rows)
         if (index, rows) not in self._cycles:
             operation = self._operation(index).with_registers({Register.OFM_HEIGHT_M1: rows - 1})
-            self._cycles[index, rows] = cost(operation, self.program.accelerator)
+            if rows < self.program.operations[index].registers[Register.OFM_HEIGHT_M1] + 1:
+                operation = operation.with_registers(best_blocks(operation, self.program.accelerator))
+            self._cycles[index, rows] = cycles_in_a_row(operation, self.program.accelerator, self._where)
         return self._cycles[index, rows]
+
+    def _operation(self, index: int) -> Operation:
+        return self.program.place(index, self._region)
+
+    def _region(self, name: str) -> tuple[int, int]:
+        role = self.program.buffer(name).role
+        if role is BufferRole.LUT:
+            return SHRAM_REGION, 0
+        return 0 if role is BufferRole.CONSTANTS else max(self._where.regions), 0
 
 
 def _same_rows(made: Map, read: Map) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..access import lut_index
-from ..arch import Shape
+from ..arch import Architecture, Shape
 from ..featuremap import FeatureMap, Kernel
 from ..lower.blocks import BlockError, choose
 from ..lower.shram import BlockKind, Work
@@ -29,11 +29,16 @@ _KINDS = {
 def reblocked(program: NpuProgram, index: int) -> NpuOperation:
     """Operation `index` of `program` in the best blocks for its height."""
     operation = program.operations[index]
+    changes = best_blocks(program.at_zero(index), program.accelerator)
+    return replace(operation, registers={**operation.registers, **changes})
+
+
+def best_blocks(operation: Operation, accelerator: Architecture) -> dict[R, int]:
+    """Registers of the best blocks for an operation's height; none when no others fit."""
     try:
-        chosen = choose(program.accelerator, _work(program.at_zero(index)), operation.registers[R.OFM_BLK_DEPTH_M1] + 1)
+        layout = choose(accelerator, _work(operation), operation[R.OFM_BLK_DEPTH_M1] + 1).layout
     except BlockError:
-        return operation
-    layout = chosen.layout
+        return {}
     changes = {
         R.OFM_BLK_HEIGHT_M1: layout.block.height - 1,
         R.OFM_BLK_WIDTH_M1: layout.block.width - 1,
@@ -43,7 +48,7 @@ def reblocked(program: NpuProgram, index: int) -> NpuOperation:
     }
     if R.IFM2_IB_START in operation.registers:
         changes[R.IFM2_IB_START] = layout.ifm2_ib_start
-    return replace(operation, registers={**operation.registers, **changes})
+    return changes
 
 
 def _work(operation: Operation) -> Work:

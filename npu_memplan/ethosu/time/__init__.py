@@ -1,0 +1,30 @@
+"""Time: how many cycles a command stream takes on an NPU and its memories, and what bounds it.
+
+Invariant: an estimate is a function of (stream, `Architecture`, `MemoryMap`) and of nothing else, never less than what
+its memories need for the bytes it moves, never used for results. It is held to cycle counts of Arm's FVPs that others
+published (docs/time.md). `systems` reads the memories, `work` the registers; `compute` and `traffic` say what an
+operation needs, `cost` of which memory, `timeline` when, `estimate` why.
+"""
+
+from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
+from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
+from .systems import System, SystemDataError, default_memory_map, load_system, system_names
+
+__all__ = [
+    "Bound",
+    "Cause",
+    "Direction",
+    "Estimate",
+    "Memory",
+    "MemoryMap",
+    "Pulse",
+    "Share",
+    "System",
+    "SystemDataError",
+    "Traffic",
+    "cycles_in_a_row",
+    "default_memory_map",
+    "estimate",
+    "load_system",
+    "system_names",
+]

@@ -1,0 +1,74 @@
+"""Cycles of the multipliers and of the output unit, from shapes alone.
+
+Invariant: nothing here knows a memory. Source of every rule and constant: Arm's published optimiser (ethos-u-vela
+5.2.0, `npu_performance.py` and regor's `ethos_u55_performance.cpp`); the weights' order is that of its encoder.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from ..arch import Architecture
+from .work import Engine, Work, sub_blocks
+
+_STEP = 4  # cycles of one micro-block in a kernel step
+_DECODED = 8  # weights a cycle that one core's decoder delivers
+_STEP_WEIGHTS = 32  # input channels, or channels times taps, of a kernel step
+
+
+def multiplier_cycles(work: Work, accelerator: Architecture) -> int:
+    """Cycles in which the multipliers (or the pooling engine) are busy, weight decoding included."""
+    if work.engine is Engine.ELEMENTWISE:
+        return 0
+    return sum(count * _block(work, accelerator, *shape) for *shape, count in sub_blocks(work))
+
+
+def output_cycles(work: Work, accelerator: Architecture) -> float:
+    """Cycles in which the output unit is busy: scaling, activation, and all of an elementwise operation."""
+    rates = accelerator.rates
+    rate = rates.output[work.output]
+    if work.looks_up:
+        rate = max(rate, rates.lookup)
+    elif work.clamps:
+        rate = max(rate, rates.clamp)
+    rate *= accelerator.cores / work.cores
+    ofm = work.ofm
+    return ceil(rate * ofm.height * ofm.width * ofm.depth)
+
+
+def _block(work: Work, accelerator: Architecture, height: int, width: int, depth: int) -> int:
+    """Cycles of one OFM block on one core."""
+    micro = accelerator.ofm_micro
+    rows, columns = (1, 4) if work.single_row else (micro.height, micro.width)
+    plane = -(-height // rows) * -(-width // columns)
+    deep = -(-depth // micro.depth)
+    decode = _STEP_WEIGHTS * micro.depth // _DECODED
+    wide = 2 if work.ifm_bits >= 16 else 1
+    cycles = 0
+    for taps in work.pieces:
+        if work.engine is Engine.POOL:
+            steps = 1
+            doubled = wide if accelerator.rates.doubles_16_bit_pools else 1
+            busy = max(_STEP, taps) * plane * deep * doubled
+        elif work.engine is Engine.DEPTHWISE:
+            steps = -(-taps // 4)
+            busy = max(decode, _STEP * plane * wide) * steps * deep
+        else:
+            steps = -(-taps // (4 // wide)) if work.part_kernel else taps
+            busy = max(decode, _STEP * plane) * steps * deep
+        busy += _start(work, accelerator, plane, deep, steps)
+        cycles += busy
+    if work.part_kernel:
+        return cycles * -(-work.ifm.depth // accelerator.ifm_micro_depth)
+    if work.sums_channels:
+        return cycles * -(-work.ifm.depth // (_STEP_WEIGHTS // wide))
+    return cycles
+
+
+def _start(work: Work, accelerator: Architecture, plane: int, deep: int, steps: int) -> int:
+    """Cycles lost because a step cannot follow the one before it when a block is a single micro-block."""
+    rates = accelerator.rates
+    lost = rates.start_acc40 if work.acc40 else rates.start
+    if plane > 1:
+        return 0
+    return lost * steps if deep == 1 else lost * (steps - 1) * deep

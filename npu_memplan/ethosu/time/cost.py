@@ -1,0 +1,89 @@
+"""What one operation needs of each part of the NPU and of each memory, on its own.
+
+Invariant: a `Demand` is a sum over the operation's blocks, not a decision about when; `timeline` makes those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import ceil
+
+from ..access import Role
+from ..arch import Architecture
+from ..stream.commands import Operation
+from ..stream.isa import Op
+from .compute import multiplier_cycles, output_cycles
+from .memory import Direction, Memory, MemoryMap, Traffic
+from .traffic import Flow, dma_flows, flows
+from .work import Work, work_of
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Traffic of one role on one memory, and the cycles that the memory needs for it alone."""
+
+    role: Role
+    memory: Memory
+    writes: bool
+    traffic: Traffic
+    cycles: float
+
+    @property
+    def latency(self) -> int:
+        """Cycles before the first beat (reading), or after the last (writing)."""
+        return self.direction.latency
+
+    @property
+    def direction(self) -> Direction:
+        """The side of the memory."""
+        return self.memory.write if self.writes else self.memory.read
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """An operation's needs."""
+
+    operation: Operation
+    multipliers: int  # cycles
+    output: int  # cycles
+    loads: tuple[Load, ...]
+    macs: int
+    blocks: int
+    jobs: int  # blocks times slices of input channels: steps of reading the input
+
+    @property
+    def is_transfer(self) -> bool:
+        """A DMA, not a kernel."""
+        return self.operation.op is Op.DMA_START
+
+
+def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) -> Demand:
+    """Needs of one operation; regions that `where` does not know count as region 1's memory."""
+    if operation.op is Op.DMA_START:
+        loads = _loads(dma_flows(operation, accelerator), accelerator.cores, where)
+        return Demand(operation, 0, 0, loads, 0, 1, 1)
+    work = work_of(operation, accelerator)
+    return Demand(
+        operation,
+        multiplier_cycles(work, accelerator),
+        ceil(output_cycles(work, accelerator)),
+        _loads(flows(operation, work, accelerator), accelerator.cores, where),
+        work.macs,
+        work.blocks,
+        work.blocks * _slices(work),
+    )
+
+
+def _slices(work: Work) -> int:
+    return -(-work.ifm.depth // work.slice_channels) if work.sums_channels else 1
+
+
+def _loads(moved: Iterable[Flow], cores: int, where: MemoryMap) -> tuple[Load, ...]:
+    found = []
+    for flow in moved:
+        if flow.region >= 0 and flow.traffic.requests:
+            memory = where.regions.get(flow.region, where.regions[1])
+            cycles = memory.cycles(flow.traffic, flow.writes, cores)
+            found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles))
+    return tuple(found)

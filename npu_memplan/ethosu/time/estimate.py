@@ -1,0 +1,156 @@
+"""The estimate of one command stream: its cycles, shared out to its operations, and what bounds each of them.
+
+Invariant: the operations' cycles add up to the total, beats and bytes to what crossed the ports; the same stream on
+the same memories gives the same estimate, whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ..arch import Architecture
+from ..blockdep import MAX_BLOCKDEP
+from ..stream.commands import Command, Operation
+from ..stream.isa import Op, Register
+from .cost import Demand, Load
+from .memory import MemoryMap
+from .timeline import Slot, timeline
+
+
+class Cause(Enum):
+    """What an operation spends most of its time with."""
+
+    MULTIPLY = "multiplying"
+    OUTPUT = "making outputs"
+    READ = "reading"
+    WRITE = "writing"
+    LATENCY = "latency"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A cause, and the memory where it is one."""
+
+    cause: Cause
+    memory: str = ""
+
+    def __str__(self) -> str:
+        """`multiplying`, `reading flash`, `latency of sram`."""
+        between = " of " if self.cause is Cause.LATENCY else " "
+        return f"{self.cause.value}{between}{self.memory}" if self.memory else self.cause.value
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One operation of the stream."""
+
+    operation: Operation
+    start: int  # cycles from the start of the stream
+    stop: int
+    cycles: int  # by which it makes the stream longer: the sum over all operations is the total
+    bound: Bound
+    macs: int
+    traffic: Mapping[tuple[str, bool], tuple[int, int]]  # (memory, writes) -> (bytes, beats)
+
+    @property
+    def is_transfer(self) -> bool:
+        """A DMA, not a kernel."""
+        return self.operation.op is Op.DMA_START
+
+    def bytes_of(self, memory: str) -> int:
+        """Bytes read from and written to `memory`."""
+        return sum(size for (name, _), (size, _) in self.traffic.items() if name == memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One launch of the NPU."""
+
+    total: int  # cycles
+    shares: tuple[Share, ...]  # in the order of the stream
+    stream_bytes: int
+    ports: Mapping[str, int]  # memory -> AXI port
+    stream_memory: str
+    port_bytes: int
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all convolutions."""
+        return sum(share.macs for share in self.shares)
+
+    def bounds(self) -> dict[Bound, int]:
+        """Cycles by what bounds them, the most first; their sum is the total."""
+        found: dict[Bound, int] = {}
+        for share in self.shares:
+            found[share.bound] = found.get(share.bound, 0) + share.cycles
+        return dict(sorted(found.items(), key=lambda item: (-item[1], str(item[0]))))
+
+    def beats(self, port: int, writes: bool) -> int:
+        """Beats that cross an AXI port in one direction, the command stream's included."""
+        moved = sum(
+            beats
+            for share in self.shares
+            for (name, written), (_, beats) in share.traffic.items()
+            if written is writes and self.ports[name] == port
+        )
+        fetched = not writes and self.ports[self.stream_memory] == port
+        return moved + (-(-self.stream_bytes // self.port_bytes) if fetched else 0)
+
+
+def estimate(commands: Iterable[Command], accelerator: Architecture, where: MemoryMap) -> Estimate:
+    """Estimate a stream: `decode`'s commands, or a schedule's."""
+    line = timeline(commands, accelerator, where)
+    shares, end = [], 0
+    for slot in line.slots:
+        stop = max(end, line.total if slot is line.slots[-1] else round(slot.stop))
+        shares.append(_share(slot, stop - end))
+        end = stop
+    return Estimate(
+        total=line.total,
+        shares=tuple(shares),
+        stream_bytes=4 * line.words,
+        ports={memory.name: memory.port for memory in (*where.regions.values(), where.stream)},
+        stream_memory=where.stream.name,
+        port_bytes=accelerator.port_bytes,
+    )
+
+
+def cycles_in_a_row(operation: Operation, accelerator: Architecture, where: MemoryMap) -> int:
+    """By how much a kernel makes a stream longer in which others run before it that it need not wait for."""
+    operation = operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
+    once, twice = (timeline((operation,) * n, accelerator, where).total for n in (1, 2))
+    return twice - once
+
+
+def _share(slot: Slot, cycles: int) -> Share:
+    needs = slot.demand
+    traffic: dict[tuple[str, bool], tuple[int, int]] = {}
+    for load in needs.loads:
+        key = (load.memory.name, load.writes)
+        size, beats = traffic.get(key, (0, 0))
+        traffic[key] = (size + load.traffic.bytes, beats + load.traffic.beats)
+    start, stop = round(slot.start), round(slot.stop)
+    return Share(needs.operation, start, stop, cycles, _bound(needs, slot), needs.macs, traffic)
+
+
+def _bound(needs: Demand, slot: Slot) -> Bound:
+    by_memory: dict[Bound, float] = {}
+    for load in needs.loads:
+        key = Bound(Cause.WRITE if load.writes else Cause.READ, load.memory.name)
+        by_memory[key] = by_memory.get(key, 0.0) + load.cycles
+    parts = {
+        Bound(Cause.MULTIPLY): float(needs.multipliers),
+        Bound(Cause.OUTPUT): float(needs.output),
+        **by_memory,
+    }
+    bound, most = max(parts.items(), key=lambda item: item[1])
+    slowest = max(needs.loads, key=_latency, default=None)
+    if slowest is not None and 2 * most < slot.stop - slot.start and most < slowest.latency:
+        return Bound(Cause.LATENCY, slowest.memory.name)
+    return bound
+
+
+def _latency(load: Load) -> int:
+    return load.latency

@@ -1,0 +1,156 @@
+"""Systems around an NPU by name: from `targets/systems.toml`, or from a vela.ini of the user's own.
+
+Invariant: every figure is the file's; nothing is assumed of a memory that the file does not describe.
+"""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import NpuMemplanError
+from ...target_data import accelerator_system, load_memory_mode, read_toml, targets_folder
+from ..arch import Architecture
+from .memory import Direction, Memory, MemoryMap, Pulse
+
+_AREAS = {"Sram": "sram", "Dram": "dram", "OnChipFlash": "on_chip_flash", "OffChipFlash": "flash"}
+_SECTION = "System_Config."
+
+
+class SystemDataError(NpuMemplanError):
+    """A system configuration is unknown, or its file is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One system configuration."""
+
+    name: str
+    vela: str  # what Vela is told
+    clock_hz: float  # of the NPU
+    memories: Mapping[str, Memory] = field(hash=False)
+
+    def behind(self, port: int) -> Memory:
+        """The memory behind AXI port 0 or 1."""
+        for memory in self.memories.values():
+            if memory.port == port:
+                return memory
+        raise SystemDataError(f"system configuration {self.name!r} has no memory behind AXI port {port}")
+
+    def memory_map(self, memory_mode: str, regions: Mapping[int, str], constants: Iterable[str] = ()) -> MemoryMap:
+        """Which memory each region lies in: `regions` are pools by region, `constants` names of read-only pools.
+
+        A pool or read-only pool with a memory's name lies there; other constants and the command stream lie where the
+        memory mode has them, other pools in the first memory of the mode.
+        """
+        mode = load_memory_mode(memory_mode)
+        fixed = self.behind(mode.constants_port)
+        found = {region: self.memories.get(name, self._pool(name)) for region, name in regions.items()}
+        found.setdefault(1, self._pool(mode.pools[0]))
+        found[0] = next((self.memories[name] for name in constants if name in self.memories), fixed)
+        return MemoryMap(found, fixed)
+
+    def _pool(self, name: str) -> Memory:
+        """A mode's pool: `sram` is behind port 0, `dram` behind port 1."""
+        return self.memories.get(name, self.behind(1 if name == "dram" else 0))
+
+
+def system_names() -> tuple[str, ...]:
+    """Names of the configurations that come with npu_memplan."""
+    return tuple(read_toml(targets_folder() / "systems.toml"))
+
+
+@lru_cache(maxsize=32)
+def load_system(name: str, vela_ini: Path | None = None) -> System:
+    """A configuration by name: of the user's `vela_ini` if it is there, else one that comes with npu_memplan."""
+    if vela_ini is not None:
+        found = _from_ini(vela_ini, name)
+        if found is not None:
+            return found
+    path = targets_folder() / "systems.toml"
+    tables = read_toml(path)
+    if name not in tables:
+        also = f" and not in {vela_ini}" if vela_ini is not None else ""
+        raise SystemDataError(
+            f"system configuration {name!r} is unknown{also}; known: {', '.join(tables)}; "
+            "describe your own in a vela.ini and name it with --vela-ini"
+        )
+    table = tables[name]
+    memories = {key: _memory(key, values) for key, values in table["memory"].items()}
+    return System(name, table.get("vela", name), float(table["clock_hz"]), memories)
+
+
+def _memory(name: str, values: Mapping[str, Any]) -> Memory:
+    pulse = None
+    if "pulse_on" in values:
+        pulse = Pulse(values["pulse_on"], values["pulse_off"], values["pulse_words"])
+    return Memory(
+        name=name,
+        port=values["port"],
+        clock_scale=values["clock_scale"],
+        read=Direction(values["read_latency"], values["max_reads"]),
+        write=Direction(values["write_latency"], values["max_writes"]),
+        pulse=pulse,
+    )
+
+
+def _from_ini(path: Path, name: str) -> System | None:
+    ini = configparser.ConfigParser()
+    try:
+        with path.open(encoding="utf-8") as file:
+            ini.read_file(file)
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        raise SystemDataError(f"cannot read {path} as a vela.ini: {error}") from None
+    if not ini.has_section(_SECTION + name):
+        return None
+    values = dict(ini[_SECTION + name])
+    while "inherit" in values:
+        base = values.pop("inherit")
+        if not ini.has_section(base):
+            raise SystemDataError(f"{path}: [{_SECTION}{name}] inherits {base!r}, which the file does not have")
+        values = {**dict(ini[base]), **values}
+    memories: dict[str, Memory] = {}
+    for port in (0, 1):
+        area = values.get(f"axi{port}_port", "")
+        if area not in _AREAS:
+            raise SystemDataError(
+                f"{path}: [{_SECTION}{name}] axi{port}_port is {area!r}; give one of {', '.join(_AREAS)}"
+            )
+        memories.setdefault(_AREAS[area], _memory(_AREAS[area], _ini_memory(path, name, values, area, port)))
+    return System(name, name, _number(path, name, values, "core_clock"), memories)
+
+
+def _ini_memory(path: Path, name: str, values: Mapping[str, str], area: str, port: int) -> dict[str, Any]:
+    area = area.lower()  # configparser's keys are
+    whole = ("read_latency", "write_latency", "max_reads", "max_writes")
+    return {
+        "port": port,
+        "clock_scale": _number(path, name, values, f"{area}_clock_scale")
+        * _number(path, name, values, f"{area}_ports_used", 1.0),
+        **{key: int(_number(path, name, values, f"{area}_{key}", 0.0)) for key in whole},
+    }
+
+
+def _number(path: Path, name: str, values: Mapping[str, str], key: str, default: float | None = None) -> float:
+    text = values.get(key)
+    if text is None and default is not None:
+        return default
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf") or (number == 0 and default is None):
+        raise SystemDataError(f"{path}: [{_SECTION}{name}] {key} is {text!r}; it must be a positive number")
+    return number
+
+
+def default_memory_map(accelerator: Architecture) -> MemoryMap:
+    """Where things lie when only the NPU is known: its default system and memory mode."""
+
+    system = accelerator_system(accelerator.name)
+    pools = load_memory_mode(system.memory_mode).pools
+    return load_system(system.system_config).memory_map(system.memory_mode, dict(enumerate(pools, start=1)))

@@ -1,0 +1,155 @@
+"""Operations in time: two queues, block pipelines, waits, block dependencies and shared memories.
+
+Invariant: an operation never ends before each of its loads could have passed its memory, kernels run in the order of
+the stream, and a wait is never shorter than what it waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..access import Role
+from ..arch import Architecture
+from ..stream.commands import Command, Operation, Wait
+from ..stream.isa import Op, Register
+from .cost import Demand, Load, demand
+from .memory import Memory, MemoryMap
+from .traffic import run
+
+_INPUTS = (Role.IFM, Role.IFM2)
+_WEIGHTS = (Role.WEIGHTS, Role.SCALES)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When an operation runs, in cycles; kernels one after the other."""
+
+    demand: Demand
+    start: float
+    stop: float
+
+
+@dataclass(slots=True)
+class _Engines:
+    """When the parts of the NPU are free again."""
+
+    fetch: float = 0
+    multipliers: float = 0
+    output: float = 0
+    write: float = 0
+    end: float = 0  # of the last kernel
+    block: float = 0  # cycles of one of its blocks
+
+
+@dataclass(slots=True)
+class _Clock:
+    accelerator: Architecture
+    now: float = 0
+    engines: _Engines = field(default_factory=_Engines)
+    kernels: list[float] = field(default_factory=list)
+    transfers: list[float] = field(default_factory=list)
+    busy: dict[str, float] = field(default_factory=dict)
+
+    def wait(self, kind: Op, outstanding: int) -> None:
+        done = self.transfers if kind is Op.DMA_WAIT else self.kernels
+        if len(done) > outstanding:
+            self.now = max(self.now, done[len(done) - 1 - outstanding])
+
+    def take(self, loads: Iterable[Load], start: float) -> float:
+        """When `loads`, asked for from `start` on, have passed; who else uses their memories takes turns with them."""
+        stop = start
+        for memory, group in _by_memory(loads):
+            occupied = sum(load.cycles for load in group)
+            free = self.busy.get(memory, 0.0)
+            self.busy[memory] = max(free, start) + occupied
+            first = max((load.latency for load in group if not load.writes), default=0)
+            stop = max(stop, start + first + occupied + min(occupied, max(0.0, free - start)))
+        return stop
+
+    def fetch(self, words: int, memory: Memory) -> None:
+        """Commands pass the port while others work; they only take of the memory's time."""
+        traffic = run(4 * words, 1, self.accelerator)
+        occupied = memory.cycles(traffic, False, self.accelerator.cores)
+        self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + occupied
+
+    def transfer(self, needs: Demand) -> Slot:
+        limit = self.accelerator.max_outstanding_dma
+        if len(self.transfers) >= limit:
+            self.now = max(self.now, self.transfers[-limit])
+        start = self.now
+        stop = self.take(needs.loads, start) + max((load.latency for load in needs.loads if load.writes), default=0)
+        self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
+        return Slot(needs, start, stop)
+
+    def kernel(self, needs: Demand) -> Slot:
+        limit = self.accelerator.max_outstanding_kernels
+        if len(self.kernels) >= limit:
+            self.now = max(self.now, self.kernels[-limit])
+        before, n, jobs = self.engines, needs.blocks, needs.jobs
+        depends = needs.operation.get(Register.BLOCKDEP)
+        start = max(self.now, before.fetch, before.end - depends * before.block)
+        inputs = [load for load in needs.loads if load.role in _INPUTS]
+        weights = [load for load in needs.loads if load.role in _WEIGHTS]
+        outputs = [load for load in needs.loads if load.writes]
+        fetch = sum(load.cycles for load in inputs)
+        first = start + max((load.latency for load in inputs), default=0) + fetch / jobs
+        multiply = max(first, before.end)
+        fetched = max(first, self.alone(inputs, start))
+        weighed = self.alone(weights, max(self.now, before.multipliers))
+        multiplied = max(multiply + needs.multipliers, fetched + needs.multipliers / jobs, weighed)
+        output = max(multiply + needs.multipliers / n, before.output)
+        made = max(output + needs.output, multiplied + needs.output / n)
+        writing = sum(load.cycles for load in outputs)
+        write = max(output + needs.output / n, before.write)
+        written = max(made + writing / n, write + writing, self.take(needs.loads, start))
+        stop = written + max((load.latency for load in outputs), default=0)
+        self.engines = _Engines(fetched, multiplied, made, written, written, (written - start) / n)
+        shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
+        self.kernels.append(stop)
+        return Slot(needs, shown, stop)
+
+    @staticmethod
+    def alone(loads: list[Load], start: float) -> float:
+        return max((start + load.latency + load.cycles for load in loads), default=0.0)
+
+
+def _by_memory(loads: Iterable[Load]) -> Iterator[tuple[str, list[Load]]]:
+    found: dict[str, list[Load]] = {}
+    for load in loads:
+        found.setdefault(load.memory.name, []).append(load)
+    yield from found.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All operations of a stream in time, in its order."""
+
+    slots: tuple[Slot, ...]
+    total: int  # cycles from the start of the stream to its end
+    words: int  # of the stream, waits and its end included
+
+
+def timeline(commands: Iterable[Command], accelerator: Architecture, where: MemoryMap) -> Timeline:
+    """Place all operations."""
+    clock = _Clock(accelerator, where.stream.read.latency)
+    slots: list[Slot] = []
+    before: dict[Register, int] = {}
+    total = 0
+    for command in commands:
+        words = 1
+        if isinstance(command, Operation):
+            words = _words(command.registers, before)
+            clock.fetch(words, where.stream)
+            before.update(command.registers)
+            needs = demand(command, accelerator, where)
+            slots.append(clock.transfer(needs) if needs.is_transfer else clock.kernel(needs))
+        elif isinstance(command, Wait):
+            clock.wait(command.op, command.outstanding)
+        total += words
+    return Timeline(tuple(slots), round(max([clock.now, *clock.busy.values(), *(slot.stop for slot in slots)])), total)
+
+
+def _words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
+    """Words of the stream that set what has changed, and start the operation."""
+    return 1 + sum(1 + register.has_payload for register, value in registers.items() if before.get(register) != value)

@@ -1,0 +1,102 @@
+"""What an operation moves over the ports: bytes, beats and requests by role.
+
+Invariant: inputs are counted as often as blocks read them (windows overlap; a convolution reads its input again for
+every depth of output blocks), weights once for every block of a plane; requests are contiguous runs cut at the burst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..access import Role
+from ..arch import Architecture
+from ..featuremap import FeatureMap
+from ..stream.commands import Operation
+from ..stream.fields import DmaRegion
+from ..stream.groups import SCALES, WEIGHTS
+from ..stream.isa import BRICK_CHANNELS, Register
+from .memory import Traffic
+from .work import Engine, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """All traffic of one role."""
+
+    role: Role
+    region: int  # -1: inside the NPU
+    writes: bool
+    traffic: Traffic
+
+
+def run(length: int, count: int, accelerator: Architecture) -> Traffic:
+    """`count` contiguous runs of `length` bytes."""
+    if length <= 0:
+        return Traffic()
+    return Traffic(
+        length * count,
+        -(-length // accelerator.port_bytes) * count,
+        -(-length // accelerator.burst_bytes) * count,
+    )
+
+
+def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterator[Flow]:
+    """What a kernel moves."""
+    yield Flow(Role.IFM, work.ifm.region, False, _input(work, work.ifm, accelerator))
+    if work.ifm2 is not None:
+        yield Flow(Role.IFM2, work.ifm2.region, False, _input(work, work.ifm2, accelerator))
+    if work.engine in (Engine.CONV, Engine.DEPTHWISE):
+        for role, streams in ((Role.WEIGHTS, WEIGHTS), (Role.SCALES, SCALES)):
+            total = Traffic()
+            for core in streams[: work.cores]:
+                total += run(operation.get(core.length), work.plane_blocks, accelerator)
+            yield Flow(role, operation.get(streams[0].region), False, total)
+    yield Flow(Role.OFM, work.ofm.region, True, _output(work, accelerator))
+
+
+def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]:
+    """What a transfer moves; the side that lies inside the NPU crosses no port."""
+    r = Register
+    source, target = operation[r.DMA0_SRC_REGION], operation[r.DMA0_DST_REGION]
+    dimensions = max(DmaRegion.DIMENSIONS.of(source), DmaRegion.DIMENSIONS.of(target))
+    rows = operation[r.DMA0_SIZE0] if dimensions > 0 else 1
+    planes = operation[r.DMA0_SIZE1] if dimensions > 1 else 1
+    moved = run(operation[r.DMA0_LEN], rows * planes, accelerator)
+    yield Flow(Role.DMA_SRC, DmaRegion.REGION.of(source), False, moved)
+    inside = bool(DmaRegion.INTERNAL.of(target))
+    yield Flow(Role.DMA_DST, -1 if inside else DmaRegion.REGION.of(target), True, moved)
+
+
+def _input(work: Work, view: FeatureMap, accelerator: Architecture) -> Traffic:
+    if work.engine is Engine.ELEMENTWISE:
+        columns = ((1, 1),) if view.width == 1 else work.x.blocks
+        return _map(view, view.height, columns, view.depth, accelerator)
+    if not work.sums_channels:
+        return _map(view, work.y.read, work.x.reads, work.block.depth, accelerator)
+    return _map(view, work.y.read, work.x.reads, work.slice_channels, accelerator) * work.depth_blocks
+
+
+def _output(work: Work, accelerator: Architecture) -> Traffic:
+    return _map(work.ofm, work.ofm.height, work.x.blocks, work.block.depth, accelerator)
+
+
+def _map(
+    view: FeatureMap, rows: int, columns: tuple[tuple[int, int], ...], channels: int, accelerator: Architecture
+) -> Traffic:
+    """`rows` rows of a feature map in pieces of (elements, how many) and of at most `channels` channels."""
+    whole, rest = divmod(view.depth, channels)
+    size, total = view.element_bytes, Traffic()
+    for depth, count in ((channels, whole), (rest, 1)):
+        dense = depth == view.depth and view.stride_x == depth * size
+        for width, times in columns:
+            if not depth or not count or not width:
+                continue
+            if view.brick:
+                part = run(width * BRICK_CHANNELS * size, -(-depth // BRICK_CHANNELS), accelerator)
+            elif dense:
+                part = run(width * depth * size, 1, accelerator)
+            else:
+                part = run(depth * size, width, accelerator)
+            total += part * (rows * times * count)
+    return total

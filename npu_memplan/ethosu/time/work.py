@@ -1,0 +1,216 @@
+"""One kernel as the estimate sees it: its shapes, blocks and windows, read from registers once.
+
+Invariant: everything is taken from the operation's registers and the architecture; nothing of where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ..access import lut_index
+from ..arch import Architecture, OutputKind, Shape
+from ..featuremap import FeatureMap, Kernel
+from ..stream.commands import Operation
+from ..stream.fields import Activation
+from ..stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Register, Upscale
+
+
+class Engine(Enum):
+    """What a kernel computes with."""
+
+    CONV = "convolution"
+    DEPTHWISE = "depthwise"
+    POOL = "pool"
+    REDUCE_SUM = "reduce_sum"
+    ELEMENTWISE = "elementwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial axis of a kernel: its OFM blocks, and the input elements that each of them reads."""
+
+    blocks: tuple[tuple[int, int], ...]  # (size, how many): whole blocks, then the rest
+    reads: tuple[tuple[int, int], ...]  # (input elements, how many) of blocks and pieces of the window, without padding
+
+    @property
+    def read(self) -> int:
+        """Input elements that all blocks read."""
+        return sum(size * count for size, count in self.reads)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A kernel operation."""
+
+    engine: Engine
+    ofm: FeatureMap
+    ifm: FeatureMap
+    ifm2: FeatureMap | None
+    y: Axis
+    x: Axis
+    depths: tuple[tuple[int, int], ...]  # OFM blocks in depth of one core: (channels, how many)
+    depth_blocks: int  # of all cores together: they work on the same blocks
+    block: Shape  # of the registers
+    pieces: tuple[int, ...]  # kernel elements of each piece of a large kernel
+    part_kernel: bool
+    macs: int
+    acc40: bool
+    looks_up: bool
+    clamps: bool
+    output: OutputKind
+    cores: int
+    single_row: bool  # two-row micro-blocks work on four columns of the only row instead
+
+    @property
+    def ifm_bits(self) -> int:
+        """Bits of an input element."""
+        return 8 * self.ifm.element_bytes
+
+    @property
+    def blocks(self) -> int:
+        """OFM blocks."""
+        return self.plane_blocks * self.depth_blocks
+
+    @property
+    def plane_blocks(self) -> int:
+        """OFM blocks of one depth: how often the weights are read."""
+        return sum(n for _, n in self.y.blocks) * sum(n for _, n in self.x.blocks)
+
+    @property
+    def sums_channels(self) -> bool:
+        """Every OFM block reads all input channels."""
+        return self.engine in (Engine.CONV, Engine.REDUCE_SUM)
+
+    @property
+    def slice_channels(self) -> int:
+        """Input channels of one pass: a convolution goes over its input in such slices."""
+        return min(self.ifm.depth, (16 if self.part_kernel else 32) * 8 // min(self.ifm_bits, 16))
+
+
+_ENGINES = {Op.CONV: Engine.CONV, Op.DEPTHWISE: Engine.DEPTHWISE, Op.ELEMENTWISE: Engine.ELEMENTWISE}
+
+
+def work_of(operation: Operation, accelerator: Architecture) -> Work:
+    """Read a CONV, DEPTHWISE, POOL or ELEMENTWISE."""
+    r = Register
+    engine = _ENGINES.get(operation.op)
+    if engine is None:
+        engine = Engine.REDUCE_SUM if operation.parameter == PoolMode.REDUCE_SUM else Engine.POOL
+    ofm, ifm, ifm2 = FeatureMap.ofm(operation), FeatureMap.ifm(operation), FeatureMap.ifm2(operation)
+    block = Shape(*(operation[b] + 1 for b in (r.OFM_BLK_HEIGHT_M1, r.OFM_BLK_WIDTH_M1, r.OFM_BLK_DEPTH_M1)))
+    cores = accelerator.cores if operation.get(r.PARALLEL_MODE) else 1
+    kernel = None if engine is Engine.ELEMENTWISE else Kernel.of(operation)
+    part = kernel is not None and kernel.part_kernel_first and engine is Engine.CONV
+    pieces: tuple[int, ...] = (1,)
+    macs = 0
+    if kernel is None:
+        y, x = (
+            Axis(_split(size, step), _split(other, step))
+            for size, step, other in ((ofm.height, block.height, ifm.height), (ofm.width, block.width, ifm.width))
+        )
+    else:
+        upscale = 1 if operation.get(r.IFM_UPSCALE) == Upscale.NONE else 2
+        limit = accelerator.sub_kernel
+        rows = _pieces((kernel.height - 1) // kernel.dilation_y + 1, limit // kernel.dilation_y)
+        columns = _pieces((kernel.width - 1) // kernel.dilation_x + 1, limit // kernel.dilation_x)
+        pieces = tuple(len(a) * len(b) for a in rows for b in columns)
+        down = (kernel.stride_y, kernel.dilation_y, kernel.pad_top)
+        across = (kernel.stride_x, kernel.dilation_x, kernel.pad_left)
+        y = _axis(ofm.height, block.height, ifm.height, down, rows, upscale)
+        x = _axis(ofm.width, block.width, ifm.width, across, columns, upscale)
+        if engine in (Engine.CONV, Engine.DEPTHWISE):
+            deep = ifm.depth if engine is Engine.CONV else 1
+            macs = ofm.height * ofm.width * ofm.depth * sum(pieces) * deep
+    activation = operation.get(r.ACTIVATION)
+    return Work(
+        engine=engine,
+        ofm=ofm,
+        ifm=ifm,
+        ifm2=ifm2,
+        y=y,
+        x=x,
+        depths=_split(-(-ofm.depth // cores), -(-block.depth // cores)),
+        depth_blocks=-(-ofm.depth // block.depth),
+        block=block,
+        pieces=pieces,
+        part_kernel=part,
+        macs=macs,
+        acc40=operation.get(r.ACC_FORMAT) == AccFormat.INT40 and engine is not Engine.ELEMENTWISE,
+        looks_up=lut_index(operation) is not None or bool(Activation.FUNCTION.of(activation)),
+        clamps=_clamps(operation, ofm),
+        output=_output(operation, engine, ifm, ofm),
+        cores=cores,
+        single_row=(
+            accelerator.ofm_micro.height == 2
+            and engine is Engine.CONV
+            and ofm.height == 1
+            and ofm.width % 2 == 0
+            and kernel is not None
+            and kernel.height == 1
+        ),
+    )
+
+
+def _split(extent: int, block: int) -> tuple[tuple[int, int], ...]:
+    whole, rest = divmod(extent, block)
+    return (((block, whole),) if whole else ()) + (((rest, 1),) if rest else ())
+
+
+def _pieces(taps: int, most: int) -> tuple[range, ...]:
+    return tuple(range(start, min(start + most, taps)) for start in range(0, taps, max(most, 1)))
+
+
+def _axis(
+    extent: int, block: int, source: int, window: tuple[int, int, int], pieces: tuple[range, ...], upscale: int
+) -> Axis:
+    """`window`: stride, dilation and leading padding."""
+    stride, dilation, pad = window
+    reads: dict[int, int] = {}
+    for start in range(0, extent, block):
+        last = (min(start + block, extent) - 1) * stride
+        for piece in pieces:
+            size = _inside(
+                start * stride + piece.start * dilation - pad,
+                last + (piece.stop - 1) * dilation + 1 - pad,
+                source,
+                upscale,
+            )
+            reads[size] = reads.get(size, 0) + 1
+    return Axis(_split(extent, block), tuple(reads.items()))
+
+
+def _inside(first: int, last: int, source: int, upscale: int) -> int:
+    return max(0, min(-(-last // upscale), source) - max(first // upscale, 0))
+
+
+def _clamps(operation: Operation, ofm: FeatureMap) -> bool:
+    low, high = operation.get(Register.ACTIVATION_MIN), operation.get(Register.ACTIVATION_MAX)
+    if ofm.element_bytes > 2:
+        return False
+    bits = 8 * ofm.element_bytes
+    widest = (-(1 << bits - 1) & 0xFFFF, (1 << bits - 1) - 1) if ofm.signed else (0, (1 << bits) - 1)
+    return (low, high) != widest
+
+
+def _output(operation: Operation, engine: Engine, ifm: FeatureMap, ofm: FeatureMap) -> OutputKind:
+    if engine is not Engine.ELEMENTWISE:
+        if operation.get(Register.ACC_FORMAT) == AccFormat.INT40:
+            return OutputKind.MUL
+        maximum = engine is Engine.POOL and operation.parameter == PoolMode.MAX
+        return OutputKind.MAX_POOL if maximum else OutputKind.OTHER
+    mode = ElementwiseMode(operation.parameter)
+    if ifm.element_bytes == 4:
+        return OutputKind.UNARY_32 if mode.is_unary else OutputKind.BINARY_32
+    if mode is ElementwiseMode.MUL:
+        return OutputKind.MUL_TO_32 if ofm.element_bytes == 4 else OutputKind.MUL
+    return OutputKind.ADD if mode in (ElementwiseMode.ADD, ElementwiseMode.SUB) else OutputKind.OTHER
+
+
+def sub_blocks(work: Work) -> Iterator[tuple[int, int, int, int]]:
+    """(rows, columns, channels of one core, how many) of every kind of OFM block: at most eight."""
+    for height, rows in work.y.blocks:
+        for width, columns in work.x.blocks:
+            for depth, deep in work.depths:
+                yield height, width, depth, rows * columns * deep

@@ -1,0 +1,175 @@
+"""The estimate of cycles, against figures worked out by hand."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+
+from npu_memplan.ethosu.arch import OutputKind, accelerator
+from npu_memplan.ethosu.stream.commands import Operation, Wait
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from npu_memplan.ethosu.time import Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
+from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles
+from npu_memplan.ethosu.time.cost import demand
+from npu_memplan.ethosu.time.work import work_of
+from tests.support.hand_made import STOP, conv, dma, elementwise, pool, view
+
+U55, SMALL, DUAL = (accelerator(f"ethos-{n}") for n in ("u55-256", "u55-32", "u65-512"))
+SRAM = Memory("sram", 0, 1.0, Direction(32), Direction(32))
+FLASH = Memory("flash", 1, 0.125, Direction(64, 2), Direction(0))
+WHERE = MemoryMap({0: FLASH, 1: SRAM}, FLASH)
+SHAPE = (8, 8, 32)
+BLOCK = {Register.OFM_BLK_HEIGHT_M1: 7, Register.OFM_BLK_WIDTH_M1: 7, Register.OFM_BLK_DEPTH_M1: 31}
+
+
+def blocks(operation: Operation, shape: tuple[int, int, int]) -> Operation:
+    return operation.with_registers(dict(zip(BLOCK, (n - 1 for n in shape), strict=True)))
+
+
+CONV = blocks(conv(view("IFM", 0, SHAPE), view("OFM", 4096, SHAPE), depth=32, kernel=(3, 3)), SHAPE)
+DEPTHWISE = blocks(
+    conv(view("IFM", 0, SHAPE), view("OFM", 4096, SHAPE), depth=1, kernel=(3, 3), op=Op.DEPTHWISE), SHAPE
+)
+POOL = blocks(pool(view("IFM", 0, SHAPE), view("OFM", 4096, SHAPE), kernel=(2, 2), mode=PoolMode.MAX), SHAPE)
+ADD = blocks(elementwise(view("IFM", 0, SHAPE), view("OFM", 4096, SHAPE), view("IFM2", 8192, SHAPE)), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("operation", "multiplied"),
+    [(CONV, 8 * 8 * 32 * 9 * 32), (DEPTHWISE, 8 * 8 * 32 * 9), (POOL, 0), (ADD, 0), (dma((0, 0), (1, 0), 512), 0)],
+    ids=["conv", "depthwise", "pool", "elementwise", "dma"],
+)
+def test_multiply_accumulates(operation: Operation, multiplied: int) -> None:
+    assert estimate((operation, STOP), U55, WHERE).macs == multiplied
+
+
+def test_a_dilated_kernel_has_fewer_taps_than_its_extent() -> None:
+    dilated = CONV.with_registers({Register.KERNEL_HEIGHT_M1: 4, Register.KERNEL_STRIDE: 1 << 4})
+    assert work_of(dilated, U55).macs == work_of(CONV, U55).macs
+
+
+@pytest.mark.parametrize(
+    ("operation", "npu", "cycles"),
+    [
+        (CONV, U55, 4 * 16 * 9 * 4),  # 16 micro-blocks of 2x2, 9 taps, 4 of 8 channels, 32 input channels a step
+        (CONV, SMALL, 4 * 64 * 9 * 8),  # 64 of 1x1, 8 of 4 channels
+        (blocks(CONV, (2, 2, 32)), U55, 16 * (32 * 9 * 4 + 2 * 8 * 4)),  # decoding is slower than one micro-block
+        (blocks(CONV, (6, 8, 32)), U55, (4 * 12 + 32) * 9 * 4),  # a whole block; one of two rows waits for decoding
+        (CONV.with_registers({Register.IFM_DEPTH_M1: 32}), U55, 2 * 4 * 16 * 9 * 4),  # 33 channels are two steps
+        (CONV.with_registers({Register.KERNEL_STRIDE: 4, Register.IFM_DEPTH_M1: 0}), U55, 4 * 16 * 3 * 4),  # 4 taps
+        (DEPTHWISE, U55, 4 * 16 * 3 * 4),
+        (POOL, U55, 4 * 16 * 4),
+        (ADD, U55, 0),
+        (CONV.with_registers({Register.PARALLEL_MODE: 1}), DUAL, 4 * 16 * 9 * 2),  # each core half of the channels
+    ],
+)
+def test_cycles_of_the_multipliers(operation: Operation, npu: object, cycles: int) -> None:
+    assert multiplier_cycles(work_of(operation, npu), npu) == cycles  # type: ignore[arg-type]
+
+
+def test_a_kernel_of_more_than_eight_rows_is_made_in_pieces() -> None:
+    tall = blocks(pool(view("IFM", 0, (25, 5, 16)), view("OFM", 4096, (1, 1, 16)), kernel=(25, 5)), (2, 2, 16))
+    work = work_of(tall, U55)
+    assert work.pieces == (40, 40, 40, 5)
+    assert multiplier_cycles(work, U55) == (40 + 40 + 40 + 5) * 2 + 4 * 2 * 0
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "a_cycle"),
+    [
+        (CONV, OutputKind.OTHER, 0.25),
+        (ADD, OutputKind.ADD, 0.75),
+        (POOL, OutputKind.MAX_POOL, 0.125),
+        (CONV.with_registers({Register.ACC_FORMAT: 1}), OutputKind.MUL, 0.375),
+        (CONV.with_registers({Register.ACTIVATION: 16}), OutputKind.OTHER, 1.0),
+        (POOL.with_registers({Register.ACTIVATION_MIN: 0}), OutputKind.MAX_POOL, 0.25),
+    ],
+)
+def test_cycles_of_the_output_unit(operation: Operation, kind: OutputKind, a_cycle: float) -> None:
+    work = work_of(operation, U55)
+    assert work.output is kind
+    assert output_cycles(work, U55) == ceil(8 * 8 * 32 * a_cycle)
+
+
+def test_inputs_are_read_again_for_each_block_that_needs_them() -> None:
+    whole = {load.role.value: load.traffic.bytes for load in demand(CONV, U55, WHERE).loads}
+    assert whole == {"ifm": 10 * 10 * 32, "weights": 64, "scales": 16, "ofm": 8 * 8 * 32}
+    rows = {load.role.value: load.traffic.bytes for load in demand(blocks(CONV, (4, 8, 16)), U55, WHERE).loads}
+    assert rows["ifm"] == (6 + 6) * 10 * 32 * 2, "two rows in common; all twice, for two depths of blocks"
+    padded = CONV.with_registers({Register.IFM_PAD_TOP: 1, Register.IFM_PAD_LEFT: 1})
+    assert demand(padded, U55, WHERE).loads[0].traffic.bytes == 9 * 9 * 32, "padding is not read"
+    assert rows["weights"] == 2 * 64, "once for each block of a plane"
+
+
+def test_both_cores_read_weights() -> None:
+    second = CONV.with_registers({Register.PARALLEL_MODE: 1, Register.WEIGHT1_LENGTH: 160, Register.SCALE1_LENGTH: 0})
+    read = {load.role.value: load.traffic.bytes for load in demand(second, DUAL, WHERE).loads}
+    assert read["weights"] == 64 + 160
+    alone = {load.role.value: load.traffic.bytes for load in demand(second, accelerator("ethos-u65-256"), WHERE).loads}
+    assert alone["weights"] == 64
+
+
+def test_rows_and_planes_of_a_transfer_count() -> None:
+    rows = {Register.DMA0_SRC_REGION: 2 << 9, Register.DMA0_SIZE0: 4, Register.DMA0_SIZE1: 3}
+    (read, _) = demand(dma((0, 0), (1, 0), 64).with_registers(rows), U55, WHERE).loads
+    assert read.traffic == Traffic(4 * 3 * 64, 4 * 3 * 8, 4 * 3)
+
+
+@pytest.mark.parametrize(
+    ("memory", "cycles"),
+    [
+        (SRAM, 8000),  # a beat a cycle
+        (FLASH, 64_000),  # an eighth of it
+        (Memory("slow", 1, 1.0, Direction(92, 1), Direction(0)), 1000 * (92 + 8)),  # one request at a time
+        (Memory("slow", 1, 1.0, Direction(92, 4), Direction(0)), 1000 * (92 + 8) / 4),
+        (Memory("capped", 1, 1.0, Direction(0), Direction(0), Pulse(320, 80, 50)), 1000 / 7 * 400),  # 7 requests pass
+        (Memory("paused", 1, 1.0, Direction(64, 2), Direction(0), Pulse(320, 80, 0)), 1000 / (5 * 2) * 400),
+    ],
+    ids=["fast", "slow", "one", "four", "capped", "paused"],
+)
+def test_cycles_of_a_thousand_whole_requests(memory: Memory, cycles: float) -> None:
+    assert memory.cycles(Traffic(64_000, 8000, 1000), writes=False, cores=1) == pytest.approx(cycles)
+    assert memory.cycles(Traffic(), writes=False, cores=1) == 0
+
+
+def test_a_transfer_takes_as_long_as_its_slower_side() -> None:
+    only = estimate((dma((0, 0), (1, 0), 6400), STOP), U55, WHERE)
+    assert only.total == pytest.approx(64 + 64 + 6400 + 32, abs=60)  # the stream's start, flash, SRAM; and its words
+    assert only.shares[0].bound == Bound(Cause.READ, "flash")
+    assert (only.beats(1, False), only.beats(0, True)) == (800 + -(-only.stream_bytes // 8), 800)
+
+
+def test_kernels_and_transfers_overlap_until_a_wait() -> None:
+    load = dma((0, 0), (1, 8192), 1600)
+    beside = estimate((load, CONV, STOP), U55, WHERE)
+    assert beside.shares[1].start < beside.shares[0].stop
+    behind = estimate((load, Wait(Op.DMA_WAIT, 0), CONV, CONV, STOP), U55, WHERE)
+    assert behind.shares[1].start >= behind.shares[0].stop
+    assert behind.shares[2].start >= behind.shares[1].stop, "kernels one after the other"
+    one = estimate((load, load, Wait(Op.DMA_WAIT, 1), CONV, STOP), U55, WHERE)
+    assert one.shares[1].start >= one.shares[0].stop, "one transfer at a time"
+    assert one.shares[2].start < one.shares[1].stop
+    assert estimate((STOP,), U55, WHERE).total == 64
+
+
+def test_a_kernel_that_depends_on_the_one_before_cannot_read_ahead() -> None:
+    apart = CONV.with_registers({Register.BLOCKDEP: 0})
+    beside = CONV.with_registers({Register.BLOCKDEP: 3})
+    assert estimate((CONV, apart, STOP), U55, WHERE).total > estimate((CONV, beside, STOP), U55, WHERE).total
+
+
+def test_the_cause_is_what_takes_longest() -> None:
+    assert estimate((CONV,), U55, WHERE).shares[0].bound == Bound(Cause.MULTIPLY)
+    heavy = CONV.with_registers({Register.WEIGHT_LENGTH: 9216, Register.WEIGHT_REGION: 0})
+    share = estimate((heavy,), U55, WHERE).shares[0]
+    assert str(share.bound) == "reading flash"
+    assert share.bytes_of("flash") == 9216 + 16
+    assert share.cycles > 9216
+    tiny = blocks(elementwise(view("IFM", 0, (1, 1, 8)), view("OFM", 4096, (1, 1, 8))), (2, 2, 8))
+    assert str(estimate((tiny,), U55, WHERE).shares[0].bound) == "latency of sram"
+
+
+def test_shares_add_up_to_the_total() -> None:
+    made = estimate((dma((0, 0), (1, 9000), 800), CONV, Wait(Op.DMA_WAIT, 0), DEPTHWISE, ADD, POOL, STOP), U55, WHERE)
+    assert sum(share.cycles for share in made.shares) == made.total == sum(made.bounds().values())
