@@ -1,8 +1,8 @@
 """NPU functions made in stripes, so that their buffers need fewer bytes.
 
 Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes;
-of several such choices the one with the least bytes times cycles, so that a per cent of one is worth a per cent of
-the other - or, when a pool has a size, the one of them that fits.
+of several such choices the one with the least bytes squared times cycles, so that a per cent of bytes is worth two of
+cycles: who asks for stripes asks for memory - or, when a pool has a size, the one of them that fits.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
     limit = least_bytes(groups)
     seen: set[tuple[Group, ...]] = {()}
     # beyond that, not even stripes at no cost would make up for the bytes
-    while limit * whole.cycles < best.size_bytes * best.cycles:
+    while limit**2 * whole.cycles < best.size_bytes**2 * best.cycles:
         chosen = choose(groups, limit)
         if chosen not in seen:
             seen.add(chosen)
@@ -79,7 +79,7 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
 
 def _rank(choice: Choice, capacity_bytes: int | None) -> tuple[int, int]:
     excess = 0 if capacity_bytes is None else max(0, choice.size_bytes - capacity_bytes)
-    return excess, choice.size_bytes * choice.cycles
+    return excess, choice.size_bytes**2 * choice.cycles
 
 
 def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:

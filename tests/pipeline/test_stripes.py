@@ -24,7 +24,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     whole = _sram(cli, DIGITS, tmp_path / "whole")
     cut = _sram(cli, DIGITS, tmp_path / "cut", "--stripes")
     assert cut[0] < 0.75 * whole[0]
-    assert whole[1] < cut[1] < 1.5 * whole[1]
+    assert whole[1] < cut[1] < 2 * whole[1], "weights are read for each stripe"
     assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
     ran = cli("run", tmp_path / "cut", "--on", "host", "--input", "random:3", "--reference", DIGITS)
     assert ran.code == 0
@@ -40,12 +40,13 @@ def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     assert f"in place of --fit sram={best[0]}: --npu-compiler tvm --pool sram={best[0]} --stripes" in fitted.out
 
 
-def test_nothing_is_cut_where_a_host_call_makes_the_peak(
+def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(
     cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model, apart = shared_model("kws_ref_model"), ("--host-ops", "DEPTHWISE_CONV_2D")
     whole = _sram(cli, model, tmp_path / "whole", *apart)
-    assert _sram(cli, model, tmp_path / "cut", *apart, "--stripes") == whole
+    cut = _sram(cli, model, tmp_path / "cut", *apart, "--stripes")
+    assert cut == whole or cut[0] < whole[0], "cycles are paid for bytes only"
 
 
 # arena bytes on the host alone with overlaps and reused inputs, which work row by row anyway
