@@ -68,11 +68,11 @@ _COMPARED = frozenset(("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS",
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": _COMMON | MOVES | _VELAS | {
+        "int8": (_COMMON - {"FULLY_CONNECTED"}) | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "BATCH_MATMUL", "SQUARED_DIFFERENCE", "PRELU", "ABS", "ELU", "HARD_SWISH", "EXP"),
             *("RSQRT", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
         },
-        "int16": (_COMMON - {"MUL", "LEAKY_RELU"}) | MOVES | _VELAS | {
+        "int16": (_COMMON - {"FULLY_CONNECTED", "MUL", "LEAKY_RELU"}) | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "SQUARED_DIFFERENCE", "ABS", "EXP", "SOFTMAX", "RESIZE_BILINEAR"),
         },
         "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - {"TRANSPOSE", "EXPAND_DIMS"}) | _VELAS | {
@@ -106,7 +106,10 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
 }  # fmt: skip
 
 _VELA_ROUNDS = "Vela's stream is a step away in about one element of a thousand"
+_VELA_MULTIPLIES = "float32 scales: ties differ"
 STEP: dict[tuple[Code, str, str], str] = {
+    (Code.LIFTED, "FULLY_CONNECTED", "int8"): _VELA_MULTIPLIES,
+    (Code.LIFTED, "FULLY_CONNECTED", "int16"): _VELA_MULTIPLIES,
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "MUL", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "PRELU", "int16"): _VELA_ROUNDS,

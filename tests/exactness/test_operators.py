@@ -21,6 +21,7 @@ from npu_memplan.problem import Agent
 from tests.support.against_reference import equals_reference
 from tests.support.operator_table import ROWS, row
 from tests.support.tflite_builder import ModelBuilder
+from tests.support.tie_models import tie_model
 from tests.support.trial import random_inputs
 
 pytest.importorskip("tflite_micro")
@@ -118,8 +119,26 @@ def test_a_step(kind: str, dtype: str) -> None:
     assert abs(differences(kind, dtype)).max() <= 1
 
 
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_scales_that_make_ties(kind: str, dtype: str, single: bool, tmp_path: Path) -> None:
+    """A product of scales in float32 and one in double differ here in several elements: which it is, is known."""
+    path = tmp_path / "model.tflite"
+    path.write_bytes(tie_model(kind, dtype, 0.03, 0.02, single))
+    for options in ({"npu_compiler": "tvm"}, {"accelerator": "none"}):
+        folder = tmp_path / "_".join(options.values())
+        assert [e for _, _, e in equal(path, folder, **options)[0]] == [Exactness.EXACT]
+
+
 def test_some_steps_are_there() -> None:
     """Otherwise the sentence would be gone: these were called exact once."""
+    model = tie_model("FULLY_CONNECTED", "int8", 0.03, 0.02, False)
+    reference, compiled = TFLiteReference(model), compile_tflite(model, VelaOptions()).network
+    inputs = random_inputs(reference, 1)
+    found = NetworkModel(read_network(compiled), compiled).run(inputs).outputs[0].astype(int)
+    steps = abs(found - reference.run(inputs)[0])
+    assert (steps.max(), 0 < np.count_nonzero(steps) < 100) == (1, True)
     assert differences("MUL", "int16").any()
     assert differences("FULLY_CONNECTED", "uint8").any()
 

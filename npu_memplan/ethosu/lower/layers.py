@@ -114,7 +114,7 @@ class Emitter:
         if layer.fully_connected:
             rows, depth = int(np.prod(source.shape)) // layer.weights.shape[3], layer.weights.shape[3]
             ifm, ofm = _as(ifm, (rows, 1, depth)), _as(ofm, (rows, 1, len(layer.bias)))
-        single = source.dtype == "uint8" or (layer.fully_connected and len(layer.weight_scales) == 1)
+        single = source.dtype == "uint8" and not layer.fully_connected
         scales = [conv_scale(source.scale, s, result.scale, single=single) for s in layer.weight_scales]
         output = self._output(layer.clamp)
         if layer.fully_connected and source.dtype == "uint8":  # LiteRT's kernel rounds these once

@@ -63,8 +63,8 @@ def quantise_multiplier(real: float) -> Scale:
 def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -> Scale:
     """Output scale of a convolution. `single`: the input scales are multiplied as float32.
 
-    TFLite does that where a layer has one multiplier: uint8, and fully connected with one weight scale
-    (`GetQuantizedConvolutionMultipler`); multipliers of channels are products of doubles.
+    TFLite does that in uint8 convolutions, which have one multiplier (`GetQuantizedConvolutionMultipler`); multipliers
+    of channels, and those of fully connected layers, are products of doubles.
     """
     product = double(ifm) * double(weight)
     if single:

@@ -63,11 +63,10 @@ def accumulator_type(data: Tensor, bias: Tensor | None) -> str:
     return "int32"
 
 
-def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int) -> ChannelScales:
-    """input scale x weight scale / output scale, a channel each, in double precision.
-
-    uint8 has one multiplier, for which the reference makes the first product in float32.
-    """
+def channel_scales(
+    data: Tensor, weights: Tensor, output: Tensor, channels: int, *, single: bool = False
+) -> ChannelScales:
+    """input scale x weight scale / output scale, a channel each, in double precision; `single`: first in float32."""
     per_channel = weights.scales if len(weights.scales) == channels else weights.scales[:1] * channels
     if len(weights.scales) not in (1, channels):
         raise UnsupportedOperatorError(
@@ -75,8 +74,7 @@ def channel_scales(data: Tensor, weights: Tensor, output: Tensor, channels: int)
         )
     if any(weights.zero_points) and len(weights.zero_points) > 1:
         raise UnsupportedOperatorError(f"weights {weights.name!r} have zero points other than 0")
-    single = data.dtype == "uint8"
-    if single and len(set(per_channel)) > 1:
+    if data.dtype == "uint8" and len(set(per_channel)) > 1:
         raise UnsupportedOperatorError(f"weights {weights.name!r} are uint8 with a scale for each channel")
     products = [float(f32(data.scale) * f32(scale)) if single else data.scale * scale for scale in per_channel]
     pairs = [quantize_multiplier(product / output.scale) for product in products]

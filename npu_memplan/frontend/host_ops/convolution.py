@@ -61,7 +61,7 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
     bias = bias_of(work, 2, out_c)
     kind = "int64" if depthwise and data.dtype == "int16" else accumulator_type(data, bias)
     wide = kind == "int64"
-    scales = channel_scales(data, weights, output, out_c)
+    scales = channel_scales(data, weights, output, out_c, single=data.dtype == "uint8")
     function = work.function
     source, matrix = work.read(0, "input"), work.read(1, "weights")
     offsets = work.read(2, "bias") if bias is not None else None
