@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .artifact import Artifact
 from .errors import NpuMemplanError
+from .exactness import Exactness
 from .levers import further, trials
 from .options import NO_NPU, CompileOptions
 from .problem import PlanStatus
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 PRICE = (
     "What fits comes first, the cheapest first: on the NPU in the memories asked for, then with a second memory,",
-    "then without the NPU; of these fewest host calls (nobody estimates their time), then fewest estimated NPU",
-    "cycles, then fewest bytes. What does not fit follows, fewest bytes first.",
+    "then without the NPU; of these fewest operators whose results are not proven exact, then fewest host calls",
+    "(nobody estimates their time), then fewest estimated NPU cycles, then fewest bytes. What does not fit follows,",
+    "fewest bytes first.",
 )
 
 
@@ -44,6 +46,7 @@ class Trial:
     required_bytes: int | None = None
     estimated_cycles: int | None = None
     host_operations: int = 0
+    inexact: int = 0  # operators
     pools: int = 1
     message: str = ""
 
@@ -63,7 +66,7 @@ class Trial:
         if not self.fits:
             return (1, self.needed)
         where = 2 if self.options.accelerator == NO_NPU else self.pools - 1
-        return (0, where, self.host_operations, self.estimated_cycles or 0, self.needed)
+        return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
 
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
@@ -72,6 +75,7 @@ class Trial:
             "required_bytes": self.required_bytes,
             "estimated_cycles": self.estimated_cycles,
             "host_operations": self.host_operations,
+            "inexact": self.inexact,
             "fits": self.fits,
             "message": self.message,
         }
@@ -101,7 +105,17 @@ class FitResult:
 
     def to_text(self) -> str:
         """The table, and in which order it is."""
-        rows = [("bytes", "KiB", "fits", "NPU cycles", "host calls", f"flags (of {self.pool} {self.budget_bytes:,})")]
+        rows = [
+            (
+                "bytes",
+                "KiB",
+                "fits",
+                "NPU cycles",
+                "host calls",
+                "inexact",
+                f"flags (of {self.pool} {self.budget_bytes:,})",
+            )
+        ]
         failed = []
         for t in self.trials:
             if t.required_bytes is None:
@@ -109,8 +123,8 @@ class FitResult:
                 continue
             cycles = "-" if t.estimated_cycles is None else f"{t.estimated_cycles:,}"
             size = (f"{t.required_bytes:,}", f"{t.required_bytes / 1024:.2f}")
-            rows.append((*size, "yes" if t.fits else "no", cycles, str(t.host_operations), t.flags))
-        return "\n".join([*align(rows, right={0, 1, 3, 4}), *failed, *PRICE])
+            rows.append((*size, "yes" if t.fits else "no", cycles, str(t.host_operations), str(t.inexact), t.flags))
+        return "\n".join([*align(rows, right={0, 1, 3, 4, 5}), *failed, *PRICE])
 
 
 def compile_to_fit(
@@ -169,8 +183,9 @@ def fit(
             return tried[-1], None
         made = compiled.artifact
         needs = made.pool_bytes(pool)
-        cycles, calls, pools = made.estimated_cycles, made.host_operations, len(made.run_pools)
-        tried.append(Trial(wanted, needs <= budget_bytes, needs, cycles, calls, pools))
+        inexact = sum(operator.claim.exactness is not Exactness.EXACT for operator in made.operators)
+        cost = (made.estimated_cycles, made.host_operations, inexact, len(made.run_pools))
+        tried.append(Trial(wanted, needs <= budget_bytes, needs, *cost))
         if tried[-1].fits and (best is None or tried[-1].price < best[0].price):
             best = tried[-1], compiled
         return tried[-1], made

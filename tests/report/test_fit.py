@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.artifact import Artifact
+from npu_memplan.artifact import Artifact, Operator
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.fit import FitError, FitResult, fit
 from npu_memplan.levers import ALL, levers, trials
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
-from npu_memplan.problem import PlanStatus
+from npu_memplan.problem import Agent, PlanStatus
 from npu_memplan.report.explain import explain_peak
 from npu_memplan.report.no_room import no_room
 
@@ -35,6 +35,7 @@ class Made:
     host_operations: int = 0
     calls: tuple[int, ...] = (0,)
     run_pools: tuple[int, ...] = (0,)
+    operators: tuple[Operator, ...] = ()
     plan: Any = dataclasses.field(default_factory=lambda: SimpleNamespace(status=PlanStatus.OPTIMAL))
 
     def pool_bytes(self, pool: str) -> int:
@@ -79,13 +80,23 @@ def test_everything_is_tried_and_the_cheapest_that_fits_is_taken() -> None:
     assert chosen.optimise == "Size"
     assert result.flags == "--optimise Size --pool sram=64"
     assert result.to_text().splitlines()[:6] == [
-        "  bytes   KiB  fits  NPU cycles  host calls  flags (of sram 64)",
-        "     60  0.06  yes          650           0  --optimise Size --pool sram=64",
-        "     60  0.06  yes          650           0  --optimise Size --arena-cache-size 64 --pool sram=64",
-        "     50  0.05  yes          700           0  --npu-compiler tvm --pool sram=64 --stripes",
-        "     40  0.04  yes            -           9  --accelerator none --pool sram=64",
-        "     70  0.07  no           600           0  --arena-cache-size 64 --pool sram=64",
+        "  bytes   KiB  fits  NPU cycles  host calls  inexact  flags (of sram 64)",
+        "     60  0.06  yes          650           0        0  --optimise Size --pool sram=64",
+        "     60  0.06  yes          650           0        0  --optimise Size --arena-cache-size 64 --pool sram=64",
+        "     50  0.05  yes          700           0        0  --npu-compiler tvm --pool sram=64 --stripes",
+        "     40  0.04  yes            -           9        0  --accelerator none --pool sram=64",
+        "     70  0.07  no           600           0        0  --arena-cache-size 64 --pool sram=64",
     ]
+
+
+def test_exact_results_are_worth_more_than_cycles() -> None:
+    def made(o: CompileOptions) -> Made:
+        unproven = Operator("y", "ADD", Agent.NPU)
+        found = sizes(o)
+        return dataclasses.replace(found, operators=(unproven,)) if o.optimise == "Size" else found
+
+    result, chosen = fitted(made, 64)
+    assert (chosen.stripes, [t.inexact for t in result.trials[:4]]) == (True, [0, 1, 1, 0])
 
 
 def test_what_fits_as_asked_is_left_alone() -> None:
@@ -99,7 +110,7 @@ def test_nothing_fits_says_the_least_and_the_flags_that_reach_it() -> None:
         fitted(sizes, 32)
     lines = str(error.value).splitlines()
     assert lines[0] == "nothing that was tried fits 32 bytes (0.03 KiB) of sram:"
-    assert len(lines) == 1 + 1 + 8 + 3 + 3
+    assert len(lines) == 1 + 1 + 8 + 4 + 3
     assert lines[-3:] == [
         "the least is 40 bytes (0.04 KiB), 8 too many:",
         "  --accelerator none --pool sram=40",
