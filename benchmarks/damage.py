@@ -204,6 +204,7 @@ _TVM = ("tvm.relax", "npu_memplan.pipeline", "npu_memplan.frontend.tflite", "npu
 _LOWERED = (*_TVM, "npu_memplan.frontend.tvm_npu", "npu_memplan.frontend.relax_import", "npu_memplan.relax")
 _READERS = ("npu_memplan.report.files", "npu_memplan.report.explain", "npu_memplan.report.diff",
             "npu_memplan.commands.verify", "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip
+_RUN = ("fvp_runner.runner", "fvp_runner.host.runner", "npu_memplan.commands.run")
 _COMPILE = ("compile", "{case}", "-o", "{out}")
 CAMPAIGNS = {
     "none": Campaign(damaged_models, {"none": (*_COMPILE, "--accelerator", "none")}, _TVM),
@@ -212,12 +213,12 @@ CAMPAIGNS = {
     "streams": Campaign(
         damaged_models,
         {"simulate": ("simulate", "{case}"), "disassemble": ("disassemble", "{case}"), "compile": _COMPILE},
-        (*_TVM, "fvp_runner.npu_model.network", "npu_memplan.commands.simulate"),
+        (*_TVM, "fvp_runner.npu_model.network.network", "npu_memplan.commands.simulate"),
     ),
     "references": Campaign(
         damaged_models,
         {"run": ("run", "{sound}", "--on", "host", "--reference", "{case}")},
-        ("fvp_runner.runner", "fvp_runner.host", "npu_memplan.commands.run", "fvp_runner.reference", *_TVM),
+        (*_RUN, "fvp_runner.references.tflite", *_TVM),
         ("compile", "{file}", "-o", "{sound}", "--accelerator", "none"),
     ),
     "plans": Campaign(
@@ -229,7 +230,7 @@ CAMPAIGNS = {
             "explain": ("explain", "{case}"),
             "diff": ("diff", "{case}", "{sound}"),
         },
-        (*_READERS, "fvp_runner.runner", "fvp_runner.host", "npu_memplan.commands.run"),
+        (*_READERS, *_RUN),
     ),
     "problems": Campaign(
         damaged_problems,

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fvp_runner.npu_model import NetworkModel
-from fvp_runner.npu_model.dma import DmaSpec
-from fvp_runner.npu_model.program import Program
-from fvp_runner.reference import Reference, invoke
+from fvp_runner.npu_model.spec.dma import DmaSpec
+from fvp_runner.npu_model.spec.program import Program
+from fvp_runner.references.micro import Reference, invoke
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from tests.support.trial import random_inputs

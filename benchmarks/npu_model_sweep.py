@@ -23,7 +23,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fvp_runner.reference import ReferenceError, TFLiteReference
+from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from tests.support.single_operators import all_cases

@@ -20,7 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
 import numpy as np
 
-from fvp_runner import host
+from fvp_runner.host import runner as host
 from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite

@@ -22,8 +22,8 @@ from npu_memplan.owned_folder import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
-from .build import Firmware, build, missing_compiler
-from .guest import Stopwatch, image_with_inputs, outputs_of
+from .firmware_build.build import Firmware, build, missing_compiler
+from .firmware_run import Stopwatch, image_with_inputs, outputs_of
 from .process import ask, child
 from .result import Array
 from .transcript import END_OF_TRANSMISSION

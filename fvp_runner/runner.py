@@ -4,7 +4,7 @@ Invariant: a runner starts the artifact on its planned pools and gives back what
 hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
 unicorn, host that can run here, and the choice is always told to the user by name.
 
-Each runner is a module `fvp_runner.<name>` with two functions: `missing(options) -> str | None`
+Each runner is a module with two functions: `missing(options) -> str | None`
 and `create(artifact_directory, options) -> Runner`.
 """
 
@@ -28,7 +28,7 @@ from .base import (
     RunTimeoutError,
     load_artifact,
 )
-from .build import board_of
+from .firmware_build.build import board_of
 
 __all__ = [
     "POISON",
@@ -48,13 +48,14 @@ __all__ = [
 ]
 
 # Order of preference: nearest to the real thing first.
-RUNNERS = ("fvp", "qemu", "unicorn", "host")
+_MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicorn", "host": "host.runner"}
+RUNNERS = tuple(_MODULES)
 
 
 def _module(name: str) -> Any:
     if name not in RUNNERS:
         raise RunnerError(f"unknown runner {name!r}; choose one of: {', '.join(RUNNERS)}")
-    return importlib.import_module(f"fvp_runner.{name}")
+    return importlib.import_module(f"fvp_runner.{_MODULES[name]}")
 
 
 def missing(name: str, options: RunOptions | None = None) -> str | None:

@@ -84,7 +84,10 @@ def test_runners_depend_on_the_npus_language_and_the_artifact_only(path: Path) -
     assert not [name for name in ours if name.startswith(forbidden)], ours
 
 
-_CHECKERS = [*(REPOSITORY / "fvp_runner" / "npu_model").rglob("*.py"), REPOSITORY / "fvp_runner" / "job.py"]
+_CHECKERS = [
+    *(REPOSITORY / "fvp_runner" / "npu_model").rglob("*.py"),
+    REPOSITORY / "fvp_runner" / "emulators" / "job.py",
+]
 
 
 @pytest.mark.parametrize("path", _CHECKERS, ids=lambda p: name_of(p))

@@ -18,7 +18,7 @@ from .errors import (
     WeightStreamShortError,
 )
 from .model import NpuModel, Observer, RunStats
-from .network import NetworkModel, NetworkRun
+from .network.network import NetworkModel, NetworkRun
 
 __all__ = [
     "AccumulatorOverflowError",

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.time import MemoryMap
 
-from . import blockdep, definedness, hazards, inplace
-from .dma import Dma
+from .bound.convolution import Constants
+from .bound.dma import Dma
+from .bound.memory import Memory, Shadow
+from .bound.operation import Bound, bind
+from .checks import blockdep, definedness, hazards, inplace
+from .checks.schedule import Schedule
 from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
-from .layout import Bytes
-from .memory import Memory, Shadow
-from .program import Bound, Program, Step, bind
-from .schedule import Schedule
+from .spec.layout import Bytes
+from .spec.program import Program, Step
 
 _REMEMBERED = 64  # streams, each with its latest binding to memory
 Observer = Callable[[Step, Bound], None]
@@ -47,6 +49,7 @@ class _Prepared:
     program: Program
     cycles: int
     timing: tuple[str, ...]  # of `blockdep.check`
+    constants: dict[int, list[Constants]]  # decoded weights of each step, by its index; at most one set
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +97,7 @@ class NpuModel:
                     inplace.check(program)
                     hazards.check(program)
                     timing = blockdep.check(program)
-                prepared = _Prepared(program, program.estimate(self._where).total, timing)
+                prepared = _Prepared(program, program.estimate(self._where).total, timing, {})
             except _FAULTS as error:
                 raise _fault(error) from error
             _remember(self._programs, key, prepared)
@@ -118,7 +121,7 @@ class NpuModel:
         """
         prepared = self._prepare(words)
         program = prepared.program
-        binding = self._bind(program, regions, defined)
+        binding = self._bind(prepared, regions, defined)
         self._execute(binding, program.steps, self.checks, observer)
         return RunStats(prepared.cycles, len(program.steps), program.messages, prepared.timing)
 
@@ -137,8 +140,8 @@ class NpuModel:
         before = [r.copy() for r in writable]
         stats = self.run(words, regions, defined)
         after = [r.copy() for r in writable]
-        program = self.prepare(words)
-        binding = self._bind(program, regions, defined)
+        prepared = self._prepare(words)
+        program, binding = prepared.program, self._bind(prepared, regions, defined)
         try:
             for schedule in Schedule.adversarial(count):
                 for region, content in zip(writable, before, strict=True):
@@ -159,15 +162,19 @@ class NpuModel:
         return stats
 
     def _bind(
-        self, program: Program, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
+        self, prepared: _Prepared, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
     ) -> _Binding:
+        program = prepared.program
         key = (tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
         binding = self._bindings.get(id(program))
         if binding is None or binding.key != key:
             _check_regions(regions, defined)
             memory = Memory(self.accelerator, regions, defined)
             try:
-                bound = {step.registers.index: bind(step, memory, self.checks) for step in program.steps}
+                bound = {
+                    index: bind(step, memory, self.checks, prepared.constants.setdefault(index, []))
+                    for index, step in enumerate(program.steps)
+                }
             except _FAULTS as error:
                 raise _fault(error) from error
             binding = _Binding(key, memory, bound, (program, *regions, *(defined or ())))

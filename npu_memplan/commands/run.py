@@ -18,8 +18,8 @@ from ..errors import NpuMemplanError
 from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
-    from fvp_runner.framework_reference import FrameworkReference
-    from fvp_runner.reference import TFLiteReference
+    from fvp_runner.references.framework import FrameworkReference
+    from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import RunResult
     from fvp_runner.runner import RunOutputs
 
@@ -145,14 +145,14 @@ def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | Framewo
     if hashlib.sha256(data).hexdigest() != artifact.source_sha256:
         click.echo(f"note: {path.name} is not the file that {artifact.name} was compiled from", err=True)
     if is_onnx(path):
-        from fvp_runner.onnx_reference import OnnxReference
+        from fvp_runner.references.onnx import OnnxReference
 
         return OnnxReference(path, path.name)
     if is_torch(path):
-        from fvp_runner.torch_reference import TorchReference
+        from fvp_runner.references.torch import TorchReference
 
         return TorchReference(path)
-    from fvp_runner.reference import TFLiteReference
+    from fvp_runner.references.tflite import TFLiteReference
 
     return TFLiteReference(data, path.name)
 

@@ -17,8 +17,8 @@ from ..whole_file import write_whole
 from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
-    from fvp_runner.npu_model.layers import LayerReport
-    from fvp_runner.npu_model.network import NetworkRun
+    from fvp_runner.npu_model.network.layers import LayerReport
+    from fvp_runner.npu_model.network.network import NetworkRun
     from fvp_runner.result import RunResult
 
     from ..ethosu.network import VelaNetwork
@@ -49,9 +49,9 @@ def command(
     as_json: bool,
 ) -> None:
     """Run NETWORK once."""
-    from fvp_runner.npu_model.layers import LayerRecorder
-    from fvp_runner.npu_model.network import NetworkModel
-    from fvp_runner.npu_model.trace import trace
+    from fvp_runner.npu_model.network.layers import LayerRecorder
+    from fvp_runner.npu_model.network.network import NetworkModel
+    from fvp_runner.npu_model.network.trace import trace
 
     from ..ethosu.network import read_network
 
@@ -94,8 +94,8 @@ def _read(path: Path) -> bytes:
 def _compare(
     network: VelaNetwork, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None]:
-    from fvp_runner.npu_model.layers import compare_layers
-    from fvp_runner.reference import TFLiteReference
+    from fvp_runner.npu_model.network.layers import compare_layers
+    from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import compare
 
     reference = TFLiteReference(original, name)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner import host
+from fvp_runner.firmware_build.layout import place
 from fvp_runner.guards import GUARD_BYTES, GuardError
-from fvp_runner.layout import place
+from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, PlanRefusedError, RunOptions, create, missing
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.cli import cli, main

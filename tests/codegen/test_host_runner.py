@@ -13,9 +13,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fvp_runner import host, runner
+from fvp_runner import runner
+from fvp_runner.host import runner as host
 from fvp_runner.npu_model import NpuModelError
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from fvp_runner.runner import missing
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import main

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.build import build
-from fvp_runner.gdb import GdbError, _expand
-from fvp_runner.guest import pool_spans
-from fvp_runner.qemu import QemuRunner
-from fvp_runner.qemu_control import QemuError
-from fvp_runner.registers import Sabotage
+from fvp_runner.emulators.device import pool_spans
+from fvp_runner.emulators.gdb import GdbError, _expand
+from fvp_runner.emulators.qemu import QemuRunner
+from fvp_runner.emulators.qemu_control import QemuError
+from fvp_runner.emulators.register_page import Sabotage
+from fvp_runner.emulators.unicorn import CPU, UnicornRunner
+from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
-from fvp_runner.unicorn import CPU, UnicornRunner
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.ethosu.network import NpuCall, read_network
@@ -60,7 +60,7 @@ def random_inputs(artifact: Any) -> list[Any]:
 @pytest.fixture(scope="module")
 def expected(kws_by_hand: tuple[Path, Any], shared_model: Callable[[str], Path]) -> tuple[Any, Any]:
     """(outputs of tflite-micro, final pools of the host runner) of the hand-made keyword spotter."""
-    from fvp_runner.reference import Reference
+    from fvp_runner.references.micro import Reference
 
     directory, artifact = kws_by_hand
     inputs = random_inputs(artifact)

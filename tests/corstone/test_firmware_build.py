@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.build import FIRMWARE, BuildError, build
-from fvp_runner.elf import Elf, ElfError
+from fvp_runner.emulators.device import pool_spans
+from fvp_runner.firmware_build.build import FIRMWARE, BuildError, build
+from fvp_runner.firmware_build.elf import Elf, ElfError
+from fvp_runner.firmware_build.layout import LayoutError, place
+from fvp_runner.firmware_build.sources import linker_script, program_header, region_config
+from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
-from fvp_runner.guest import image_with_inputs, pool_spans
-from fvp_runner.layout import LayoutError, place
 from fvp_runner.runner import RunnerError, RunOptions
-from fvp_runner.sources import linker_script, program_header, region_config
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from npu_memplan.target_data import board_names, load_board
@@ -140,7 +141,7 @@ def test_an_artifact_that_may_not_be_written_is_built_in_the_cache(
 ) -> None:
     write(toy(), tmp_path / "toy", COPY)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("fvp_runner.build.os.access", lambda path, mode: Path(path) != tmp_path / "toy")
+    monkeypatch.setattr("fvp_runner.firmware_build.build.os.access", lambda path, mode: Path(path) != tmp_path / "toy")
     firmware = build(tmp_path / "toy", RunOptions())
     assert firmware.path.is_relative_to(tmp_path / "cache" / "npu_memplan" / "firmware")
     assert not (tmp_path / "toy" / "firmware").exists()

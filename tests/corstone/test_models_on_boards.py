@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from fvp_runner.runner import FirmwareError, RunOptions, create
 from npu_memplan import planners
 from npu_memplan.commands.run import load_inputs
@@ -87,7 +87,7 @@ def test_an_lstm_without_vela_is_wholly_on_the_npu(shared_model: Callable[[str],
 def test_every_memory_mode_lands_where_the_board_says(
     accelerator: str, mode: str, places: list[str], model_file: Any, tmp_path: Path
 ) -> None:
-    from fvp_runner.guest import pool_spans
+    from fvp_runner.emulators.device import pool_spans
 
     options = CompileOptions(accelerator=accelerator, memory_mode=mode)
     compile_model(model_file("kws"), options, tmp_path / "kws")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.job import JobRunner
+from fvp_runner.emulators.job import JobRunner
+from fvp_runner.emulators.register_page import Job, Status
 from fvp_runner.npu_model import NpuModel
-from fvp_runner.registers import Job, Status
 from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 

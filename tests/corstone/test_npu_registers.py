@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fvp_runner.registers import EthosURegisters, Job, JobOutcome, Reg, Sabotage, Status
+from fvp_runner.emulators.register_page import EthosURegisters, Job, JobOutcome, Reg, Sabotage, Status
 from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
 
 

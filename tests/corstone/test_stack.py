@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner import unicorn as runner
+from fvp_runner.emulators import unicorn as runner
 from fvp_runner.runner import RunOptions, create
 from npu_memplan.artifact import TensorSlot
 from tests.support.plain_artifacts import plain_artifact, write

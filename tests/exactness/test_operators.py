@@ -10,7 +10,7 @@ import pytest
 
 from fvp_runner import runner
 from fvp_runner.npu_model import NetworkModel
-from fvp_runner.reference import TFLiteReference
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite

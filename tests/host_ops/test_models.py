@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fvp_runner.host import HostRunner
-from fvp_runner.reference import Reference
+from fvp_runner.host.runner import HostRunner
+from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions

@@ -14,7 +14,7 @@ from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
-Reference = pytest.importorskip("fvp_runner.reference").Reference
+Reference = pytest.importorskip("fvp_runner.references.tflite").Reference
 pytest.importorskip("tflite_micro")
 
 

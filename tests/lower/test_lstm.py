@@ -13,7 +13,7 @@ from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.tflite_builder import ModelBuilder
 
-reference = pytest.importorskip("fvp_runner.reference")
+reference = pytest.importorskip("fvp_runner.references.tflite")
 pytest.importorskip("tflite_micro")
 
 STEPS, DEPTH = 3, 7

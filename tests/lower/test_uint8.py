@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fvp_runner.reference import ReferenceError, TFLiteReference
+from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.lower.scaling import conv_scale
 from tests.support.against_reference import equals_reference
 from tests.support.operator_table import row

@@ -320,7 +320,7 @@ def test_regions_must_be_plain_bytes() -> None:
 
 def test_a_fault_of_the_model_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     from fvp_runner.npu_model import ModelFaultError
-    from fvp_runner.npu_model import pooling as module
+    from fvp_runner.npu_model.bound import pooling as module
 
     def broken(self: object) -> None:
         raise ValueError("shapes do not match")

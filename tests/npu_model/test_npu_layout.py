@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model.footprint import Access, Grid, of_pieces
-from fvp_runner.npu_model.layout import Layout
-from fvp_runner.npu_model.memory import FeatureMapAccess, Memory
-from fvp_runner.npu_model.registers import Registers
+from fvp_runner.npu_model.bound.memory import FeatureMapAccess, Memory
+from fvp_runner.npu_model.checks.footprint import Access, Grid, of_pieces
+from fvp_runner.npu_model.spec.layout import Layout
+from fvp_runner.npu_model.spec.registers import Registers
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import Op

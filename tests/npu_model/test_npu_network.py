@@ -20,11 +20,12 @@ from tests.support.tflite_builder import ModelBuilder
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuModelError, UninitialisedReadError
-from fvp_runner.npu_model.layers import LayerRecorder, compare_layers
-from fvp_runner.npu_model.network import NetworkInputError
-from fvp_runner.npu_model.program import Program
-from fvp_runner.npu_model.schedule import Schedule
-from fvp_runner.reference import Reference, ReferenceError
+from fvp_runner.npu_model.checks.schedule import Schedule
+from fvp_runner.npu_model.network.layers import LayerRecorder, compare_layers
+from fvp_runner.npu_model.network.network import NetworkInputError
+from fvp_runner.npu_model.spec.program import Program
+from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.micro import Reference
 from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode

@@ -17,7 +17,7 @@ from tests.support.pooling_stream import U55, pooling
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model import NpuModelError
-from fvp_runner.reference import ReferenceError
+from fvp_runner.references.base import ReferenceError
 from npu_memplan.commands.arrays import InputError
 from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command

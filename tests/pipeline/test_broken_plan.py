@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner import host
+from fvp_runner.host import runner as host
 from fvp_runner.npu_model import NpuModelError
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from fvp_runner.runner import RunOptions
 from npu_memplan import planners
 from npu_memplan.errors import NpuMemplanError

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner import host
-from fvp_runner.reference import Reference
+from fvp_runner.host import runner as host
+from fvp_runner.references.micro import Reference
 from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.pipeline import CompileOptions, compile_model

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
-from fvp_runner.onnx_reference import OnnxReference  # noqa: E402
-from fvp_runner.reference import ReferenceError  # noqa: E402
+from fvp_runner.references.base import ReferenceError  # noqa: E402
+from fvp_runner.references.onnx import OnnxReference  # noqa: E402
 from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.commands.compile import command as compile_command  # noqa: E402
 from npu_memplan.commands.run import command as run_command  # noqa: E402

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.host import HostRunner
-from fvp_runner.reference import TFLiteReference, open_interpreter
+from fvp_runner.host.runner import HostRunner
+from fvp_runner.references.micro import open_interpreter
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.network import read_network

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
-from fvp_runner.reference import Reference
+from fvp_runner.references.micro import Reference
 from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.frontend.repairs import clear_stray_quantized_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool

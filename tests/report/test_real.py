@@ -139,7 +139,7 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
     shared_model: Callable[[str], Path], tmp_path: Path, name: str, size: int
 ) -> None:
     """Neither fits as Vela's stream: stripes and the host alone do."""
-    from fvp_runner.reference import Reference
+    from fvp_runner.references.micro import Reference
     from fvp_runner.runner import RunOptions, create
 
     model, out = shared_model(name), tmp_path / "fit"

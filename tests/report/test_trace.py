@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fvp_runner.npu_model.trace import trace as simulation_trace
+from fvp_runner.npu_model.network.trace import trace as simulation_trace
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import compile_tflite

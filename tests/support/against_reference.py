@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fvp_runner.reference import TFLiteReference
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.frontend.relax_import import import_relax

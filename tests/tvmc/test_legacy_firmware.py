@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fvp_runner import qemu
+from fvp_runner.emulators import qemu
 from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact, TensorSlot
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_header

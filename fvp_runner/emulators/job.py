@@ -1,0 +1,148 @@
+"""Run the job that the NPU's registers describe, on the memory of the machine it is part of.
+
+Invariant: the NPU reaches memory only through `GuestMemory`, so an address that the board does
+not give it is a bus error, and what a job writes is in the machine's memory when it has ended.
+Where a base pointer is the start of a known object its size is the region's, so that leaving
+a pool is noticed; for any other pointer the region is what the stream touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.time import MemoryMap
+
+from ..npu_model import NpuModel
+from ..npu_model.checks.footprint import extents
+from ..npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
+from .register_page import Job, JobOutcome, Status
+
+Bytes = npt.NDArray[np.uint8]
+
+_BRICK_BYTES = 64  # the last brick of a feature map may reach this far beyond its last element
+
+
+class GuestMemory(Protocol):
+    """The machine's memory as the NPU sees it."""
+
+    def reaches(self, address: int, size_bytes: int) -> bool:
+        """Whether the NPU may access all of `[address, address + size_bytes)`."""
+        ...
+
+    def fetch(self, address: int, size_bytes: int) -> Bytes:
+        """The bytes; an array that cannot be written where nobody may write."""
+        ...
+
+    def commit(self) -> None:
+        """Make what was written to fetched arrays the machine's memory, and forget them."""
+        ...
+
+
+class JobRunner:
+    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects; `where`: the memories."""
+
+    def __init__(
+        self,
+        accelerator: Architecture,
+        memory: GuestMemory,
+        objects: Mapping[int, int],
+        checks: bool = True,
+        where: MemoryMap | None = None,
+    ) -> None:
+        self._accelerator = accelerator
+        self._memory = memory
+        self._objects = objects
+        self._model = NpuModel(accelerator, checks, where)
+        self.notes: list[str] = []
+
+    def attach(self, memory: GuestMemory) -> None:
+        """Use another machine's memory from now on; what was learnt of streams is kept."""
+        self._memory = memory
+
+    def run(self, job: Job) -> JobOutcome:
+        """Run one job; everything that goes wrong becomes fault bits and a message."""
+        if job.queue_base % 16 or job.queue_bytes % 4 or not job.queue_bytes:
+            where = f"command stream of {job.queue_bytes} bytes at {job.queue_base:#010x}"
+            text = f"{where}: not whole words at a 16-byte boundary"
+            return JobOutcome(Status.PARSE_ERROR, message=text)
+        if not self._memory.reaches(job.queue_base, job.queue_bytes):
+            text = (
+                f"command stream at {job.queue_base:#010x}: {job.queue_bytes} bytes there cannot be reached by the NPU"
+            )
+            return JobOutcome(Status.BUS_ERROR, message=text)
+        words: list[int] = self._memory.fetch(job.queue_base, job.queue_bytes).view("<u4").tolist()
+        try:
+            spans = self._spans(job, words)
+            missing = [
+                f"region {r} is {s} bytes at {a:#010x}" for r, (a, s) in spans.items() if not self._memory.reaches(a, s)
+            ]
+            if missing:
+                return JobOutcome(Status.BUS_ERROR, message=f"the NPU cannot reach: {', '.join(missing)}")
+            regions = self._fetch(spans)
+            stats = self._model.run(words, regions)
+            self.notes.extend((*stats.messages, *stats.timing))
+            return JobOutcome(cycles=int(stats.cycles), read_bytes=job.queue_bytes)
+        except NpuMemplanError as error:
+            return JobOutcome(_faults(error), message=str(error))
+        finally:
+            self._memory.commit()
+
+    def _spans(self, job: Job, words: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Region -> (address, size in bytes) for every region the stream may touch."""
+        spans = {r: (a, self._objects[a]) for r, a in enumerate(job.bases) if self._objects.get(a)}
+        reach: dict[int, int] | None = None
+        for region, base in enumerate(job.bases):
+            if region in spans:
+                continue
+            if reach is None:
+                reach = self._reach(words)
+            if reach.get(region):
+                spans[region] = (base, self._clipped(base, reach[region]))
+        return spans
+
+    def _reach(self, words: Sequence[int]) -> dict[int, int]:
+        """Region -> end of the highest byte the stream touches in it."""
+        program = self._model.prepare(words)
+        if not program.commands:
+            raise MalformedStreamError("the command stream is empty")
+        return extents(program)
+
+    def _clipped(self, base: int, extent: int) -> int:
+        """`extent` and the rest of its last brick, unless memory ends before."""
+        return extent + _BRICK_BYTES if self._memory.reaches(base, extent + _BRICK_BYTES) else extent
+
+    def _fetch(self, spans: Mapping[int, tuple[int, int]]) -> list[Bytes | None]:
+        """Arrays of all regions; overlapping regions are views of the same bytes."""
+        regions: list[Bytes | None] = [None] * 8
+        blocks: list[tuple[int, int, list[int]]] = []
+        for region, (start, size) in sorted(spans.items(), key=lambda item: item[1]):
+            if blocks and start < blocks[-1][1]:
+                first, stop, members = blocks[-1]
+                blocks[-1] = (first, max(stop, start + size), [*members, region])
+            else:
+                blocks.append((start, start + size, [region]))
+        for first, stop, members in blocks:
+            data = self._memory.fetch(first, stop - first)
+            for region in members:
+                start, size = spans[region]
+                regions[region] = data[start - first : start - first + size]
+        return regions
+
+
+def _faults(error: NpuMemplanError) -> Status:
+    """The STATUS bit nearest to what the model found.
+
+    What hardware does not check at all (a missing wait, a read of bytes nobody wrote) stops the
+    job as a parse error: a run that passes must mean something.
+    """
+    if isinstance(error, OutOfRegionError):
+        return Status.BUS_ERROR
+    if isinstance(error, WeightStreamError):
+        return Status.WEIGHT_FAULT
+    return Status.PARSE_ERROR

@@ -1,0 +1,265 @@
+"""The Unicorn runner: the firmware's CPU in this process, the same NPU behind the same registers.
+
+Invariant: the guest's memories are this process's memory, so the NPU model works on the planned
+bytes themselves. Unicorn has no Cortex-M55 and no interrupt controller: firmware is built for
+cortex-m33, and an interrupt's entry and return are done by hand as the architecture defines them.
+Unicorn is an optional extra and is imported only when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from npu_memplan.target_data import BoardMemory
+
+from ..base import FirmwareError, RunnerError, RunOptions, RunOutputs
+from ..firmware_build.build import Firmware, build, missing_compiler
+from ..firmware_build.elf import Elf
+from ..firmware_run import Stopwatch, image_with_inputs, outputs_of
+from ..result import Array
+from ..transcript import END_OF_TRANSMISSION
+from .armdecode import instruction_length, next_it_state
+from .device import Device, pool_spans, reaching_memory
+from .job import Bytes
+from .register_page import EthosURegisters, Sabotage
+
+CPU = "cortex-m33"
+HINT = "pip install 'npu_memplan[unicorn]'"
+_RETURN = 0x9FFFF000  # where a handler returns to: executable by the default memory map, and no board has memory there
+_SYSTEM, _SYSTEM_BYTES = 0xE0000000, 0x100000  # private peripherals
+_NVIC_ENABLE, _VTOR = 0xE100, 0xED08  # offsets in them
+_LOOK_S = 0.1  # between two looks at the clock
+_PAGE = 0x1000
+
+
+def missing(options: RunOptions) -> str | None:
+    """Why Unicorn cannot run firmware here, or None."""
+    if importlib.util.find_spec("unicorn") is None:
+        return f"the Python package unicorn is not installed; install it with: {HINT}"
+    if options.cpu is not None and "m33" not in options.cpu:
+        return f"Unicorn has no {options.cpu}; leave the CPU out (it is then {CPU})"
+    return missing_compiler()
+
+
+def create(directory: Path, options: RunOptions) -> UnicornRunner:
+    """A Unicorn runner for the artifact in `directory`; builds its firmware for cortex-m33."""
+    return UnicornRunner(build(directory, options, CPU), options)
+
+
+class UnicornRunner:
+    """Runs firmware in Unicorn. Every run is a new machine."""
+
+    name = "unicorn"
+
+    def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
+        self.firmware = firmware
+        self._options = options
+        self._device = Device(firmware, options.checks, sabotage)
+
+    def run(self, inputs: Sequence[Array]) -> RunOutputs:
+        """Boot, run one inference, and read what came out. See `Runner.run`."""
+        import unicorn
+
+        machine = _Machine(self.firmware, image_with_inputs(self.firmware, inputs))
+        device = self._device.start(machine)
+        with Stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
+            machine.run(device, watch)
+            seconds = watch.seconds
+        pools = None
+        if self._options.pools_after and machine.ended:
+            pools = tuple(machine.view(address, size).copy() for address, size in pool_spans(self.firmware))
+        return outputs_of(
+            self.firmware,
+            bytes(machine.uart),
+            messages=device.messages,
+            notes=self._device.notes,
+            pools=pools,
+            version=f"Unicorn {unicorn.__version__}, {CPU}",
+            seconds=seconds,
+        )
+
+
+class _Machine:
+    """One board in Unicorn; also its memory as the NPU sees it."""
+
+    def __init__(self, firmware: Firmware, elf: Elf) -> None:
+        import unicorn
+        from unicorn import arm_const
+
+        self._board = board = firmware.board
+        self._elf = elf
+        self._regs: Any = arm_const
+        self._error: type[Exception] = unicorn.UcError
+        self.uart = bytearray()
+        self.ended = False
+        self._system: dict[int, int] = {}
+        self._stopped_in_store = False
+        self._given_up = False
+        self._uc: Any = unicorn.Uc(unicorn.UC_ARCH_ARM, unicorn.UC_MODE_THUMB | unicorn.UC_MODE_MCLASS)
+        self._uc.ctl_set_cpu_model(arm_const.UC_CPU_ARM_CORTEX_M33)
+        self._memories: dict[str, Bytes] = {}
+        self._buffers: list[mmap.mmap] = []
+        for memory in board.memories:
+            self._map(memory)
+        self._uc.mmio_map(board.uart_base & -_PAGE, _PAGE, self._uart_read, board, self._uart_write, board)
+        self._uc.mmio_map(_SYSTEM, _SYSTEM_BYTES, self._system_read, None, self._system_write, None)
+        self._uc.mem_map(_RETURN, _PAGE)
+        for s in elf.segments:
+            if s.file_bytes:
+                self._uc.mem_write(s.physical, elf.image[s.offset : s.offset + s.file_bytes])
+
+    def _map(self, memory: BoardMemory) -> None:
+        buffer = mmap.mmap(-1, memory.size_bytes)
+        self._buffers.append(buffer)
+        data: Bytes = np.frombuffer(buffer, np.uint8)
+        self._memories[memory.name] = data
+        for base in (memory.base, *memory.aliases):
+            self._uc.mem_map_ptr(base, memory.size_bytes, 7, data.ctypes.data)
+
+    def run(self, device: EthosURegisters, watch: Stopwatch) -> None:
+        """Run from reset until the firmware's end mark; `RunTimeoutError` when it does not come.
+
+        The CPU runs in a thread of its own, because a stop from outside may make it repeat the store
+        it is in: only a run that is given up is ever stopped that way. This thread keeps the time.
+        """
+        failure: list[BaseException] = []
+        done = threading.Event()  # a join that is interrupted may take a running thread for ended
+
+        def work() -> None:
+            try:
+                self._emulate(device)
+            except BaseException as error:  # handed to the caller's thread
+                failure.append(error)
+            finally:
+                done.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        try:
+            while not done.wait(_LOOK_S):
+                watch.check(self.uart)
+        finally:
+            while not done.is_set():  # time is up, or Ctrl-C
+                self._given_up = True
+                self._uc.emu_stop()
+                done.wait(_LOOK_S)
+        if failure:
+            raise failure[0]
+
+    def _emulate(self, device: EthosURegisters) -> None:
+        uc, regs = self._uc, self._regs
+        for base in (self._board.npu_base, *self._board.npu_aliases):
+            uc.mmio_map(base, self._board.npu_size_bytes, self._npu_read, device, self._npu_write, device)
+        code = self._board.memory(self._board.code)
+        stack, pc = (int.from_bytes(uc.mem_read(code.base + 4 * i, 4), "little") for i in range(2))
+        uc.reg_write(regs.UC_ARM_REG_SP, stack)
+        interrupted: list[dict[int, int]] = []
+        while not self.ended and not self._given_up:
+            try:
+                uc.emu_start(pc | 1, _RETURN)
+            except self._error as error:
+                pc = uc.reg_read(regs.UC_ARM_REG_PC)
+                raise FirmwareError(f"the firmware's CPU stopped at {pc:#010x}: {error}") from None
+            pc = uc.reg_read(regs.UC_ARM_REG_PC) & ~1
+            if self._stopped_in_store:  # the store has been done; Unicorn would do it again
+                self._stopped_in_store = False
+                pc += instruction_length(int.from_bytes(uc.mem_read(pc, 2), "little"))
+                uc.reg_write(regs.UC_ARM_REG_XPSR, next_it_state(uc.reg_read(regs.UC_ARM_REG_XPSR)))
+            if pc == _RETURN and interrupted:
+                pc = self._leave(interrupted.pop())
+            if device.irq and not interrupted and self._enabled():
+                interrupted.append(self._enter(pc))
+                pc = self._vector()
+
+    def _enabled(self) -> bool:
+        irq = self._board.npu_irq
+        word = self._system.get(_NVIC_ENABLE + 4 * (irq // 32), 0)
+        return bool(word >> irq % 32 & 1) and not self._uc.reg_read(self._regs.UC_ARM_REG_PRIMASK) & 1
+
+    def _saved_registers(self) -> list[int]:
+        r = self._regs
+        core = [r.UC_ARM_REG_R0, r.UC_ARM_REG_R1, r.UC_ARM_REG_R2, r.UC_ARM_REG_R3, r.UC_ARM_REG_R12]
+        core += [r.UC_ARM_REG_LR, r.UC_ARM_REG_SP, r.UC_ARM_REG_XPSR, r.UC_ARM_REG_FPSCR]
+        return core + [r.UC_ARM_REG_S0 + i for i in range(16)]
+
+    def _enter(self, pc: int) -> dict[int, int]:
+        """What exception entry stacks; the handler returns to `_RETURN`."""
+        frame = {register: self._uc.reg_read(register) for register in self._saved_registers()}
+        frame[self._regs.UC_ARM_REG_PC] = pc
+        self._uc.reg_write(self._regs.UC_ARM_REG_LR, _RETURN | 1)
+        self._uc.reg_write(self._regs.UC_ARM_REG_XPSR, next_clear_of_it(frame[self._regs.UC_ARM_REG_XPSR]))
+        return frame
+
+    def _leave(self, frame: dict[int, int]) -> int:
+        pc = frame.pop(self._regs.UC_ARM_REG_PC)
+        for register, value in frame.items():
+            self._uc.reg_write(register, value)
+        return pc
+
+    def _vector(self) -> int:
+        table = self._system.get(_VTOR, self._board.memory(self._board.code).base)
+        handler = self._uc.mem_read(table + 4 * (16 + self._board.npu_irq), 4)
+        return int.from_bytes(handler, "little") & ~1
+
+    def _npu_read(self, _uc: Any, offset: int, size: int, device: EthosURegisters) -> int:
+        return device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
+
+    def _npu_write(self, uc: Any, offset: int, size: int, value: int, device: EthosURegisters) -> None:
+        device.write(offset, (value & (1 << 8 * size) - 1) << 8 * (offset & 3))
+        if device.irq and self._enabled():
+            self._stopped_in_store = True
+            uc.emu_stop()
+
+    def _uart_read(self, _uc: Any, offset: int, _size: int, _board: Any) -> int:
+        return 0  # never full
+
+    def _uart_write(self, uc: Any, offset: int, _size: int, value: int, _board: Any) -> None:
+        if offset == self._board.uart_base & (_PAGE - 1):
+            self.uart.append(value & 0xFF)
+            if value & 0xFF == END_OF_TRANSMISSION:
+                self.ended = True
+                uc.emu_stop()
+
+    def _system_read(self, _uc: Any, offset: int, _size: int, _data: Any) -> int:
+        return self._system.get(offset & ~3, 0)
+
+    def _system_write(self, _uc: Any, offset: int, _size: int, value: int, _data: Any) -> None:
+        if _NVIC_ENABLE <= offset < _NVIC_ENABLE + 0x40:
+            value |= self._system.get(offset, 0)
+        elif _NVIC_ENABLE + 0x80 <= offset < _NVIC_ENABLE + 0xC0:
+            offset -= 0x80
+            value = self._system.get(offset, 0) & ~value
+        self._system[offset & ~3] = value
+
+    def view(self, address: int, size_bytes: int) -> Bytes:
+        """The guest's bytes themselves; `RunnerError` where the board has no memory."""
+        for memory in self._board.memories:
+            offset = memory.offset_of(address)
+            if offset is not None and offset + size_bytes <= memory.size_bytes:
+                return self._memories[memory.name][offset : offset + size_bytes]
+        raise RunnerError(f"board {self._board.name} has no memory at {address:#010x}")
+
+    def reaches(self, address: int, size_bytes: int) -> bool:
+        """See `GuestMemory.reaches`."""
+        return reaching_memory(self._board, address, size_bytes) is not None
+
+    def fetch(self, address: int, size_bytes: int) -> Bytes:
+        """See `GuestMemory.fetch`: no copy is made."""
+        data = self.view(address, size_bytes)
+        if self._elf.read_only(address, size_bytes) is not None:
+            data.flags.writeable = False
+        return data
+
+    def commit(self) -> None:
+        """See `GuestMemory.commit`: the job wrote to the guest's memory directly."""
+
+
+def next_clear_of_it(xpsr: int) -> int:
+    """The status register with no IT block open, as a handler starts with."""
+    return xpsr & ~(3 << 25 | 0x3F << 10)

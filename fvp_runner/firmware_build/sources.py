@@ -1,0 +1,169 @@
+"""The generated part of the firmware: board.h, program.h and the linker script.
+
+Invariant: numbers of the board come from its file alone; numbers of the model are the macros
+of its own generated header, and the compiler asserts that both agree (`_Static_assert`).
+"""
+
+from __future__ import annotations
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.codegen.interface import identifier
+from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.target_data import Board, BoardMemory, targets_folder
+
+from ..base import POISON
+from ..guards import GUARD
+from .layout import Layout, input_bytes
+
+
+def region_config(artifact: Artifact) -> int:
+    """REGIONCFG: constants through AXI1; pools through AXI0, but off-chip ones through AXI1 where it can.
+
+    Where AXI1 cannot write (U55), no pool may use it. Two bits a region: 0 and 1
+    are limits of AXI0, 2 and 3 of AXI1.
+    """
+    value = 3  # region 0
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    writable = npu is not None and npu.axi1_writes
+    pools = dict(zip(artifact.regions, artifact.problem.pools, strict=True))
+    for region in range(1, 8):
+        off_chip = region in pools and pools[region].name == "dram"
+        value |= (2 if off_chip and writable else 0) << 2 * region
+    return value
+
+
+def board_header(board: Board, artifact: Artifact) -> str:
+    """Text of board.h."""
+    return f"""/* Generated from the description of board {board.name}. */
+#ifndef NPU_MEMPLAN_BOARD_H
+#define NPU_MEMPLAN_BOARD_H
+
+#define BOARD_NAME "{board.name}"
+#define BOARD_UART_BASE {board.uart_base:#010x}u
+#define BOARD_UART_BAUD_DIVISOR {board.uart_baud_divisor}u
+#define BOARD_IRQ_COUNT {board.irq_count}
+#define BOARD_NPU_BASE {board.npu_base:#010x}u
+#define BOARD_NPU_IRQ {board.npu_irq}
+#define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u
+
+#endif
+"""
+
+
+def program_header(artifact: Artifact, layout: Layout) -> str:
+    """Text of program.h: tables over the macros of the model's own header. Included by main.c."""
+    name = identifier(artifact.name)
+    upper = name.upper()
+    asserts, pools, sizes = [], [], []
+    for index, (pool, memory, guard) in enumerate(
+        zip(artifact.run_pools, layout.pools, layout.guards_bytes, strict=True)
+    ):
+        size = artifact.pool_bytes(pool.name)
+        macro = f"{upper}_{identifier(pool.name).upper()}_BYTES"
+        asserts += [
+            f'_Static_assert({macro} == {size}, "pool {pool.name} is not the planned size");',
+            f'_Static_assert({macro} <= {memory.size_bytes:#x}, "pool {pool.name} is bigger than {memory.name}");',
+        ]
+        pools.append(
+            f"static uint8_t npu_memplan_pool_{index}[{guard} + {max(size, 1)} + {guard}] "
+            f'__attribute__((aligned({max(pool.alignment, 16)}), section(".bss.npu_memplan_pool_{index}")));'
+        )
+        sizes.append(macro)
+    starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
+    inputs = [_slot(upper, "INPUT", i) for i in range(len(artifact.inputs))]
+    outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
+    states = [
+        f"{{{_slot(upper, 'STATE', i)}, {_element_bytes(slot.dtype)}, {upper}_STATE_{i}_ZERO_POINT}}"
+        for i, slot in enumerate(artifact.states)
+    ]
+    accelerator = ACCELERATORS.get(artifact.target.accelerator)
+    config = accelerator.config_word if accelerator is not None and artifact.npu_operations else 0
+    lines = [
+        f"/* Generated: what main.c needs to know of {artifact.name}. */",
+        "#ifndef NPU_MEMPLAN_PROGRAM_H",
+        "#define NPU_MEMPLAN_PROGRAM_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f'#include "{name}.h"',
+        "",
+        f'#define PROGRAM_NAME "{name}"',
+        f"#define PROGRAM_RUN {name}_run",
+        f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
+        f"#define PROGRAM_POISON {POISON:#04x}",
+        f"#define PROGRAM_GUARD {GUARD:#04x}",
+        f"#define PROGRAM_POOLS {len(pools)}",
+        f"#define PROGRAM_INPUTS {len(inputs)}",
+        f"#define PROGRAM_OUTPUTS {len(outputs)}",
+        f"#define PROGRAM_STATES {len(states)}",
+        f"#define PROGRAM_INPUT_WORDS {-(-input_bytes(artifact) // 4)}u",
+        "",
+        f'_Static_assert({upper}_POOL_COUNT == {len(pools)}, "the plan has another number of pools");',
+        *asserts,
+        "",
+        "#ifdef PROGRAM_TABLES /* main.c alone */",
+        "struct slot {",
+        "  uint32_t pool, offset, bytes;",
+        "};",
+        "struct state {",
+        "  struct slot slot;",
+        "  uint32_t element_bytes;",
+        "  int32_t zero_point;",
+        "};",
+        *pools,
+        _table("uint8_t *const pools", starts, "0"),
+        _table("const uint32_t pool_bytes", sizes, "0"),
+        _table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
+        _table("const struct slot inputs", inputs, "{0, 0, 0}"),
+        _table("const struct slot outputs", outputs, "{0, 0, 0}"),
+        _table("const struct state states", states, "{{0, 0, 0}, 1, 0}"),
+        "#endif",
+        "",
+        "#endif",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def linker_script(artifact: Artifact, layout: Layout) -> str:
+    """Text of the linker script: targets/linker.ld.in with the board's memories and the pools."""
+    board = layout.board
+    pools = []
+    for index, memory in enumerate(layout.pools):
+        section = f".bss.npu_memplan_pool_{index}"
+        pools.append(f"  .pool_{index} (NOLOAD) : ALIGN(16) {{ *({section}) }} > {memory.name} :NONE\n")
+    values = {
+        "NAME": artifact.name,
+        "BOARD": board.name,
+        "MEMORIES": "".join(_memory_line(m) for m in board.memories),
+        "CODE": board.code,
+        "DATA": board.data,
+        "IO": board.io,
+        "CONSTANTS": layout.constants.name,
+        "STACK_BYTES": f"{board.stack_bytes:#x}",
+        "POOLS": "".join(pools),
+    }
+    text = (targets_folder() / "linker.ld.in").read_text(encoding="utf-8")
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
+
+def _memory_line(memory: BoardMemory) -> str:
+    return f"  {memory.name} : ORIGIN = {memory.base:#010x}, LENGTH = {memory.size_bytes:#x}\n"
+
+
+def _slot(upper: str, kind: str, index: int) -> str:
+    prefix = f"{upper}_{kind}_{index}"
+    return f"{{{prefix}_POOL, {prefix}_OFFSET, {prefix}_BYTES}}"
+
+
+def _table(declaration: str, rows: list[str], empty: str) -> str:
+    """A C array of `rows`; an empty one gets a row that the counts keep from being read."""
+    return f"static {declaration}[] = {{{', '.join(rows or [empty])}}};"
+
+
+def _element_bytes(dtype: str) -> int:
+    import numpy as np
+
+    return np.dtype(dtype).itemsize

@@ -1,0 +1,126 @@
+"""What all runners of firmware share: the image with inputs, the board's memory map, the verdict.
+
+Invariant: a run's outputs are exactly those its transcript proves; each run starts from a
+freshly loaded image, so one run never sees another's memory.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from npu_memplan.artifact import Artifact
+
+from .base import RunnerError, RunOptions, RunOutputs, RunTimeoutError
+from .emulators.register_page import JobOutcome
+from .firmware_build.build import Firmware
+from .firmware_build.elf import Elf
+from .result import Array
+from .transcript import check, parse
+
+_INPUT_MAGIC = 0x494D504E
+_TEXT_BYTES = 1 << 20  # beside the outputs, which are printed in hexadecimal
+_PROGRESS_S = 2.0  # between two lines of progress
+
+
+def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
+    """The firmware with `inputs` in its input image; `RunnerError` when they do not fit the model."""
+    slots = firmware.artifact.inputs
+    if len(inputs) != len(slots):
+        raise RunnerError(f"{firmware.artifact.name} has {len(slots)} inputs, {len(inputs)} were given")
+    data = b""
+    for slot, array in zip(slots, inputs, strict=True):
+        if array.dtype.name != slot.dtype or tuple(array.shape) != slot.shape:
+            raise RunnerError(
+                f"input {slot.name!r} of {firmware.artifact.name} is {slot.dtype}{list(slot.shape)}, "
+                f"but {array.dtype.name}{list(array.shape)} was given"
+            )
+        data += np.ascontiguousarray(array).tobytes()
+    header = struct.pack("<4I", _INPUT_MAGIC, len(data), zlib.crc32(data), 0)
+    return firmware.elf.with_data("npu_memplan_inputs", header + data)
+
+
+class Stopwatch:
+    """The time limit of one run, and a line of progress now and then; use it as a context.
+
+    Progress is told from a thread of its own, so that a long job of the NPU model does not silence it.
+    """
+
+    def __init__(self, name: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> None:
+        self._started = time.monotonic()
+        self._name, self._artifact, self._options, self._jobs = name, artifact, options, jobs
+        self._over = threading.Event()
+
+    def __enter__(self) -> Stopwatch:
+        if self._options.progress:
+            threading.Thread(target=self._tell, args=(self._options.progress,), daemon=True).start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+
+    def _tell(self, progress: Callable[[str], None]) -> None:
+        while not self._over.wait(_PROGRESS_S):
+            done = f"{len(self._jobs)} NPU jobs done, " if self._jobs else ""
+            progress(f"{self._artifact.name} on {self._name}: {done}{self.seconds:.0f} s")
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._started
+
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return max(0.0, self._options.timeout_s - self.seconds)
+
+    def check(self, text: bytes | bytearray) -> None:
+        """`RunTimeoutError` when the limit has passed; `text` is what the firmware has printed."""
+        if len(text) > _TEXT_BYTES + 4 * sum(slot.size_bytes for slot in self._artifact.outputs):
+            raise RunnerError(
+                f"{self._artifact.name} on {self._name} printed {len(text):,} bytes and was stopped: that is more than "
+                "the firmware's lines and all outputs"
+            )
+        if self.seconds >= self._options.timeout_s:
+            lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
+            last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"
+            raise RunTimeoutError(
+                f"{self._artifact.name} on {self._name} did not end within {self._options.timeout_s:g} s and was "
+                f"stopped; {last}. Give more time with --timeout"
+            )
+
+
+def outputs_of(
+    firmware: Firmware,
+    uart: bytes,
+    *,
+    messages: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    pools: tuple[Array, ...] | None = None,
+    version: str = "",
+    seconds: float = 0.0,
+    cycles_are_estimates: bool = True,
+) -> RunOutputs:
+    """The result that the UART's text proves; `FirmwareError` when it proves none."""
+    transcript = parse(uart)
+    outputs = check(transcript, firmware.artifact, messages)
+    if pools is not None:
+        for index, (pool, (size, crc)) in enumerate(zip(pools, transcript.pool_rows, strict=True)):
+            if pool.size != size or zlib.crc32(pool.tobytes()) != crc:
+                raise RunnerError(f"pool {index} was read back as {pool.size} bytes that are not the firmware's")
+    cycles = transcript.cycles if transcript.calls else None
+    return RunOutputs(
+        outputs=outputs,
+        pools_after=pools,
+        npu_cycles=cycles,
+        cycles_are_estimates=cycles_are_estimates,
+        stack=transcript.stack,
+        transcript=transcript.text,
+        version=version,
+        seconds=seconds,
+        notes=(*firmware.layout.notes, *notes),
+    )

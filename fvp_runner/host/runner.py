@@ -1,0 +1,216 @@
+"""The host runner: the artifact's C in this process, NPU calls on the NPU model.
+
+Invariant: there is one copy of every pool. The C code and the NPU model both work on the
+memory that the plan describes; it is poisoned before the run, so a byte nobody wrote shows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from npu_memplan.artifact import Artifact, TensorSlot
+from npu_memplan.c_compiler import missing_compiler
+from npu_memplan.ethosu.arch import accelerator
+
+from ..base import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError, load_artifact
+from ..guards import GuardedPool
+from ..npu_model import NpuModel
+from ..result import Array
+from .shadow import Shadow
+from .shared_object import SharedObject, build, compiler_version
+
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_uint32,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.POINTER(ctypes.c_uint32),
+    ctypes.c_int32,
+)
+_FAILED = -1
+_ALIGNMENT_BYTES = 64
+
+
+def missing(options: RunOptions) -> str | None:
+    """Why the host runner cannot run here: it needs a C compiler."""
+    return missing_compiler()
+
+
+def create(artifact: Any, options: RunOptions) -> HostRunner:
+    """A host runner for an artifact directory."""
+    return HostRunner(artifact, options)
+
+
+class HostRunner:
+    """Runs an artifact in this process. `run` is one inference from a fresh start."""
+
+    name = "host"
+
+    def __init__(self, directory: Path | str, options: RunOptions | None = None) -> None:
+        self.options = options or RunOptions()
+        self.artifact = load_artifact(directory, self.options)
+        self._library: SharedObject = build(Path(directory), self.artifact, self.options.progress)
+        self._launch_callback = _LAUNCH(self._launch)
+        self._library.set_launch(self._launch_callback)
+        self._model: NpuModel | None = None
+        if self.artifact.target.accelerator != "none":
+            self._model = NpuModel(
+                accelerator(self.artifact.target.accelerator), self.options.checks, self.artifact.memory_map
+            )
+        sizes = [self.artifact.pool_bytes(pool.name) for pool in self.artifact.run_pools]
+        alignments = [pool.alignment for pool in self.artifact.run_pools]
+        self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
+        self.pools = tuple(guarded.pool for guarded in self._guarded)
+        self._shadow = Shadow(self.artifact, self.pools)
+        self._streams: dict[int, list[int]] = {}  # by address: they are constants
+        self._error: BaseException | None = None
+        self._ended = threading.Event()  # the last run
+        self._ended.set()
+        self._deadline = 0.0
+        self._cycles = 0
+        self._notes: list[str] = []
+
+    def run(self, inputs: Sequence[Array]) -> RunOutputs:
+        """One inference on poisoned pools, with all states at their zero points.
+
+        Errors: `RunnerError` for wrong inputs or a failed step, `GuardError`, whatever the NPU model's
+        checks raise, `RunTimeoutError`.
+        """
+        self.reset()
+        return self.infer(inputs)
+
+    def reset(self) -> None:
+        """Poison all pools and set the states to their zero points."""
+        self._check_free()
+        for guarded in self._guarded:
+            guarded.pool[:] = POISON
+            guarded.reset()
+        self._shadow.reset()
+        for slot in self.artifact.states:
+            self._slot(slot)[:] = np.full(slot.shape, slot.zero_point, slot.dtype).reshape(-1).view(np.uint8)
+            self._shadow.define(slot)
+
+    def infer(self, inputs: Sequence[Array]) -> RunOutputs:
+        """The next inference: pools and states are as the last one has left them."""
+        self._check_free()
+        started = time.perf_counter()
+        self._deadline = started + self.options.timeout_s
+        self._error, self._cycles, self._notes = None, 0, []
+        for slot, values in zip(self.artifact.inputs, _checked(self.artifact, inputs), strict=True):
+            self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            self._shadow.define(slot)
+        self._shadow.begin()
+        pointers = (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
+        status = self._call(pointers)
+        for index, guarded in enumerate(self._guarded):
+            guarded.check(self.artifact, index)
+        if self._error is not None:
+            raise self._error
+        if status != 0:
+            raise RunnerError(f"{self.artifact.name}_run returned {status}; 0 is success")
+        if self.options.checks:
+            self._shadow.finish()
+        return RunOutputs(
+            outputs=tuple(
+                self._slot(slot).copy().view(slot.dtype).reshape(slot.shape) for slot in self.artifact.outputs
+            ),
+            pools_after=tuple(pool.copy() for pool in self.pools) if self.options.pools_after else None,
+            npu_cycles=self._cycles if self._model is not None else None,
+            version=compiler_version(),
+            seconds=time.perf_counter() - started,
+            notes=tuple(self._notes),
+        )
+
+    def _call(self, pointers: Any) -> int:
+        """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C.
+
+        C that hangs cannot be stopped: it stays until the process ends, and this runner runs nothing any more.
+        """
+        status: list[int] = []
+        ended = self._ended = threading.Event()
+
+        def work() -> None:
+            status.append(self._library.run(pointers))
+            ended.set()
+
+        threading.Thread(target=work, daemon=True).start()
+        if not ended.wait(max(0.0, self._deadline - time.perf_counter())):
+            raise self._too_long()
+        return status[0]
+
+    def _check_free(self) -> None:
+        if not self._ended.is_set():
+            raise RunnerError(f"the last run of {self.artifact.name} has not ended yet; create another runner")
+
+    def _too_long(self) -> RunTimeoutError:
+        return RunTimeoutError(
+            f"{self.artifact.name} on host took longer than {self.options.timeout_s:g} s and was given up; "
+            "give more time with --timeout"
+        )
+
+    def _slot(self, slot: TensorSlot) -> npt.NDArray[np.uint8]:
+        """The planned bytes of a tensor: a view, not a copy."""
+        index = [pool.name for pool in self.artifact.run_pools].index(slot.pool)
+        return self.pools[index][slot.offset_bytes : slot.offset_bytes + slot.size_bytes]
+
+    def _launch(self, stream: int, stream_bytes: int, bases: Any, base_bytes: Any, count: int) -> int:
+        """What npu_memplan_npu_launch does here; an exception is kept for `infer` to raise."""
+        try:
+            if time.perf_counter() > self._deadline:
+                raise self._too_long()
+            if self._model is None:
+                raise RunnerError(f"{self.artifact.name} was compiled without an NPU, but its C launches one")
+            words = self._streams.get(stream)
+            if words is None:
+                words = self._streams[stream] = list((ctypes.c_uint32 * (stream_bytes // 4)).from_address(stream))
+            regions: list[npt.NDArray[np.uint8] | None] = []
+            defined: list[npt.NDArray[np.bool_] | None] = []
+            for region in range(count):
+                memory, shadow = self._region(region, bases[region], base_bytes[region])
+                regions.append(memory)
+                defined.append(shadow)
+            self._shadow.before_launch(self.options.checks)
+            stats = self._model.run(words, regions, defined if self.options.checks else None)
+            self._shadow.after_launch()
+            self._cycles += int(stats.cycles)
+            self._notes.extend((*stats.messages, *stats.timing))
+        except BaseException as error:
+            self._error = error
+            return _FAILED
+        return 0
+
+    def _region(
+        self, region: int, base: int | None, size: int
+    ) -> tuple[npt.NDArray[np.uint8] | None, npt.NDArray[np.bool_] | None]:
+        """The memory behind one base pointer: a pool itself, or the constants inside the C code."""
+        if not size:
+            return None, None
+        for pool, shadow in zip(self.pools, self._shadow.defined, strict=True):
+            if base == pool.ctypes.data:
+                return pool[:size], shadow[:size]
+        if region != 0 or base is None:
+            raise RunnerError(f"base pointer {region} of an NPU call is {base or 0:#x}, which is no pool's base")
+        constants = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(base))
+        constants.flags.writeable = False
+        return constants, None
+
+
+def _checked(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:
+    """The inputs, after a check of their number, types and shapes."""
+    if len(inputs) != len(artifact.inputs):
+        raise RunnerError(f"{artifact.name} has {len(artifact.inputs)} inputs, {len(inputs)} were given")
+    for slot, values in zip(artifact.inputs, inputs, strict=True):
+        if values.dtype.name != slot.dtype or values.shape != slot.shape:
+            raise RunnerError(
+                f"input {slot.name!r} of {artifact.name} is {slot.dtype}{list(slot.shape)}, "
+                f"but {values.dtype.name}{list(values.shape)} was given"
+            )
+    return inputs

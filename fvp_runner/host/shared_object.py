@@ -1,0 +1,94 @@
+"""The artifact's C as a shared object in this process.
+
+Invariant: the C is the artifact's, unchanged; what is added is one file that forwards NPU
+calls to a function pointer. Everything is built in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.c_compiler import compiler, missing_compiler
+from npu_memplan.codegen.interface import c_files, identifier
+from npu_memplan.owned_folder import scratch_folder
+
+from ..base import RunnerError, RunnerMissingError
+from ..process import ask
+
+# Warnings are errors: the C that users put into their own builds has to be clean.
+# No fused multiply-add: host and target must round alike. Pools hold values of many types.
+FLAGS = (
+    "-std=c11 -O2 -Wall -Wextra -Werror -ffp-contract=off -fno-strict-aliasing -fPIC -shared".split()  # noqa: SIM905
+)
+
+_FORWARD = """\
+#include "npu_memplan_runtime.h"
+
+typedef int32_t (*launch_function)(const uint32_t *, uint32_t, const void *const *, const uint32_t *, int32_t);
+
+static launch_function launch;
+
+void npu_memplan_host_set_launch(launch_function function);
+void npu_memplan_host_set_launch(launch_function function) { launch = function; }
+
+int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, const void *const bases[],
+                               const uint32_t base_bytes[], int32_t count) {
+  return launch == 0 ? -2 : launch(command_stream, bytes, bases, base_bytes, count);
+}
+"""
+
+
+class SharedObject:
+    """A loaded build."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        self._run = self._library[f"{name}_run"]
+        self._run.restype = ctypes.c_int32
+
+    def set_launch(self, callback: Any) -> None:
+        """`callback` handles NPU calls; the caller keeps it alive."""
+        self._library.npu_memplan_host_set_launch(callback)
+
+    def run(self, pointers: Any) -> int:
+        """`<name>_run` on an array of pool pointers."""
+        return int(self._run(pointers))
+
+
+@functools.cache
+def compiler_version() -> str:
+    """First line of what the compiler says about itself; empty without one."""
+    command = compiler()
+    return "" if command is None else ask([*command, "--version"]).first_line or command[0]
+
+
+def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] | None = None) -> SharedObject:
+    """Compile and load `directory`'s sources; `RunnerError` carries the compiler's words."""
+    command = compiler()
+    if command is None:
+        raise RunnerMissingError(str(missing_compiler()))
+    folder = directory / "src"
+    sources = [folder / name for name in c_files(artifact)]
+    for source in sources:
+        if not source.is_file():
+            raise RunnerError(f"the artifact {directory} lacks {source.name} in {folder}; compile the model again")
+    if progress is not None:
+        progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
+    with scratch_folder("host") as temporary:
+        forward = temporary / "launch.c"
+        forward.write_text(_FORWARD, encoding="utf-8")
+        target = temporary / "model.so"
+        line = [*command, *FLAGS, f"-I{folder}", *map(str, sources), str(forward), "-o", str(target), "-lm"]
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode:
+            first = "\n".join(done.stderr.splitlines()[:20])
+            raise RunnerError(f"{command[0]} could not compile the C of {directory}:\n{first}")
+        # A loaded object stays valid when its file goes.
+        return SharedObject(target, identifier(artifact.name))

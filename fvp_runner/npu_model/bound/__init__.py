@@ -1,0 +1,5 @@
+"""The operations on real memory: `run` executes one, bit exactly, on the caller's bytes.
+
+Invariant: what an operation does follows from its spec; no register is read here but scales of constants that are
+decoded when their bytes are there.
+"""

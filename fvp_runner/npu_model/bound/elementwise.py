@@ -1,0 +1,170 @@
+"""ELEMENTWISE: one or two inputs, element by element.
+
+Invariant: both inputs are read before anything is written, so an operation may write over its own input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
+
+from ..arithmetic.rescale import Scale
+from ..spec.elementwise import SCALED, ElementwiseSpec
+from ..spec.registers import Registers
+from .memory import FeatureMapAccess, Memory
+from .output import Output
+
+Int64 = NDArray[np.int64]
+Mode = ElementwiseMode
+# The operand that is not rescaled is shifted by half of what TFLite shifts both by.
+_INPUT_SHIFT = {1: 20, 2: 15}
+
+
+class Elementwise:
+    """The bound operation; `run` executes it once."""
+
+    def __init__(self, spec: ElementwiseSpec, memory: Memory, regs: Registers) -> None:
+        self.spec = spec
+        shape = (spec.output.height, spec.output.width, spec.output.depth)
+        self.output = Output(spec.output, memory, regs)
+        self.ifm = FeatureMapAccess(memory, regs, spec.ifm, shape, is_write=False)
+        self.ifm2: FeatureMapAccess | None = None
+        if spec.ifm2 is not None:
+            self.ifm2 = FeatureMapAccess(memory, regs, spec.ifm2, spec.ifm2_shape, is_write=False)
+        a = b = (spec.ifm.dtype, 0 if spec.ifm.dtype.itemsize == 4 else spec.ifm.zero_point)
+        if not spec.mode.is_unary:
+            b = (spec.ifm2_dtype, spec.ifm2_zero_point)
+            if spec.swap:
+                a, b = b, a
+        # Functions of one operand: value -> summand, tabulated for 8-bit operands.
+        self._a = self._function(a, first=True)
+        self._b = self._function(b, first=False)
+        if spec.mode in SCALED:
+            reach = self._reach(a, b)
+            scale = Scale.of(*spec.ofm_scale, spec.output.rounding)
+            self.output.rescale(scale, None, reach)
+
+    def _reach(self, a: tuple[np.dtype[Any], int], b: tuple[np.dtype[Any], int]) -> float:
+        spec = self.spec
+        extremes = []
+        for (dtype, zero), function in ((a, self._a), (b, self._b)):
+            info = np.iinfo(dtype)
+            ends = np.array([int(info.min) - zero, int(info.max) - zero], np.int64)
+            extremes.append(float(np.abs(function.exact(ends)).max()))
+        return extremes[0] * extremes[1] if spec.mode is Mode.MUL else extremes[0] + extremes[1]
+
+    def _function(self, operand: tuple[np.dtype[Any], int], first: bool) -> _Operand:
+        spec, (dtype, zero) = self.spec, operand
+        if spec.mode not in (Mode.ADD, Mode.SUB) or dtype.itemsize == 4:
+            return _Operand(dtype, zero, None, 0)
+        if not spec.operand_mode:
+            return _Operand(dtype, zero, Scale.of(*(spec.opa_scale if first else spec.opb_scale)), 0)
+        shift = _INPUT_SHIFT[dtype.itemsize]
+        if (spec.operand_mode == 1) == first:
+            multiplier, right = spec.opa_scale
+            return _Operand(dtype, zero, Scale.of(multiplier, min(right + shift, 63), spec.operand_rounding), shift)
+        return _Operand(dtype, zero, None, shift - 1)
+
+    def run(self) -> None:
+        """Execute the operation once."""
+        spec, output = self.spec, self.output
+        self.ifm.load()
+        first: NDArray[Any] = self.ifm.array
+        second: NDArray[Any] | None = None
+        if self.ifm2 is not None:
+            self.ifm2.load()
+            second = self.ifm2.array
+        elif spec.scalar is not None:
+            second = np.full((1, 1, 1), spec.scalar, np.int64)
+        step = output.rows_per_block
+        if step < spec.output.height and output.may_overwrite:
+            first = first.copy()
+            second = None if second is None else second.copy()
+        for row in range(0, spec.output.height, step):
+            a = first[row : row + step]
+            b = second
+            if b is not None and b.shape[0] > 1:
+                b = b[row : row + step]
+            if spec.swap and b is not None:
+                self._block(row, b, a, (len(a), *a.shape[1:]))
+            else:
+                self._block(row, a, b, (len(a), *a.shape[1:]))
+        output.finish()
+
+    def _block(self, row: int, a: NDArray[Any], b: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
+        mode, output = self.spec.mode, self.output
+        x = self._a(a)
+        if b is None:
+            if mode is Mode.CLZ:
+                output.put_values(row, _leading_zeros(x))
+            elif mode is Mode.ABS:
+                output.put(row, np.abs(x))
+            else:
+                self._leaky(row, x)
+            return
+        y = self._b(b)
+        if mode is Mode.ADD:
+            output.put(row, np.broadcast_to(x + y, shape))
+        elif mode is Mode.SUB:
+            output.put(row, np.broadcast_to(x - y, shape))
+        elif mode is Mode.MUL:
+            output.put(row, np.broadcast_to(x * y, shape))
+        elif mode is Mode.MIN:
+            output.put_values(row, np.broadcast_to(np.minimum(x, y), shape))
+        elif mode is Mode.MAX:
+            output.put_values(row, np.broadcast_to(np.maximum(x, y), shape))
+        else:
+            self._shift(row, x, y, shape)
+
+    def _leaky(self, row: int, x: Int64) -> None:
+        scaled = Scale.of(*self.spec.ofm_scale, self.spec.output.rounding).exact(x)
+        self.output.put_values(row, np.where(x < 0, scaled, x))
+
+    def _shift(self, row: int, x: Int64, y: Int64, shape: tuple[int, ...]) -> None:
+        by = np.clip(y, 0, 63)
+        if self.spec.mode is Mode.SHL:
+            limit = np.int64(1) << 62
+            room = limit >> by  # beyond this the result saturates anyway
+            value = np.clip(x, -room, room) << by
+        else:
+            rounding = self.spec.output.rounding
+            half = (np.int64(1) << by) >> 1
+            if rounding is Rounding.TRUNCATE:
+                half = np.zeros_like(half)
+            elif rounding is Rounding.TFL:
+                half = half - ((x < 0) & (by > 0))
+            value = (x + half) >> by
+        self.output.put_values(row, np.broadcast_to(value, shape))
+
+
+class _Operand:
+    """What an operand contributes: ((value - zero point) << shift), rescaled. Tabulated for 8 bits."""
+
+    def __init__(self, dtype: np.dtype[Any], zero: int, scale: Scale | None, shift: int) -> None:
+        self.zero, self.scale, self.shift = zero, scale, shift
+        self.table: Int64 | None = None
+        if dtype.itemsize == 1:
+            self.table = self.exact(np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64) - zero)
+
+    def exact(self, value: Int64) -> Int64:
+        """From the value without its zero point."""
+        value = value << self.shift if self.shift else value
+        return value if self.scale is None or self.scale.is_identity else self.scale.exact(value)
+
+    def __call__(self, raw: NDArray[Any]) -> Int64:
+        if self.table is not None and raw.itemsize == 1:
+            return self.table[raw.view(np.uint8)]
+        value = raw.astype(np.int64)
+        if self.zero:
+            value -= self.zero
+        return self.exact(value)
+
+
+def _leading_zeros(value: Int64) -> Int64:
+    """Leading zero bits of 32-bit values; none for negative ones, 32 for 0."""
+    _, exponent = np.frexp(np.maximum(value, 0).astype(np.float64))
+    return np.where(value < 0, 0, 32 - exponent).astype(np.int64)

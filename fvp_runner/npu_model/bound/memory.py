@@ -1,0 +1,177 @@
+"""The memory an operation sees: regions, the shadow of what was written, and the LUT memory.
+
+Invariant: every view handed out lies inside its region (checked when it is made), refers to the
+caller's bytes, and has a shadow view of the same geometry when the caller tracks definedness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
+
+from ..errors import OutOfRegionError, UninitialisedReadError
+from ..spec.layout import Bytes, Layout, Piece
+from ..spec.registers import Registers
+
+Shadow = NDArray[np.bool_]
+_WORD = np.dtype(np.complex128)  # 16 bytes moved as one element; never computed with
+
+
+class Memory:
+    """Regions 0..7 (uint8, written in place) with optional shadows, and the NPU's internal memory."""
+
+    def __init__(
+        self,
+        accelerator: Architecture,
+        regions: Sequence[Bytes | None],
+        defined: Sequence[Shadow | None] | None,
+    ) -> None:
+        self.accelerator = accelerator
+        self.regions = list(regions)
+        self.shadows: list[Shadow | None] = list(defined) if defined is not None else [None] * len(self.regions)
+        self.shadows += [None] * (len(self.regions) - len(self.shadows))
+        size = accelerator.shram_kib * 1024
+        self.shram = np.zeros(size, np.uint8)
+        self.shram_shadow = np.zeros(size, np.bool_)
+
+    def reset(self) -> None:
+        """What the LUT memory held is lost between two streams."""
+        self.shram_shadow[:] = False
+
+    def region(self, number: int, start: int, stop: int, regs: Registers, what: str) -> Bytes:
+        """The whole region, after checking that bytes [start, stop) are inside it."""
+        memory = self.regions[number] if number < len(self.regions) else None
+        if memory is None:
+            raise OutOfRegionError(
+                f"{regs.where}: {what} is in region {number}, which has no memory; give the model a region {number}"
+            )
+        if start < 0 or stop > memory.size:
+            raise OutOfRegionError(
+                f"{regs.where}: {what} covers bytes {start:#x} to {stop:#x} of region {number}, "
+                f"which has only {memory.size:#x} bytes: {max(stop - memory.size, 0):#x} bytes too far"
+            )
+        return memory
+
+    def span(self, number: int, start: int, length: int, regs: Registers, what: str) -> Bytes:
+        """Bytes [start, start + length) of a region."""
+        return self.region(number, start, start + length, regs, what)[start : start + length]
+
+    def span_shadow(self, number: int, start: int, length: int) -> Shadow | None:
+        """The shadow of `span`."""
+        shadow = self.shadows[number] if number < len(self.shadows) else None
+        return None if shadow is None else shadow[start : start + length]
+
+    def writable(self, memory: Bytes, number: int, regs: Registers, what: str) -> None:
+        """`OutOfRegionError` when the region may only be read."""
+        if not memory.flags.writeable:
+            raise OutOfRegionError(f"{regs.where}: {what} writes to region {number}, which is read-only")
+
+
+def element_view(memory: Bytes, piece: Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The elements of a piece."""
+    view: NDArray[Any] = np.ndarray(piece.shape, dtype, memory.data, piece.start, piece.strides)
+    return view
+
+
+def shadow_view(shadow: Shadow, piece: Piece, element: int) -> Shadow:
+    """The bytes of a piece in the shadow; the last axis is contiguous."""
+    shape, strides = list(piece.shape), list(piece.strides)
+    shape[-1] *= element
+    strides[-1] = 1
+    while len(shape) > 1 and (shape[-2] == 1 or strides[-2] == shape[-1]):
+        shape[-2:] = [shape[-2] * shape[-1]]
+        strides[-2:] = [1]
+    view: Shadow = np.ndarray(tuple(shape), np.bool_, shadow.data, piece.start, tuple(strides))
+    return view
+
+
+class FeatureMapAccess:
+    """A feature map bound to memory: `array` is [height, width, depth] in the map's own type.
+
+    When the map is one NHWC tile, `array` is the memory itself; else it is a scratch array that
+    `load` fills and `store` writes back.
+    """
+
+    __slots__ = ("_moves", "_shadow", "_shadows", "array", "layout", "regs")
+
+    def __init__(
+        self,
+        memory: Memory,
+        regs: Registers,
+        layout: Layout,
+        shape: tuple[int, int, int],
+        is_write: bool,
+        copy: bool = False,
+    ) -> None:
+        height, width, depth = shape
+        self.layout, self.regs = layout, regs
+        pieces = layout.pieces(height, width, depth)
+        start, stop = min(p.start for p in pieces), max(p.stop for p in pieces)
+        region = memory.region(layout.region, start, stop, regs, layout.name)
+        if is_write:
+            memory.writable(region, layout.region, regs, layout.name)
+        element = layout.dtype.itemsize
+        self._moves: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        if len(pieces) == 1 and not layout.brick and not copy:
+            self.array: NDArray[Any] = element_view(region, pieces[0], layout.dtype)
+        else:
+            padded = (depth + BRICK_CHANNELS - 1) // BRICK_CHANNELS * BRICK_CHANNELS
+            scratch = np.zeros((height, width, padded if layout.brick else depth), layout.dtype)
+            self.array = scratch[:, :, :depth]
+            for piece in pieces:
+                if len(piece.shape) == 4:
+                    shape4 = (*piece.shape[:3], element)
+                    outside = np.ndarray(shape4, _WORD, region.data, piece.start, (*piece.strides[:3], 16))
+                    inner = piece.inner(scratch)
+                    inside = np.lib.stride_tricks.as_strided(
+                        inner[..., : 16 // element].view(_WORD), shape4, (*inner.strides[:3], 16)
+                    )
+                else:
+                    outside, inside = element_view(region, piece, layout.dtype), piece.inner(scratch)
+                self._moves.append((inside, outside))
+        shadow = memory.shadows[layout.region]
+        self._shadow: Any = shadow
+        self._shadows = [] if shadow is None else [shadow_view(shadow, p, element) for p in pieces]
+
+    @property
+    def is_scratch(self) -> bool:
+        """True when `array` is not the memory itself."""
+        return bool(self._moves)
+
+    def load(self) -> None:
+        """Bring the map's bytes into `array`."""
+        for inside, outside in self._moves:
+            np.copyto(inside, outside)
+
+    def store(self) -> None:
+        """Bring `array` into the map's bytes."""
+        for inside, outside in self._moves:
+            np.copyto(outside, inside)
+
+    def check_defined(self) -> None:
+        """`UninitialisedReadError` when a byte of the map was never written."""
+        for view in self._shadows:
+            if not view.all():
+                missing = int(np.count_nonzero(~view))
+                raise UninitialisedReadError(
+                    f"{self.regs.where}: {self.layout.name} reads {missing} bytes of region {self.layout.region} that "
+                    f"nobody wrote, the first at address {_first_undefined(view, self._shadow):#x}"
+                )
+
+    def mark_defined(self) -> None:
+        """Note that the whole map is written."""
+        for view in self._shadows:
+            view[...] = True
+
+
+def _first_undefined(view: Shadow, whole: Shadow) -> int:
+    """Address in the region of the first byte of `view`, a view of `whole`, that is not defined."""
+    missing = np.argwhere(~view) @ np.array(view.strides)
+    start = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    return int(missing.min()) + int(start)

@@ -1,0 +1,186 @@
+"""BLOCKDEP: how far a kernel may run ahead into the kernel before it.
+
+Invariant: job f (from 0) of a kernel may start while the last BLOCKDEP - f output blocks of the kernel
+before are unwritten, so it must not read them. Blocks run depth first, then x, then y. A kernel that sums
+over channels has one job for each slice of input channels that the traversal takes in at once, any other
+kernel one for each block. A kernel whose working memory lies over a table may not run ahead at all into
+a kernel that still reads it. docs/npu_model.md says where each rule comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register, Upscale
+
+from ..errors import BlockDependencyError
+from ..spec.convolution import ConvolutionSpec
+from ..spec.dma import DmaSpec
+from ..spec.elementwise import ElementwiseSpec
+from ..spec.layout import Layout
+from ..spec.output import OutputSpec
+from ..spec.pooling import PoolingSpec
+from ..spec.program import Program, Step
+from ..spec.window import Window
+from .footprint import Access, internal_scratch, of_pieces, table
+
+Span = tuple[int, int]
+Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
+
+
+def check(program: Program) -> tuple[str, ...]:
+    """`BlockDependencyError` for the first kernel that may read blocks not yet written.
+
+    Returned are the kernels that only time keeps from it: between the two stands a DMA_WAIT for a transfer that was
+    started after the first. Such a wait says nothing of the kernel; it merely takes as long as the transfer does.
+    """
+    previous: Step | None = None
+    younger: list[Step] = []  # transfers started after `previous`, unfinished for all we know
+    delay: Step | None = None  # the last of them that a DMA_WAIT has waited for
+    found: list[str] = []
+    for command in program.commands:
+        if isinstance(command, Wait):
+            if command.op is Op.DMA_WAIT:
+                finished = max(len(younger) - command.outstanding, 0)
+                delay = younger[finished - 1] if finished else delay
+                del younger[:finished]
+            elif command.outstanding == 0:
+                previous = None
+        elif isinstance(command, Step) and command.is_dma:
+            younger.append(command)
+        elif isinstance(command, Step):
+            fault = None if previous is None else _fault(previous, command, program.accelerator)
+            if fault is not None and delay is None:
+                raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
+            if fault is not None and delay is not None:
+                found.append(
+                    f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.where} between "
+                    f"them ({_bytes_of(delay):,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
+                )
+            previous, younger, delay = command, [], None
+    return tuple(found)
+
+
+def _bytes_of(step: Step) -> int:
+    assert isinstance(step.spec, DmaSpec)
+    return step.spec.size_bytes
+
+
+def _fault(previous: Step, step: Step, accelerator: Architecture) -> str | None:
+    """What the BLOCKDEP of `step` lets go wrong after the kernel `previous`."""
+    dependency = step.registers.raw(Register.BLOCKDEP)
+    if not dependency:
+        return None
+    written, spec = previous.spec, step.spec
+    assert not isinstance(written, DmaSpec)
+    assert not isinstance(spec, DmaSpec)
+    output = written.output
+    scratch = internal_scratch(step, accelerator)
+    lookup = table(output, accelerator)
+    if lookup is not None and scratch is not None and scratch[0] < lookup[1] and lookup[0] < scratch[1]:
+        return (
+            f"{step.registers.where} has BLOCKDEP {dependency}: its working memory lies over the look-up table in slot "
+            f"{output.lut_slot}, which {previous.registers.where} may still read"
+        )
+    whole = _output_access(output, ((0, output.height), (0, output.width), (0, output.depth)))
+    inputs = [spec.ifm] + ([spec.ifm2] if isinstance(spec, ElementwiseSpec) and spec.ifm2 is not None else [])
+    if not any(layout.region == output.layout.region for layout in inputs):
+        return None
+    last = [_output_access(output, box) for box in _last_blocks(previous, dependency)]
+    for job, reads in enumerate(islice(_jobs(step), dependency)):
+        for read in reads:
+            if read.first_common(whole) is None:
+                continue
+            for block in last[: dependency - job]:
+                at = read.first_common(block)
+                if at is not None:
+                    return (
+                        f"{step.registers.where} has BLOCKDEP {dependency}: its block {job} may read byte {at:#x} of "
+                        f"region {read.region} ({read.name}) before {previous.registers.where} has written it"
+                    )
+    return None
+
+
+def _output_access(output: OutputSpec, box: Box) -> Access:
+    return of_pieces("OFM", output.layout.region, output.layout.block(*box), output.dtype.itemsize)
+
+
+def _steps(total: int, step: int) -> list[Span]:
+    return [(start, min(start + step, total)) for start in range(0, total, step)]
+
+
+def _grid(step: Step) -> tuple[list[Span], list[Span], list[Span]]:
+    """Block boundaries along rows, columns, channels."""
+    output = step.spec.output  # type: ignore[union-attr]
+    sizes = (
+        step.registers.raw(r) + 1
+        for r in (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
+    )
+    rows, columns, channels = (
+        _steps(total, size) for total, size in zip((output.height, output.width, output.depth), sizes, strict=True)
+    )
+    return rows, columns, channels
+
+
+def _last_blocks(step: Step, count: int) -> list[Box]:
+    """The last `count` output blocks, the very last first."""
+    rows, columns, channels = _grid(step)
+    backwards = ((y, x, c) for y in reversed(rows) for x in reversed(columns) for c in reversed(channels))
+    return list(islice(backwards, count))
+
+
+def _jobs(step: Step) -> Iterator[list[Access]]:
+    """What each job reads of the feature maps, in order."""
+    spec = step.spec
+    assert not isinstance(spec, DmaSpec)
+    rows, columns, channels = _grid(step)
+    for y in rows:
+        for x in columns:
+            for c in channels:
+                if isinstance(spec, ElementwiseSpec):
+                    yield _elementwise(spec, (y, x, c))
+                    continue
+                window, depths = spec.window, [c]
+                if (isinstance(spec, ConvolutionSpec) and not spec.depthwise) or (
+                    isinstance(spec, PoolingSpec) and spec.mode is PoolMode.REDUCE_SUM
+                ):
+                    depths = _steps(spec.ifm_depth, _slice_channels(spec))
+                area = _input_rows(window, y, False), _input_rows(window, x, True)
+                for depth in depths:
+                    yield [_access("IFM", spec.ifm, (*area, depth))]
+
+
+def _slice_channels(spec: ConvolutionSpec | PoolingSpec) -> int:
+    """Input channels that one job of a kernel that sums over channels takes in."""
+    return 16 if spec.window.part_kernel_first or spec.ifm.dtype.itemsize == 2 else 32
+
+
+def _access(name: str, layout: Layout, box: Box) -> Access:
+    empty = any(start >= stop for start, stop in box)
+    return of_pieces(name, layout.region, () if empty else layout.block(*box), layout.dtype.itemsize)
+
+
+def _elementwise(spec: ElementwiseSpec, box: Box) -> list[Access]:
+    reads = [_access("IFM", spec.ifm, box)]
+    if spec.ifm2 is not None:
+        spans = [(0, 1) if n == 1 else span for n, span in zip(spec.ifm2_shape, box, strict=True)]
+        reads.append(_access("IFM2", spec.ifm2, (spans[0], spans[1], spans[2])))
+    return reads
+
+
+def _input_rows(window: Window, span: Span, columns: bool) -> Span:
+    """Rows (or columns) of the input in memory that output rows `span` need."""
+    stride, taps, dilation, pad = (
+        (window.stride_x, window.width, window.dilation_x, window.pad_left)
+        if columns
+        else (window.stride_y, window.height, window.dilation_y, window.pad_top)
+    )
+    first = span[0] * stride - pad
+    stop = (span[1] - 1) * stride - pad + (taps - 1) * dilation + 1
+    limit = window.input_shape[columns]
+    if window.upscale is not Upscale.NONE:
+        first, stop = first // 2, (stop + 1) // 2
+    return max(first, 0), min(stop, limit)

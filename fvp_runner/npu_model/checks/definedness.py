@@ -1,0 +1,53 @@
+"""Uses of bytes that nobody wrote.
+
+Invariant: looks at the shadows only, never at data, and says which operation uses what. Moving bytes is no use
+of them: a transfer (whose length compilers round up) takes along what is undefined, as undefined. A kernel uses
+the elements of its inputs, its whole weight stream, ten bytes a channel of its scale table and its look-up table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..bound.convolution import Convolution
+from ..bound.dma import Dma
+from ..bound.elementwise import Elementwise
+from ..bound.memory import Memory
+from ..bound.operation import Bound
+from ..errors import UninitialisedReadError
+from ..spec.program import Step
+from .footprint import internal_scratch, table
+
+
+def check(memory: Memory, step: Step, operation: Bound) -> None:
+    """`UninitialisedReadError` when the operation would read something that was never written."""
+    if isinstance(operation, Dma):
+        return
+    if isinstance(operation, Elementwise):
+        operation.ifm.check_defined()
+        if operation.ifm2 is not None:
+            operation.ifm2.check_defined()
+    else:
+        operation.input.map.check_defined()
+    if isinstance(operation, Convolution):
+        for span, shadow in operation.constants():
+            if not shadow.all():
+                raise UninitialisedReadError(
+                    f"{step.registers.where}: {span.name} reads {int(np.count_nonzero(~shadow))} bytes of region "
+                    f"{span.region} that nobody wrote, the first at address {span.start + int(np.argmin(shadow)):#x}"
+                )
+    output = operation.output.spec
+    lookup = table(output, memory.accelerator)
+    if lookup is not None and not memory.shram_shadow[lookup[0] : lookup[1]].all():
+        missing = int(np.count_nonzero(~memory.shram_shadow[lookup[0] : lookup[1]]))
+        raise UninitialisedReadError(
+            f"{step.registers.where}: ACTIVATION reads LUT slot {output.lut_slot}, of which no DMA has filled "
+            f"{missing} bytes"
+        )
+
+
+def overwrite_tables(memory: Memory, step: Step) -> None:
+    """Forget look-up tables that the kernel's working memory lies over."""
+    scratch = internal_scratch(step, memory.accelerator)
+    if scratch is not None:
+        memory.shram_shadow[scratch[0] : scratch[1]] = False

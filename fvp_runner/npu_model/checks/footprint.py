@@ -1,0 +1,203 @@
+"""The exact bytes an operation touches, for the checks of waits and of BLOCKDEP.
+
+Invariant: derived from the model's own reading of the registers and nothing else, so that it can
+contradict whoever placed the waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.stream.isa import Register
+
+from ..spec.convolution import ConvolutionSpec
+from ..spec.dma import DmaSpec
+from ..spec.elementwise import ElementwiseSpec
+from ..spec.layout import Piece
+from ..spec.output import OutputSpec
+from ..spec.program import Program, Step
+
+Int64 = NDArray[np.int64]
+
+INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
+_SLOT_BYTES = 256  # from one look-up table to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """`start + i * stride + ...` for all indices, each `run` bytes long."""
+
+    start: int
+    run: int
+    axes: tuple[tuple[int, int], ...]  # (count, stride in bytes), outermost first
+
+    @property
+    def stop(self) -> int:
+        """One past the last byte."""
+        return self.start + sum((n - 1) * stride for n, stride in self.axes) + self.run
+
+    def starts(self) -> NDArray[np.int64]:
+        """Addresses of all runs."""
+        address = np.array([self.start], np.int64)
+        for count, stride in self.axes:
+            address = (address[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
+        return address
+
+    @staticmethod
+    def of(start: int, shape: Sequence[int], strides: Sequence[int], element: int) -> Grid:
+        """Merge contiguous inner axes."""
+        run = element
+        axes = list(zip(shape, strides, strict=True))
+        while axes and (axes[-1][1] == run or axes[-1][0] == 1):
+            run *= axes.pop()[0]
+        return Grid(start, run, tuple(a for a in axes if a[0] > 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes of one region, with the name of the register group that addresses them."""
+
+    name: str
+    region: int
+    grids: tuple[Grid, ...]
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """First byte and one past the last."""
+        return min(g.start for g in self.grids), max(g.stop for g in self.grids)
+
+    def first_common(self, other: Access) -> int | None:
+        """The lowest byte both touch, None when there is none."""
+        if self.region != other.region or not self.grids or not other.grids:
+            return None
+        (a0, a1), (b0, b1) = self.bounds, other.bounds
+        low, high = max(a0, b0), min(a1, b1)
+        if low >= high:
+            return None
+        (mine_start, mine_stop), (start, stop) = self._intervals(low, high), other._intervals(low, high)
+        # The first of the other's intervals that ends behind the start of each of mine.
+        candidate = np.searchsorted(stop, mine_start, side="right")
+        inside = candidate < len(start)
+        mine_start, mine_stop, candidate = mine_start[inside], mine_stop[inside], candidate[inside]
+        meets = start[candidate] < mine_stop
+        if not meets.any():
+            return None
+        return int(np.maximum(mine_start, start[candidate])[meets].min())
+
+    def _intervals(self, low: int, high: int) -> tuple[Int64, Int64]:
+        """Starts and stops of what is touched within [low, high): ascending, disjoint, not empty."""
+        starts = [grid.starts() for grid in self.grids]
+        begin = np.concatenate(starts)
+        end = np.concatenate([s + grid.run for s, grid in zip(starts, self.grids, strict=True)])
+        near = (begin < high) & (end > low)
+        begin, end = np.maximum(begin[near], low), np.minimum(end[near], high)
+        order = np.argsort(begin, kind="stable")
+        begin, end = begin[order], np.maximum.accumulate(end[order])
+        first = np.ones(len(begin), np.bool_)
+        first[1:] = begin[1:] > end[:-1]
+        last = np.append(first[1:], True)[: len(begin)]
+        return begin[first], end[last]
+
+
+def of_pieces(name: str, region: int, pieces: Iterable[Piece], element: int) -> Access:
+    """The access that pieces of a feature map make."""
+    return Access(name, region, tuple(Grid.of(p.start, p.shape, p.strides, element) for p in pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Everything one operation reads and writes."""
+
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+
+    def conflict(self, later: Footprint) -> tuple[str, Access, Access, int] | None:
+        """How `later` depends on this one being finished: (kind, mine, its, first common byte)."""
+        for kind, mine, its in (
+            ("reads what it writes", self.writes, later.reads),
+            ("overwrites what it reads", self.reads, later.writes),
+            ("overwrites what it writes", self.writes, later.writes),
+        ):
+            for a in mine:
+                for b in its:
+                    at = a.first_common(b)
+                    if at is not None:
+                        return kind, a, b, at
+        return None
+
+
+def footprint(step: Step, accelerator: Architecture) -> Footprint:
+    """All bytes a step reads and writes."""
+    spec = step.spec
+    if isinstance(spec, DmaSpec):
+        sides = []
+        for side in (spec.source, spec.destination):
+            grid = Grid.of(side.start, spec.shape, (*side.strides, 1), 1)
+            sides.append((Access(side.name, INTERNAL if side.internal else side.region, (grid,)),))
+        return Footprint(sides[0], sides[1])
+    output = spec.output
+    reads: list[Access] = []
+    shape = (output.height, output.width, output.depth)
+    if isinstance(spec, ElementwiseSpec):
+        reads.append(of_pieces("IFM", spec.ifm.region, spec.ifm.pieces(*shape), spec.ifm.dtype.itemsize))
+        if spec.ifm2 is not None:
+            pieces = spec.ifm2.pieces(*spec.ifm2_shape)
+            reads.append(of_pieces("IFM2", spec.ifm2.region, pieces, spec.ifm2.dtype.itemsize))
+    else:
+        pieces = spec.ifm.pieces(*spec.window.input_shape, spec.ifm_depth)
+        reads.append(of_pieces("IFM", spec.ifm.region, pieces, spec.ifm.dtype.itemsize))
+    if isinstance(spec, ConvolutionSpec):
+        for span in spec.weights + spec.scales:
+            if span.length:
+                reads.append(Access(span.name, span.region, (Grid(span.start, span.length, ()),)))
+    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*shape), output.dtype.itemsize)
+    writes = [written]
+    scratch = internal_scratch(step, accelerator)
+    if scratch is not None:
+        writes.append(Access("working memory", INTERNAL, (Grid(scratch[0], scratch[1] - scratch[0], ()),)))
+    lookup = table(output, accelerator)
+    if lookup is not None:
+        reads.append(Access("LUT", INTERNAL, (Grid(lookup[0], lookup[1] - lookup[0], ()),)))
+    return Footprint(tuple(reads), tuple(writes))
+
+
+def table(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | None:
+    """Internal bytes [start, stop) of the look-up table that a kernel reads."""
+    if not output.lut_bytes:
+        return None
+    start = accelerator.lut_address + _SLOT_BYTES * output.lut_slot
+    return start, start + output.lut_bytes
+
+
+def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] | None:
+    """Internal bytes [start, stop) of the LUT slots that a kernel uses for its accumulators or its second input.
+
+    Only the 32 and 64 MAC configurations give this memory to kernels, and only to those without a table.
+    """
+    spec = step.spec
+    if accelerator.lut_reserved or isinstance(spec, DmaSpec) or spec.output.lut_bytes:
+        return None
+    register = Register.AB_START
+    if isinstance(spec, ElementwiseSpec):
+        if spec.ifm2 is None:
+            return None
+        register = Register.IFM2_IB_START
+    start = max(step.registers.raw(register) * 1024, accelerator.lut_address)
+    stop = accelerator.shram_kib * 1024
+    return (start, stop) if start < stop else None
+
+
+def extents(program: Program) -> dict[int, int]:
+    """Region (0 to 7) -> one past the highest byte that the stream touches in it."""
+    found: dict[int, int] = {}
+    for step in program.steps:
+        mine = footprint(step, program.accelerator)
+        for access in (*mine.reads, *mine.writes):
+            if access.region != INTERNAL and access.grids:
+                found[access.region] = max(found.get(access.region, 0), access.bounds[1])
+    return found

@@ -1,0 +1,51 @@
+"""Missing waits: a kernel against unfinished DMA, a DMA against unfinished kernels.
+
+Invariant: pessimistic about time. Something that was started is unfinished until a wait or a full
+queue says otherwise. Kernels finish in order; two transfers in flight at once (U65) in any order,
+so there a transfer is checked against the one before it as well.
+"""
+
+from __future__ import annotations
+
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op
+
+from ..errors import MissingWaitError
+from ..spec.program import Program, Step
+from .footprint import INTERNAL, Footprint, footprint
+from .schedule import MAX_KERNELS
+
+
+def check(program: Program) -> None:
+    """`MissingWaitError` for the first operation that may start too early."""
+    kernels: list[tuple[Step, Footprint]] = []
+    transfers: list[tuple[Step, Footprint]] = []
+    for command in program.commands:
+        if isinstance(command, Wait):
+            queue = transfers if command.op is Op.DMA_WAIT else kernels
+            del queue[: max(len(queue) - command.outstanding, 0)]
+        elif isinstance(command, Step):
+            mine = footprint(command, program.accelerator)
+            own, others = (transfers, kernels) if command.is_dma else (kernels, transfers)
+            for position, (earlier, its) in enumerate(others):
+                _compare(earlier, its, command, mine, len(others) - 1 - position)
+            if command.is_dma and program.accelerator.max_outstanding_dma > 1:
+                for position, (earlier, its) in enumerate(own):
+                    _compare(earlier, its, command, mine, len(own) - 1 - position)
+            own.append((command, mine))
+            limit = program.accelerator.max_outstanding_dma if command.is_dma else MAX_KERNELS
+            del own[: max(len(own) - limit, 0)]
+
+
+def _compare(earlier: Step, its: Footprint, later: Step, mine: Footprint, outstanding: int) -> None:
+    found = its.conflict(mine)
+    if found is None:
+        return
+    kind, first, second, at = found
+    where = "the NPU's internal memory" if first.region == INTERNAL else f"region {first.region}"
+    wait = "DMA_WAIT" if earlier.is_dma else "KERNEL_WAIT"
+    raise MissingWaitError(
+        f"{later.registers.where} may start before {earlier.registers.where} has finished, and {kind}: "
+        f"{second.name} meets its {first.name} at byte {at:#x} of {where}; "
+        f"put {wait} {outstanding} before it"
+    )

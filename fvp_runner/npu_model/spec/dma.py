@@ -1,0 +1,76 @@
+"""What the registers of a DMA_START say.
+
+Invariant: a transfer is a list of equally long rows; 1D transfers, the only ones compilers emit, have one.
+2D and 3D transfers follow their description (rows of DMA0_LEN bytes, DMA0_SKIP0 bytes left out after each
+row, DMA0_SKIP1 after each plane, on the side whose region register asks for it) and are not verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_memplan.ethosu.stream.isa import Register
+
+from .registers import Registers
+
+_INTERNAL = 1 << 8
+_MAX_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Source or destination: [planes, rows, length] bytes."""
+
+    name: str
+    region: int
+    internal: bool
+    start: int
+    strides: tuple[int, int]  # between planes, between rows
+
+    def stop(self, shape: tuple[int, int, int]) -> int:
+        """One past the last byte."""
+        return self.start + (shape[0] - 1) * self.strides[0] + (shape[1] - 1) * self.strides[1] + shape[2]
+
+
+@dataclass(frozen=True, slots=True)
+class DmaSpec:
+    """A DMA_START as its registers describe it."""
+
+    source: Side
+    destination: Side
+    shape: tuple[int, int, int]  # planes, rows, bytes
+
+    @staticmethod
+    def read(regs: Registers) -> DmaSpec:
+        """Read and check all registers of the operation."""
+        r = Register
+        if regs.operation.parameter:
+            regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
+        length = regs.raw(r.DMA0_LEN)
+        words = [regs.bits(x, 0x707) for x in (r.DMA0_SRC_REGION, r.DMA0_DST_REGION)]
+        dimensions = [regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), word >> 9 & 3) + 1 for word in words]
+        rows = regs.raw(r.DMA0_SIZE0) if max(dimensions) > 1 else 1
+        planes = regs.raw(r.DMA0_SIZE1) if max(dimensions) > 2 else 1
+        if length < 1 or rows < 1 or planes < 1 or rows * planes > _MAX_ROWS:
+            regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
+        sides = []
+        for name, word, dims, base in (
+            ("DMA0_SRC", words[0], dimensions[0], r.DMA0_SRC),
+            ("DMA0_DST", words[1], dimensions[1], r.DMA0_DST),
+        ):
+            row = length + (regs.low(r.DMA0_SKIP0) if dims > 1 else 0)
+            plane = row * rows + (regs.low(r.DMA0_SKIP1) if dims > 2 else 0)
+            sides.append(Side(name, word & 7, bool(word & _INTERNAL), regs.raw(base), (plane, row)))
+        if sides[0].internal:
+            regs.illegal("DMA0_SRC_REGION asks to read from inside the NPU, which is not possible")
+        return DmaSpec(sides[0], sides[1], (planes, rows, length))
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes moved."""
+        return self.shape[0] * self.shape[1] * self.shape[2]
+
+    @property
+    def is_1d(self) -> bool:
+        """True for the only kind that compilers emit."""
+        return self.shape[:2] == (1, 1)

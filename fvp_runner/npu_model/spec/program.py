@@ -1,0 +1,124 @@
+"""A decoded stream: commands, and for each operation what its registers mean.
+
+Invariant: a `Program` is independent of memory; every register that an operation uses was found set
+and legal while it was made, and no operation is larger than the limits below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.stream.commands import Command, Operation
+from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
+from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
+
+from ..errors import MalformedStreamError
+from .convolution import ConvolutionSpec
+from .dma import DmaSpec
+from .elementwise import ElementwiseSpec
+from .pooling import PoolingSpec
+from .registers import Registers
+
+Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec
+
+# A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
+_MAX_OPERATIONS = 1 << 20
+_MAX_MACS = 1 << 36
+_MAX_ELEMENTS = 1 << 25
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation: its registers and their meaning."""
+
+    registers: Registers
+    spec: Spec
+
+    @property
+    def is_dma(self) -> bool:
+        """True for transfers, False for kernels."""
+        return isinstance(self.spec, DmaSpec)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A stream that was decoded for one accelerator."""
+
+    accelerator: Architecture
+    commands: tuple[Command | Step, ...]  # in stream order; operations as steps
+    steps: tuple[Step, ...]
+    messages: tuple[str, ...]  # what the stream uses that no reference can confirm
+
+    @staticmethod
+    def decode(words: Sequence[int], accelerator: Architecture) -> Program:
+        """Decode a stream (without its container); every fault is an `NpuModelError`."""
+        try:
+            raw = decode(words)
+        except StreamError as error:
+            raise MalformedStreamError(str(error)) from error
+        if len(raw) > _MAX_OPERATIONS:
+            raise MalformedStreamError(f"the stream has {len(raw)} commands; more than {_MAX_OPERATIONS} are refused")
+        commands: list[Command | Step] = []
+        steps: list[Step] = []
+        for command in raw:
+            if isinstance(command, Operation):
+                registers = Registers(command, len(steps))
+                step = Step(registers, read_spec(registers, accelerator))
+                steps.append(step)
+                commands.append(step)
+            else:
+                commands.append(command)
+        return Program(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
+
+    def estimate(self, where: MemoryMap | None = None) -> Estimate:
+        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system)."""
+        plain = (c.registers.operation if isinstance(c, Step) else c for c in self.commands)
+        return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
+
+
+def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
+    """What the registers of one operation mean."""
+    spec: Spec
+    if registers.op is Op.DMA_START:
+        return DmaSpec.read(registers)
+    if registers.op is Op.POOL:
+        spec = PoolingSpec.read(registers)
+    elif registers.op is Op.ELEMENTWISE:
+        spec = ElementwiseSpec.read(registers)
+    else:
+        spec = ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
+    output = spec.output
+    elements = output.height * output.width * output.depth
+    if not isinstance(spec, ElementwiseSpec):
+        window = spec.window
+        elements = max(elements, window.padded_height * window.padded_width * spec.ifm_depth)
+    if elements > _MAX_ELEMENTS or spec.macs > _MAX_MACS:
+        registers.illegal(
+            f"it has {elements} elements and {spec.macs} multiply-accumulates; "
+            f"at most {_MAX_ELEMENTS} and {_MAX_MACS} are executed: its sizes are damaged"
+        )
+    registers.one_of(Register.BLOCKDEP, (0, 1, 2, 3))
+    return spec
+
+
+def _unconfirmed(steps: list[Step]) -> list[str]:
+    """One line for each feature that is implemented from its description only."""
+    found: dict[str, str] = {}
+    for step in steps:
+        spec, where = step.spec, step.registers.where
+        if isinstance(spec, DmaSpec):
+            if not spec.is_1d:
+                found.setdefault("2D/3D DMA", where)
+            continue
+        if isinstance(spec, ElementwiseSpec) and spec.mode is ElementwiseMode.LRELU:
+            found.setdefault("LRELU", where)
+        operand = spec.operand_rounding if isinstance(spec, ElementwiseSpec) else Rounding.TFL
+        if Rounding.TRUNCATE in (spec.output.rounding, operand):
+            found.setdefault("rounding TRUNCATE", where)
+    return [
+        f"{name} is modelled from its description; no reference confirms it (first at {where})"
+        for name, where in found.items()
+    ]

@@ -1,0 +1,45 @@
+"""References that are other frameworks running the model's file.
+
+Invariant: inputs are checked against the file before the framework sees them; outputs are numpy arrays in the file's
+order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import ReferenceError
+
+Slot = tuple[str, tuple[int, ...], str]  # an input's name, shape and numpy type
+
+
+class FrameworkReference(ABC):
+    """A model in its framework; the same interface as `Reference`."""
+
+    what: str  # for reports
+
+    def __init__(self, name: str, inputs: Sequence[Slot]) -> None:
+        self.name = name
+        self._inputs = tuple(inputs)
+
+    @abstractmethod
+    def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
+        """One result, or a sequence of them, of inputs that fit; each has `numpy()`."""
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs`; `ReferenceError` for inputs that do not fit."""
+        if len(inputs) != len(self._inputs):
+            raise ReferenceError(f"{self.name} takes {len(self._inputs)} inputs, but got {len(inputs)}")
+        for (name, shape, dtype), value in zip(self._inputs, inputs, strict=True):
+            if value.shape != shape or value.dtype.name != dtype:
+                raise ReferenceError(
+                    f"input {name} of {self.name} must be {dtype}{list(shape)}, but is {value.dtype}{list(value.shape)}"
+                )
+        found = self._compute([np.ascontiguousarray(value) for value in inputs])
+        results = [found] if hasattr(found, "numpy") else list(found)
+        return tuple(np.array(r.numpy()) for r in results)

@@ -1,0 +1,78 @@
+"""tflite-micro's reference kernels.
+
+Invariant: state tensors start at their zero point in every `run`, so runs do not depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.exactness import MICRO
+
+from .base import ReferenceError, fitting_inputs, tflite_source
+
+_ARENA_STEPS = (1 << 24, 1 << 28)  # bytes; the smallest that works is used
+
+
+class KernelError(ReferenceError):
+    """tflite-micro has no kernel for an operator of the network."""
+
+
+def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
+    """A tflite-micro interpreter for `model`; with `preserve` every tensor can be read after `invoke`."""
+    try:
+        from tflite_micro import runtime
+    except ImportError as error:
+        raise ReferenceError(
+            "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
+        ) from error
+    config = runtime.InterpreterConfig
+    kind = config.kPreserveAllTensors if preserve else config.kAllocationRecording
+    failure: Exception | None = None
+    for arena in _ARENA_STEPS:
+        try:
+            return runtime.Interpreter.from_bytes(model, arena_size=arena, intrepreter_config=kind)
+        except (RuntimeError, ValueError) as error:
+            failure = error
+    raise KernelError(f"tflite-micro cannot run {name}: {failure}") from failure
+
+
+def invoke(interpreter: Any, name: str) -> None:
+    """Run once; `KernelError` when a kernel refuses."""
+    try:
+        interpreter.invoke()
+    except RuntimeError as error:
+        raise KernelError(f"tflite-micro cannot run {name}: {error}") from error
+
+
+class Reference:
+    """A .tflite network (not compiled by Vela) in tflite-micro."""
+
+    what = MICRO
+
+    def __init__(self, model: bytes, name: str = "reference") -> None:
+        self.model, self.name = bytes(model), name
+        self.network = tflite_source(self.model, name)
+        self._interpreter = open_interpreter(self.model, name)
+
+    def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
+        for position, value in enumerate(fitting_inputs(self.network, inputs)):
+            interpreter.set_input(value, position)
+        invoke(interpreter, self.name)
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs`, in the network's order and types."""
+        self._interpreter.reset()
+        self._invoke(self._interpreter, inputs)
+        return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.network.outputs)))
+
+    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        """Tensor index -> value, of every tensor an operator of the network makes."""
+        interpreter = open_interpreter(self.model, self.name, preserve=True)
+        self._invoke(interpreter, inputs)
+        made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
+        return {index: np.array(interpreter.GetTensor(index, 0)["tensor_data"]) for index in made}
