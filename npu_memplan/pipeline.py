@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from . import planners, prefetch, verify
 from .artifact import Artifact
 from .codegen.interface import Interface, identifier
-from .ethosu.primfunc import from_primfunc
+from .ethosu.program.primfunc import from_primfunc
 from .frontend.attributes import quantised
 from .frontend.load import Loaded, load_model
 from .options import CompileOptions

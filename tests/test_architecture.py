@@ -103,7 +103,7 @@ _LANGUAGE = tuple(f"npu_memplan.{name}" for name in ("ethosu", "errors", "names"
 
 def test_the_npus_language_stands_alone() -> None:
     folder = REPOSITORY / "npu_memplan" / "ethosu"
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         others = [n for n in depends(path, "npu_memplan.") if not n.startswith(_LANGUAGE)]
         assert others == [], f"{path} imports {others}"
 

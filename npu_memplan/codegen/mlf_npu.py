@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ethosu.arch import accelerator
-from ..ethosu.primfunc import encode_primfunc
+from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import Payload, build_payload
 from ..vocabulary import ACCELERATOR, REGIONS
 from .c_array import c_array

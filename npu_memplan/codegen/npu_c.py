@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ethosu.arch import Architecture, accelerator
-from ..ethosu.primfunc import schedule_primfunc
+from ..ethosu.program.primfunc import schedule_primfunc
 from ..ethosu.stream.commands import Command
 from ..ethosu.stream.encode import encode
 from ..vocabulary import ACCELERATOR, REGIONS

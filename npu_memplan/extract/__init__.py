@@ -35,7 +35,7 @@ def extract(
 ) -> Problem:
     """The planning problem of the Relax function called `function` in `module`.
 
-    `module` holds call_tir'ed PrimFuncs (host ones of any form, NPU ones of `ethosu.primfunc`).
+    `module` holds call_tir'ed PrimFuncs (host ones of any form, NPU ones of `ethosu.program.primfunc`).
     `Options` says what the other parameters mean. Raises `ExtractionError` when the module has
     no such function or a value cannot be given a storage.
     """

@@ -1,7 +1,7 @@
 """One call of a PrimFunc: its internal storages and its steps.
 
 Invariant: every call has internals of its own, also when two calls share the PrimFunc. NPU
-PrimFuncs are read through `ethosu.primfunc` (exact byte ranges of each operation); all others
+PrimFuncs are read through `ethosu.program.primfunc` (exact byte ranges of each operation); all others
 through their loads and stores.
 """
 
@@ -106,7 +106,7 @@ class CallWalker:
 
     def npu(self, call: Invoke) -> None:
         if call.primfunc not in self.programs:
-            from ..ethosu.primfunc import from_primfunc
+            from ..ethosu.program.primfunc import from_primfunc
 
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..ethosu.lift import LiftError, arguments, lift
 from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
-from ..ethosu.primfunc import to_primfunc
-from ..ethosu.program import BufferRole
+from ..ethosu.program.lift import LiftError, arguments, lift
+from ..ethosu.program.primfunc import to_primfunc
+from ..ethosu.program.program import BufferRole
 from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
 from ..exactness import NOT_BY_VELA
 from .attributes import BY_USER, activation_type, main_attributes, source_operators

@@ -14,7 +14,7 @@ from tvm import ir, relax
 
 from ..ethosu.arch import accelerator as find_accelerator
 from ..ethosu.lower.lower import lower
-from ..ethosu.primfunc import to_primfunc
+from ..ethosu.program.primfunc import to_primfunc
 from .graphs import build_graph
 from .partition import offloaded
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..artifact import Artifact, Call
 from ..codegen.interface import identifier
-from ..ethosu.featuremap import FeatureMap
+from ..ethosu.program.featuremap import FeatureMap
 from ..ethosu.stream.commands import Command, Operation
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register

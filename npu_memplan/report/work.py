@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..ethosu.arch import ACCELERATORS
-from ..ethosu.featuremap import FeatureMap
+from ..ethosu.program.featuremap import FeatureMap
 from ..ethosu.stream.isa import BRICK_CHANNELS
 from ..ethosu.time import Share, estimate
 from .bricks import command_streams, kind_of

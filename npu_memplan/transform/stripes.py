@@ -14,11 +14,11 @@ from typing import Any
 import tvm
 
 from .. import planners
-from ..ethosu.primfunc import from_primfunc, to_primfunc
-from ..ethosu.program import Overlap
-from ..ethosu.stripes.apply import apply
-from ..ethosu.stripes.choose import choose, least_bytes
-from ..ethosu.stripes.groups import Group, Groups, Permission
+from ..ethosu.program.primfunc import from_primfunc, to_primfunc
+from ..ethosu.program.program import Overlap
+from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.schedule.stripes.choose import choose, least_bytes
+from ..ethosu.schedule.stripes.groups import Group, Groups, Permission
 from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
 from ..vocabulary import is_npu

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.lift import lift
+from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.network import VelaNetwork
+from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
-from npu_memplan.ethosu.waits import schedule
 
 
 @settings(max_examples=80, deadline=None)

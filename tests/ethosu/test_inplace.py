@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.lift import lift
+from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.isa import PoolMode
 from tests.support.hand_made import conv, elementwise, network, pool, view
 

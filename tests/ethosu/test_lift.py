@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.lift import LiftError, arguments, lift
 from npu_memplan.ethosu.network import VelaNetwork
-from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.program.lift import LiftError, arguments, lift
+from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 

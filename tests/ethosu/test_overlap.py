@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from npu_memplan.ethosu.overlap import Span, Use, distances
+from npu_memplan.ethosu.program.overlap import Span, Use, distances
 
 OLD, NEW = 40, 32  # bytes of the dying and of the new buffer
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.lift import lift
+from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.network import VelaNetwork
-from npu_memplan.ethosu.primfunc import REGIONS, PrimFuncError, encode_primfunc, from_primfunc, to_primfunc
-from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
+from npu_memplan.ethosu.program.lift import lift
+from npu_memplan.ethosu.program.primfunc import REGIONS, PrimFuncError, encode_primfunc, from_primfunc, to_primfunc
+from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.ethosu.waits import schedule
 from npu_memplan.vocabulary import is_npu
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 

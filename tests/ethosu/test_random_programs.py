@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.lift import arguments, lift
-from npu_memplan.ethosu.program import BufferRole
+from npu_memplan.ethosu.program.lift import arguments, lift
+from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem

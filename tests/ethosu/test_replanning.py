@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.lift import arguments, lift
 from npu_memplan.ethosu.network import NpuCall, VelaNetwork
-from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.program.lift import arguments, lift
+from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.planners import plan

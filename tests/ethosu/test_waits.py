@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fvp_runner.npu_model import BlockDependencyError, NpuModel
-from npu_memplan.ethosu.access import accesses
 from npu_memplan.ethosu.arch import Architecture, accelerator
-from npu_memplan.ethosu.blockdep import blockdep
+from npu_memplan.ethosu.hazards.blockdep import blockdep
+from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.network import VelaNetwork
+from npu_memplan.ethosu.program.access import accesses
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
-from npu_memplan.ethosu.waits import schedule
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
 from tests.support.provenance import element_bytes, shapes
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu import webs
-from npu_memplan.ethosu.featuremap import merge_ranges, strided_ranges
-from npu_memplan.ethosu.webs import NOBODY, Writers
+from npu_memplan.ethosu.program import webs
+from npu_memplan.ethosu.program.featuremap import merge_ranges, strided_ranges
+from npu_memplan.ethosu.program.webs import NOBODY, Writers
 
 _SIZE = 400
 

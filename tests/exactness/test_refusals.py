@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.lift import LiftError
 from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela import compile_tflite
 from npu_memplan.frontend.checks import FloatModelError, UnsupportedModelError
 from npu_memplan.frontend.host_ops import supported_names, unsupported_reason

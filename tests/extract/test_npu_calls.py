@@ -16,8 +16,8 @@ from tvm import relax
 
 from npu_memplan import planners, verify
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.primfunc import encode_primfunc, from_primfunc, to_primfunc
-from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from npu_memplan.ethosu.program.primfunc import encode_primfunc, from_primfunc, to_primfunc
+from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.pipeline import CompileOptions, plan_model

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.network import NetworkError, read_network
-from npu_memplan.ethosu.primfunc import from_primfunc
+from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised

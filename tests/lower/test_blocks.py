@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.arch import ACCELERATORS, Shape, accelerator
-from npu_memplan.ethosu.featuremap import FeatureMap, Kernel
-from npu_memplan.ethosu.lower.blocks import choose, estimate
-from npu_memplan.ethosu.lower.shram import BlockKind, Work, layout
 from npu_memplan.ethosu.network import read_network
+from npu_memplan.ethosu.program.featuremap import FeatureMap, Kernel
+from npu_memplan.ethosu.schedule.blocks import choose, estimate
+from npu_memplan.ethosu.schedule.shram import BlockKind, Work, layout
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale

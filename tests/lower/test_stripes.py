@@ -12,9 +12,9 @@ import pytest
 from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.program import BufferRole, NpuProgram
-from npu_memplan.ethosu.stripes.apply import apply
-from npu_memplan.ethosu.stripes.groups import Group, Groups
+from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.schedule.stripes.apply import apply
+from npu_memplan.ethosu.schedule.stripes.groups import Group, Groups
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.transform.stripes import best_choice

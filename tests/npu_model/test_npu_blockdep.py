@@ -9,7 +9,7 @@ import pytest
 
 from fvp_runner.npu_model import BlockDependencyError, NpuModel
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.blockdep import blockdep
+from npu_memplan.ethosu.hazards.blockdep import blockdep
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
+from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.lower.graph import (
     Binary,
     BinaryKind,
@@ -22,9 +23,8 @@ from npu_memplan.ethosu.lower.graph import (
     PoolKind,
     Tensor,
 )
-from npu_memplan.ethosu.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.ethosu.waits import schedule
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Problem
 from npu_memplan.problem import Pool as MemoryPool
 

@@ -11,8 +11,8 @@ from tvm.script import tirx as T
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.primfunc import to_primfunc
-from npu_memplan.ethosu.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from npu_memplan.ethosu.program.primfunc import to_primfunc
+from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.rewrite import REGIONS
 

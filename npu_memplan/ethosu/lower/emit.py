@@ -17,15 +17,15 @@ from ...errors import NpuMemplanError
 from ...names import Names
 from .. import vela
 from ..arch import Architecture
-from ..program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ..schedule.blocks import Choice, choose
+from ..schedule.shram import BlockKind, Work
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
 from ..stream.isa import Register as R
-from .blocks import Choice, choose
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
-from .shram import BlockKind, Work
 from .views import View
 
 _LUT_SLOT_BYTES = 256

@@ -11,8 +11,8 @@ from typing import cast
 
 import numpy as np
 
+from ..schedule.blocks import part_kernel_first
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding, Upscale
-from .blocks import part_kernel_first
 from .composed import lower_prelu, lower_squared_difference
 from .emit import Builder, LoweringError
 from .graph import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..arch import Architecture
-from ..program import NpuProgram
+from ..program.program import NpuProgram
 from .emit import Builder
 from .fold import fold_pads
 from .graph import Graph

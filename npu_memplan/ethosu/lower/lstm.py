@@ -15,9 +15,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from ..program import BufferRole
+from ..program.program import BufferRole
+from ..schedule.blocks import part_kernel_first
 from ..stream.isa import ElementwiseMode, Function, PoolMode
-from .blocks import part_kernel_first
 from .emit import Builder
 from .graph import SequenceLstm, Tensor
 from .operands import Operand, Output, Window

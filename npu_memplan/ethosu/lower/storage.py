@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..program import BufferRole
+from ..program.program import BufferRole
 from ..stream.isa import BRICK_CHANNELS
 from .emit import Builder
 from .graph import (

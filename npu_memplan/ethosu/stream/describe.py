@@ -12,9 +12,9 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from ..access import accesses, lut_index
 from ..arch import Architecture
-from ..featuremap import FeatureMap, Kernel
+from ..program.access import accesses, lut_index
+from ..program.featuremap import FeatureMap, Kernel
 from .commands import Command, Operation, Wait
 from .decode import decode
 from .fields import (

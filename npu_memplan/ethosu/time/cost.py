@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from ..access import Role
 from ..arch import Architecture
+from ..program.access import Role
 from ..stream.commands import Operation
 from ..stream.isa import Op
 from .compute import multiplier_cycles, output_cycles

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import Architecture
-from ..blockdep import MAX_BLOCKDEP
+from ..hazards.blockdep import MAX_BLOCKDEP
 from ..stream.commands import Command, Operation
 from ..stream.isa import Op, Register
 from .cost import Demand, Load

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..access import Role
 from ..arch import Architecture
+from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
 from ..stream.isa import Op, Register
 from .cost import Demand, Load, demand

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..access import Role
 from ..arch import Architecture
-from ..featuremap import FeatureMap
+from ..program.access import Role
+from ..program.featuremap import FeatureMap
 from ..stream.commands import Operation
 from ..stream.fields import DmaRegion
 from ..stream.groups import SCALES, WEIGHTS

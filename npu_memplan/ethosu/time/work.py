@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from ..access import lut_index
 from ..arch import Architecture, OutputKind, Shape
-from ..featuremap import FeatureMap, Kernel
+from ..program.access import lut_index
+from ..program.featuremap import FeatureMap, Kernel
 from ..stream.commands import Operation
 from ..stream.fields import Activation
 from ..stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Register, Upscale

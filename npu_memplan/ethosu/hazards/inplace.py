@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-from .featuremap import FeatureMap, Kernel, Ranges
-from .stream.commands import Operation
-from .stream.isa import Op, PoolMode, Register
+from ..program.featuremap import FeatureMap, Kernel, Ranges
+from ..stream.commands import Operation
+from ..stream.isa import Op, PoolMode, Register
 
 
 def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Hashable, int]:

@@ -12,14 +12,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ..access import lut_index
-from ..inplace import in_place_distances
-from ..lower.shram import round_up
-from ..overlap import span_distances
-from ..program import BufferRole, NpuProgram, Overlap
-from ..stream.commands import Operation
-from ..stream.isa import SHRAM_REGION, Op, Register
-from ..time import MemoryMap, cycles_in_a_row, default_memory_map
+from ...hazards.inplace import in_place_distances
+from ...program.access import lut_index
+from ...program.overlap import span_distances
+from ...program.program import BufferRole, NpuProgram, Overlap
+from ...stream.commands import Operation
+from ...stream.isa import SHRAM_REGION, Op, Register
+from ...time import MemoryMap, cycles_in_a_row, default_memory_map
+from ..shram import round_up
 from .order import Done, Part, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
 from .reblock import best_blocks
 from .rows import Map, Rows, Sliced, sliced

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..program import BufferRole, NpuOperation, NpuProgram
+from ...program.program import BufferRole, NpuOperation, NpuProgram
 from .groups import Group
 from .reblock import reblocked
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .featuremap import FeatureMap, Kernel, Ranges
+from ..program.featuremap import FeatureMap, Kernel, Ranges
+from ..stream.commands import Operation
+from ..stream.isa import Op, PoolMode, Register, Upscale
 from .hazards import share_byte
-from .stream.commands import Operation
-from .stream.isa import Op, PoolMode, Register, Upscale
 
 MAX_BLOCKDEP = 3
 

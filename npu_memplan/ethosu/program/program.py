@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
+from ..arch import Architecture
+from ..hazards.inplace import in_place_distances
+from ..stream.commands import Operation
+from ..stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
+from ..stream.isa import SHRAM_REGION, Op, Register
 from .access import Access, accesses, lut_index
-from .arch import Architecture
-from .inplace import in_place_distances
 from .overlap import Use, distances
-from .stream.commands import Operation
-from .stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
-from .stream.isa import SHRAM_REGION, Op, Register
 
 
 class ProgramError(NpuMemplanError):

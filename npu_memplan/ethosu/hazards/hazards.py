@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .access import accesses
-from .arch import BANK_BYTES, Architecture
-from .featuremap import Ranges, merge_ranges
-from .stream.commands import Operation
-from .stream.isa import SHRAM_REGION, AccFormat, Op, Register
+from ..arch import BANK_BYTES, Architecture
+from ..program.access import accesses
+from ..program.featuremap import Ranges, merge_ranges
+from ..stream.commands import Operation
+from ..stream.isa import SHRAM_REGION, AccFormat, Op, Register
 
 
 @dataclass(frozen=True, slots=True, eq=False)

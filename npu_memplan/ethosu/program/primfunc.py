@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import NpuMemplanError
-from ..vocabulary import (
+from ...errors import NpuMemplanError
+from ...vocabulary import (
     ACCELERATOR,
     ALIGN,
     KIND,
@@ -31,13 +31,13 @@ from ..vocabulary import (
     ROLE,
     is_npu,
 )
-from .arch import accelerator
+from ..arch import accelerator
+from ..hazards.waits import schedule
+from ..stream.commands import Command
+from ..stream.encode import encode
+from ..stream.groups import ADDRESS_REGISTERS
+from ..stream.isa import Op, Register
 from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from .stream.commands import Command
-from .stream.encode import encode
-from .stream.groups import ADDRESS_REGISTERS
-from .stream.isa import Op, Register
-from .waits import schedule
 
 LUT_SCOPE = "shram"
 OPAQUE_PATTERN = 8  # TVM's kOpaque: never fuse

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
+from ..hazards.inplace import in_place_distances
+from ..network import NpuCall, VelaNetwork
+from ..stream.commands import Operation
+from ..stream.decode import decode
+from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .access import Access, Role, accesses
 from .featuremap import FeatureMap, Ranges, merge_ranges
-from .inplace import in_place_distances
-from .network import NpuCall, VelaNetwork
 from .program import (
     BufferRole,
     NpuBuffer,
     NpuOperation,
     NpuProgram,
 )
-from .stream.commands import Operation
-from .stream.decode import decode
-from .stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
-from .stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 
 

@@ -13,13 +13,13 @@ from enum import Enum
 
 import numpy as np
 
-from ..errors import NpuMemplanError
-from .arch import Architecture
+from ...errors import NpuMemplanError
+from ..arch import Architecture
+from ..stream.commands import MissingRegisterError, Operation
+from ..stream.fields import Activation, DmaRegion
+from ..stream.groups import SCALES, WEIGHTS
+from ..stream.isa import SHRAM_REGION, Op, Register
 from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
-from .stream.commands import MissingRegisterError, Operation
-from .stream.fields import Activation, DmaRegion
-from .stream.groups import SCALES, WEIGHTS
-from .stream.isa import SHRAM_REGION, Op, Register
 
 
 class AccessError(NpuMemplanError):

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .arch import Architecture
+from ..arch import Architecture
+from ..stream.commands import Command, Marker, Operation, Wait
+from ..stream.isa import Op, Register
 from .blockdep import blockdep
 from .hazards import Footprint, footprint
-from .stream.commands import Command, Marker, Operation, Wait
-from .stream.isa import Op, Register
 
 _STOP_ALL = 0xFFFF
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..access import lut_index
-from ..arch import Architecture, Shape
-from ..featuremap import FeatureMap, Kernel
-from ..lower.blocks import BlockError, choose
-from ..lower.shram import BlockKind, Work
-from ..program import NpuOperation, NpuProgram
-from ..stream.commands import Operation
-from ..stream.isa import Op, PoolMode
-from ..stream.isa import Register as R
+from ...arch import Architecture, Shape
+from ...program.access import lut_index
+from ...program.featuremap import FeatureMap, Kernel
+from ...program.program import NpuOperation, NpuProgram
+from ...stream.commands import Operation
+from ...stream.isa import Op, PoolMode
+from ...stream.isa import Register as R
+from ..blocks import BlockError, choose
+from ..shram import BlockKind, Work
 
 _KINDS = {
     Op.CONV: BlockKind.CONV,

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..featuremap import FeatureMap, Kernel
-from ..program import BufferRole, NpuOperation, NpuProgram
-from ..stream.isa import Op, PoolMode, Upscale
-from ..stream.isa import Register as R
+from ...program.featuremap import FeatureMap, Kernel
+from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...stream.isa import Op, PoolMode, Upscale
+from ...stream.isa import Register as R
 
 Rows = tuple[int, int]  # half-open
 Many = NDArray[np.int64]  # first rows, or rows behind the last, one a turn

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import NpuMemplanError
-from .stream.commands import Operation
-from .stream.fields import InputPrecision, KernelStride, OutputPrecision, Precision, signed16
-from .stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
-from .stream.isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
+from ...errors import NpuMemplanError
+from ..stream.commands import Operation
+from ..stream.fields import InputPrecision, KernelStride, OutputPrecision, Precision, signed16
+from ..stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
+from ..stream.isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
 
 Ranges = NDArray[np.int64]
 NO_RANGES: Ranges = np.empty((0, 2), np.int64)

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..overlap import NOTHING
+from ...program.overlap import NOTHING
 from .rows import Map, Rows, Sliced
 
 Done = NDArray[np.int64]
