@@ -316,7 +316,7 @@ def synthetic(count: int, seed: int = 0) -> Any:
 def times(counts: list[int]) -> None:
     """CPU seconds of each stage; TVM's own lowering of the same module for comparison."""
     warm, _ = build(walk(legalize(synthetic(20)), "main"), POOL, Options(io_in_pools=False))
-    planners.plan(warm)  # compiles the planner's kernels
+    planners.plan(warm)  # loads the compiled searches
     print("| operators | buffers | analysis | plan | verify | rewrite | all of PlanMemory's own | TVM's lowering |")
     print("|---|---|---|---|---|---|---|---|")
     for count in counts:

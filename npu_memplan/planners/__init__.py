@@ -87,10 +87,11 @@ def _plan(
     deadline = None
     if time_limit_s is not None:
         # to verify a plan takes about three times as long as to restate the problem
-        deadline = started + time_limit_s - min(3 * (now() - started), time_limit_s / 2)
+        restating_s = now() - started
+        deadline = started + time_limit_s - min(3 * restating_s, time_limit_s / 2)
+        model.deadline = deadline - restating_s  # and what is interrupted then takes about as long to do quickly
     context = Context(model, seed, nodes, deadline, started=started)
     context.incumbent = incumbent
-    model.deadline = deadline
     name = planner
     try:
         placements = tuple(function(problem, context))

@@ -9,7 +9,7 @@ Items are sorted canonically, so nothing depends on the order of the problem's b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
@@ -38,7 +38,6 @@ class Item:
     residue: int
     pools: tuple[int, ...]  # candidates, best first
     fixed: int | None  # the origin to keep (in pools[0])
-    simple: bool  # one part, one lifetime
 
     @property
     def home(self) -> int:
@@ -116,46 +115,10 @@ class Model:
             for p in problem.pools
         )
         self.capacity: tuple[int | None, ...] = tuple(p.size_bytes for p in problem.pools)
-        pool_index = {name: k for k, name in enumerate(self.pool_names)}
-        candidates: dict[tuple[tuple[str, ...], frozenset[object]], tuple[int, ...]] = {}
-
-        def pools_of(buffer: Buffer) -> tuple[int, ...]:
-            if buffer.fixed is not None:
-                return (pool_index[buffer.fixed[0]],)
-            key = (buffer.pools, buffer.agents)
-            if key not in candidates:
-                candidates[key] = tuple(pool_index[p.name] for p in problem.candidates(buffer))
-            return candidates[key]
-
-        grouped: set[str] = set()
         by_name: dict[str, Buffer] = {}
         if problem.aliases or problem.conflicts or problem.overlaps:
             by_name = {b.name: b for b in problem.buffers}
-        items: list[Item] = []
-        for group in problem.aliases:
-            grouped.update(name for name, _ in group.members)
-            if group.members:
-                items.append(self._group_item([(by_name[n], d) for n, d in group.members], pools_of))
-        for buffer in problem.buffers:
-            if buffer.name in grouped:
-                continue
-            spans = tuple((life.first, life.last) for life in buffer.lifetimes)
-            items.append(
-                Item(
-                    -1,
-                    buffer.name,
-                    ((buffer, 0),),
-                    buffer.size_bytes,
-                    spans[0][0] if spans else 0,
-                    spans[-1][1] if spans else 0,
-                    spans,
-                    buffer.alignment,
-                    0,
-                    pools_of(buffer),
-                    None if buffer.fixed is None else buffer.fixed[1],
-                    len(spans) == 1,
-                )
-            )
+        items = self._restated(by_name)
         items.sort(key=lambda it: (-it.size, it.first, it.last, it.name))
         for index, item in enumerate(items):
             item.index = index
@@ -183,12 +146,52 @@ class Model:
         self.special.update(
             item.index for item in items if any(delta or buffer.size_bytes != item.size for buffer, delta in item.parts)
         )
-        self.plain = not self.special and not self.extra and all(item.simple for item in items)
         self._neighbours: list[list[int]] | None = None
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
         self._check_fixed()
+
+    def _restated(self, by_name: Mapping[str, Buffer]) -> list[Item]:
+        """An item for every alias group and every other buffer, not yet in order."""
+        problem = self.problem
+        pool_index = {name: k for k, name in enumerate(self.pool_names)}
+        candidates: dict[tuple[tuple[str, ...], frozenset[object]], tuple[int, ...]] = {}
+
+        def pools_of(buffer: Buffer) -> tuple[int, ...]:
+            if buffer.fixed is not None:
+                return (pool_index[buffer.fixed[0]],)
+            key = (buffer.pools, buffer.agents)
+            if key not in candidates:
+                candidates[key] = tuple(pool_index[p.name] for p in problem.candidates(buffer))
+            return candidates[key]
+
+        grouped: set[str] = set()
+        items: list[Item] = []
+        for group in problem.aliases:
+            grouped.update(name for name, _ in group.members)
+            if group.members:
+                items.append(self._group_item([(by_name[n], d) for n, d in group.members], pools_of))
+        for buffer in problem.buffers:
+            if buffer.name in grouped:
+                continue
+            spans = tuple((life.first, life.last) for life in buffer.lifetimes)
+            items.append(
+                Item(
+                    -1,
+                    buffer.name,
+                    ((buffer, 0),),
+                    buffer.size_bytes,
+                    spans[0][0] if spans else 0,
+                    spans[-1][1] if spans else 0,
+                    spans,
+                    buffer.alignment,
+                    0,
+                    pools_of(buffer),
+                    None if buffer.fixed is None else buffer.fixed[1],
+                )
+            )
+        return items
 
     def _check_fixed(self) -> None:
         """Fixed items that are in each other's way contradict themselves: no planner can help."""
@@ -243,7 +246,6 @@ class Model:
             residue,
             tuple(common),
             origin,
-            False,
         )
 
     # -- conflicts ---------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ..model import Item, Model
 from .layout import Layout, fixed_first
 
-SPANS = 512
+SPANS = 256
 QUICK = "the time was over before the planner had a plan; this one reuses no holes"
 
 
@@ -40,7 +40,8 @@ def quick_layout(model: Model, limit: Sequence[int | None] | None = None) -> Lay
             return i
         layout.pools[i], layout.origins[i] = pool, at
         layout.heights[pool] = max(layout.heights[pool], end)
-        layout.cost += model.spill_cost(i, pool)
+        if pool != item.pools[0]:
+            layout.cost += model.spill_cost(i, pool)
         if item.size:
             raised = tops[pool][first:last]
             tops[pool][first:last] = (

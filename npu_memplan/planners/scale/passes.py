@@ -188,6 +188,8 @@ class _Pool:
         if height >= 0:
             self._keep(height, offset)
             boost[offset + self.size > self.bound] += 1
+        else:
+            context.stopped_early = True
         return height >= 0
 
     def _keep(self, height: int, offset: Any) -> None:
