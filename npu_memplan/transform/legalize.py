@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, s_tir, tirx
 
 from ..extract.lower import prepare
 from ..vocabulary import RELAX_VIEWS
@@ -25,8 +25,40 @@ def legalize(module: Any) -> Any:
         passes.append(relax.transform.RealizeVDevice())
     if tvm.target.Target.current(allow_none=True) is not None:  # sort, scan, sampling depend on the target
         passes += [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
-    passes += [relax.transform.LegalizeOps(skip_ops=sorted(RELAX_VIEWS)), relax.transform.ToNonDataflow()]
-    return prepare(tvm.ir.transform.Sequential(passes)(module))
+    passes += [relax.transform.LegalizeOps(skip_ops=sorted(RELAX_VIEWS))]
+    module = _views(tvm.ir.transform.Sequential(passes)(module))
+    return prepare(relax.transform.ToNonDataflow()(module))
+
+
+def _views(module: Any) -> Any:
+    """`module` with reshapes that were legalised before it came here as operators again, which copy nothing.
+
+    TVM's own RewriteDataflowReshape leaves those whose result is used outside their dataflow block.
+    """
+    copies = {
+        gv.name_hint
+        for gv, f in module.functions.items()
+        if isinstance(f, tirx.PrimFunc) and _is_root(f.body) and relax.analysis.has_reshape_pattern(f)
+    }
+    if not copies:
+        return module
+
+    def view(call: Any) -> Any:
+        legalised = isinstance(call.op, ir.Op) and call.op.name == "relax.call_tir"
+        if not legalised or call.args[0].name_hint not in copies or not isinstance(call.args[1], relax.Tuple):
+            return call
+        return relax.op.reshape(call.args[1].fields[0], call.ty.shape) if len(call.args[1].fields) == 1 else call
+
+    functions = {
+        gv: tvm_ffi.structural_map(f, (ir.Call, view)) if isinstance(f, relax.Function) else f
+        for gv, f in module.functions.items()
+    }
+    return relax.transform.Normalize()(ir.IRModule(functions, module.attrs, dict(module.global_infos.items())))
+
+
+def _is_root(body: Any) -> bool:
+    """Whether a PrimFunc is in the form that TVM looks for reshapes in: blocks, not lowered yet."""
+    return isinstance(body, s_tir.SBlockRealize)
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.LiftValues")

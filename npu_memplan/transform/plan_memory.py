@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from .. import prefetch, verify
+from .. import verify
 from ..errors import NpuMemplanError
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS, Options, build
@@ -28,6 +28,7 @@ from ..problem import Pool
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of
 from ..vocabulary import POOLS, RUN_TIME
+from . import last_pool
 from .config import PlanOptions, checked, options
 from .legalize import legalize
 from .order import reorder
@@ -141,7 +142,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         pools, slots, definitions, lives = _plan_symbolic(program, chosen, how, extents, sizes)
     else:
         problem, lives = build(program, chosen.pools, how)
-        plan = prefetch.plan(problem, chosen.planner, seed=chosen.seed)
+        plan = last_pool.plan(problem, chosen.planner, chosen.seed)
         verify.check(problem, plan)
         pools, slots = pools_of(problem, plan, program)
     _check_hard(program, [s for s in lives if s.name not in slots], chosen.pools)

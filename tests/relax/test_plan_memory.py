@@ -283,3 +283,37 @@ def test_what_is_not_proven_does_not_overlap(run):
     assert pools_of(planned)["workspace"] == 2 * 64 * 4
     x = np.arange(64, dtype=np.int32)
     np.testing.assert_array_equal(run(planned, [[x]])[0][0], (((x[::-1] + 1)[::-1]) + 1)[::-1] + 1)
+
+
+@I.ir_module
+class Reshaped:
+    @R.function
+    def main(x: R.Tensor((4, 16), "float32"), c: R.Tensor((), "bool")):
+        a = R.exp(x)
+        b = R.reshape(a, (8, 8))
+        if c:  # noqa: SIM108
+            d = R.reshape(R.add(b, b), (64,))
+        else:
+            d = R.reshape(R.negative(b), (64,))
+        return R.multiply(d, d)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [relax.transform.LegalizeOps()],
+        [relax.transform.LegalizeOps(), relax.transform.ToNonDataflow()],
+        [relax.transform.ConvertToDataflow(), relax.transform.LegalizeOps(), relax.transform.RewriteDataflowReshape()],
+    ],
+    ids=["operators", "legalised", "without dataflow", "rewritten"],
+)
+def test_reshapes_are_never_copies_whatever_ran_before(before, run):
+    module = tvm.ir.transform.Sequential(before)(Reshaped) if before else Reshaped
+    planned = PlanMemory([Pool("sram")], poison=0xA5)(module)
+    assert pools_of(planned)["sram"] <= 512  # b, and the value of the `if`
+    assert "reshape" not in planned["main"].script().replace("R.reshape", "")
+    x = np.arange(64, dtype=np.float32).reshape(4, 16) / 64
+    for c in (True, False):
+        inputs = [[x, np.array(c)]]
+        assert run(planned, inputs)[0][0].tobytes() == run(Reshaped, inputs)[0][0].tobytes()
