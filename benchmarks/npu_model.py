@@ -22,8 +22,8 @@ from fvp_runner.npu_model import NetworkModel
 from fvp_runner.npu_model.spec.dma import DmaSpec
 from fvp_runner.npu_model.spec.program import Program
 from fvp_runner.references.micro import Reference, invoke
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
 from tests.support.trial import random_inputs
 
 _SECONDS = 2.0  # per model and figure

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .frontend.onnx_model import is_onnx
-from .frontend.torch_model import is_torch
+from .models.onnx import is_onnx
+from .models.torch import is_torch
 from .options import NO_NPU, CompileOptions
 from .target_data import accelerator_system
 

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.network import VelaNetwork, read_network
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
 
 
 class ReferenceError(NpuMemplanError):
     """The reference is not there, or cannot run the network."""
 
 
-def tflite_source(model: bytes, name: str) -> VelaNetwork:
+def tflite_source(model: bytes, name: str) -> Network:
     """The network of a .tflite file; `ReferenceError` for one that Vela made."""
     network = read_network(bytes(model), name)
     if network.npu_calls:
@@ -27,7 +28,7 @@ def tflite_source(model: bytes, name: str) -> VelaNetwork:
     return network
 
 
-def fitting_inputs(network: VelaNetwork, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+def fitting_inputs(network: Network, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """`inputs` in the shapes and types of the network's; `ReferenceError` for other sizes."""
     if len(inputs) != len(network.inputs):
         raise ReferenceError(f"{network.name} takes {len(network.inputs)} inputs, but got {len(inputs)}")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import VelaNetwork
+from npu_memplan.models.network import Network
 
 from .base import ReferenceError, fitting_inputs
 
@@ -24,7 +24,7 @@ class LiteRTReference:
 
     what = WHAT
 
-    def __init__(self, model: bytes, network: VelaNetwork) -> None:
+    def __init__(self, model: bytes, network: Network) -> None:
         self.model, self.network, self.name = model, network, network.name
         self._interpreter = self._opened()
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.frontend.onnx_model import import_onnx, read_onnx
+from npu_memplan.frontend.onnx.build import import_onnx
+from npu_memplan.models.onnx import read_onnx
 
 from .framework import FrameworkReference
 

@@ -10,15 +10,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.exactness import MICRO_TAKES_UINT8
+from npu_memplan.models.network import Network
 
 from .base import tflite_source
 from .litert import LiteRTReference
 from .micro import KernelError, Reference
 
 
-def _computes_in_uint8(network: VelaNetwork) -> bool:
+def _computes_in_uint8(network: Network) -> bool:
     """Whether an operator takes or makes uint8 that tflite-micro has no uint8 kernel for."""
     return any(
         network.tensors[i].dtype == "uint8"

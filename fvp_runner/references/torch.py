@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.frontend.torch_model import read_program
+from npu_memplan.models.torch import read_program
 
 from .framework import FrameworkReference
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import click
 
-from ..ethosu.network import NetworkError, NpuCall, read_network
 from ..ethosu.stream.describe import Line, describe
+from ..models.file import NetworkError
+from ..models.tflite import read_network
+from ..models.vela import NpuCall
 
 
 @click.command(help="Print the command streams of a Vela-compiled network (.tflite, or raw .npz).")

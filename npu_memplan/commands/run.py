@@ -135,8 +135,8 @@ def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
 def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | FrameworkReference:
     import hashlib
 
-    from npu_memplan.frontend.onnx_model import is_onnx
-    from npu_memplan.frontend.torch_model import is_torch
+    from npu_memplan.models.onnx import is_onnx
+    from npu_memplan.models.torch import is_torch
 
     try:
         data = path.read_bytes()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fvp_runner.npu_model.network.network import NetworkRun
     from fvp_runner.result import RunResult
 
-    from ..ethosu.network import VelaNetwork
+    from ..models.network import Network
 
 
 @click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model.")
@@ -53,7 +53,7 @@ def command(
     from fvp_runner.npu_model.network.network import NetworkModel
     from fvp_runner.npu_model.network.trace import trace
 
-    from ..ethosu.network import read_network
+    from ..models.tflite import read_network
 
     data = _read(network)
     parsed = read_network(data, network.name)
@@ -92,7 +92,7 @@ def _read(path: Path) -> bytes:
 
 
 def _compare(
-    network: VelaNetwork, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
+    network: Network, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None]:
     from fvp_runner.npu_model.network.layers import compare_layers
     from fvp_runner.references.tflite import TFLiteReference
@@ -118,7 +118,7 @@ def _like(got: Any, want: Any) -> Any:
 
 
 def _document(
-    network: VelaNetwork,
+    network: Network,
     ran: NetworkRun,
     result: RunResult | None,
     layers: LayerReport | None,
@@ -149,7 +149,7 @@ def _document(
 
 
 def _print(
-    network: VelaNetwork,
+    network: Network,
     ran: NetworkRun,
     result: RunResult | None,
     layers: LayerReport | None,

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..models.network import Network
+from ..models.tflite import read_network
 from .arch import Architecture, accelerator
-from .network import VelaNetwork, read_network
 from .vela_worker import VelaError, VelaOptions, configuration, run_regor, start_compile
 
 __all__ = [
@@ -39,7 +40,7 @@ class VelaResult:
     """A compiled network and what Vela itself would use for it."""
 
     network: bytes = field(repr=False)  # .tflite
-    parsed: VelaNetwork = field(repr=False)  # the same, read
+    parsed: Network = field(repr=False)  # the same, read
     core: str  # the one that compiled it: "regor" or "legacy"
     accelerator: Architecture
     system_config: str
@@ -98,7 +99,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     )
 
 
-def arena_bytes(network: VelaNetwork, pools: Sequence[str]) -> dict[str, int]:
+def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
     """Bytes of Vela's own placement for each pool of the memory mode, in the order of the NPU's regions.
 
     The arena (the first pool) holds the scratch tensor and every tensor with an offset, so that networks

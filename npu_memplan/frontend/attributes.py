@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ethosu.network import CpuOperator, Tensor, VelaNetwork
 from ..exactness import Claim, Code, Exactness, claim
+from ..models.network import CpuOperator, Network
+from ..models.tensor import Tensor
 from ..vocabulary import STATES
 from .reasons import refusal, refusals
 
@@ -43,9 +44,7 @@ class SourceOperator:
     claim: Claim
 
 
-def main_attributes(
-    network: VelaNetwork, states: Mapping[int, str], operators: Sequence[SourceOperator]
-) -> dict[str, Any]:
+def main_attributes(network: Network, states: Mapping[int, str], operators: Sequence[SourceOperator]) -> dict[str, Any]:
     """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
     groups = {"input": network.inputs, "output": network.outputs, "state": tuple(states)}
     attributes: dict[str, Any] = {STATES: list(states.values())}
@@ -89,7 +88,7 @@ def operators_of(main: Any) -> tuple[SourceOperator, ...]:
 
 
 def source_operators(
-    network: VelaNetwork, source: VelaNetwork, messages: Sequence[str], kept: Mapping[str, str]
+    network: Network, source: Network, messages: Sequence[str], kept: Mapping[str, str]
 ) -> tuple[SourceOperator, ...]:
     """Every operator of `source`, and whether `network` still runs it on the host.
 
@@ -112,14 +111,14 @@ def source_operators(
     return tuple(found)
 
 
-def activation_type(network: VelaNetwork, operator: CpuOperator) -> str:
+def activation_type(network: Network, operator: CpuOperator) -> str:
     """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
     made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
     made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
     return (*made, *(network.tensors[i] for i in operator.outputs))[0].dtype
 
 
-def operator_label(network: VelaNetwork, operator: CpuOperator) -> str:
+def operator_label(network: Network, operator: CpuOperator) -> str:
     """What reports call an operator: the name of its first output, or its kind and number."""
     return network.tensors[operator.outputs[0]].name or f"{operator.name.lower()}_{operator.index}"
 

@@ -6,10 +6,11 @@ Invariant: an error names every operator concerned, its tensors and why neither 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from ..errors import NpuMemplanError
-from ..ethosu.network import CpuOperator, NetworkError, Tensor, VelaNetwork
+from ..models.file import UnsupportedModelError
+from ..models.network import CpuOperator, Network
+from ..models.tensor import Tensor
 from ..vocabulary import TFLITE_RESHAPING
 from .reasons import refusal, refusals
 
@@ -20,29 +21,11 @@ class FloatModelError(NpuMemplanError):
     """A model computes in floating point."""
 
 
-class UnsupportedModelError(NpuMemplanError):
-    """A model has operators that neither the NPU nor the host can run."""
-
-
 class HostOpsError(NpuMemplanError):
     """`--host-ops` names an operator that does not exist or that the model does not have."""
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a model file; `NetworkError` when it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def said_by(error: BaseException, line: int = -1) -> str:
-    """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[line].strip()
-
-
-def check_not_float(network: VelaNetwork) -> None:
+def check_not_float(network: Network) -> None:
     """Refuse models whose operators compute on float tensors (quantise/dequantise at the border aside)."""
     found = []
     for operator in network.cpu_operators:
@@ -58,7 +41,7 @@ def check_not_float(network: VelaNetwork) -> None:
         )
 
 
-def forced_operators(network: VelaNetwork, names: Sequence[str]) -> tuple[str, ...]:
+def forced_operators(network: Network, names: Sequence[str]) -> tuple[str, ...]:
     """`names` as Vela wants them, each once; `HostOpsError` for names the model has no operator of."""
     wanted = tuple(dict.fromkeys(name.strip().upper() for name in names if name.strip()))
     present = sorted({o.name for o in network.cpu_operators})
@@ -70,7 +53,7 @@ def forced_operators(network: VelaNetwork, names: Sequence[str]) -> tuple[str, .
     return wanted
 
 
-def check_host_operators(network: VelaNetwork, messages: Sequence[str], kept: Mapping[str, str]) -> None:
+def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str]) -> None:
     """Refuse networks with host operators that have no exact lowering; one error for all of them.
 
     `kept` are kinds of operators that were kept off the NPU, and why.
@@ -84,7 +67,7 @@ def check_host_operators(network: VelaNetwork, messages: Sequence[str], kept: Ma
     check_on_host(network, reasons)
 
 
-def check_on_host(network: VelaNetwork, reasons: Mapping[int, str]) -> None:
+def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
     """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index."""
     found = []
     for operator in network.cpu_operators:
@@ -101,7 +84,7 @@ def check_on_host(network: VelaNetwork, reasons: Mapping[int, str]) -> None:
         )
 
 
-def host_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
+def host_reason(network: Network, operator: CpuOperator) -> str | None:
     """Why an operator has no exact host code; None when it has."""
     if operator.name in TFLITE_RESHAPING and operator.inputs:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
@@ -112,7 +95,7 @@ def host_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
     return unsupported_reason(network, operator)
 
 
-def _tensors(network: VelaNetwork, operator: CpuOperator) -> Iterator[Tensor]:
+def _tensors(network: Network, operator: CpuOperator) -> Iterator[Tensor]:
     for index in (*operator.inputs, *operator.outputs):
         if index >= 0:
             yield network.tensors[index]

@@ -12,12 +12,12 @@ from typing import Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.vela import VelaResult
+from ..models.file import read_file
+from ..models.onnx import is_onnx
+from ..models.torch import is_torch
 from ..options import NO_NPU, CompileOptions
-from .checks import read_file
-from .onnx_model import is_onnx
 from .start import vela_options
 from .tflite import import_host_only, import_tflite
-from .torch_model import is_torch
 
 
 class FormatError(NpuMemplanError):
@@ -62,11 +62,11 @@ def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:
     from .attributes import operators_of
 
     if is_onnx(path):
-        from .onnx_model import build_onnx_module
+        from .onnx.build import build_onnx_module
 
         module = build_onnx_module(path, options.accelerator, options.host_ops, "", _fast_region(options))
     else:
-        from .torch_model import build_torch_module
+        from .torch.build import build_torch_module
 
         module = build_torch_module(path, options.accelerator, options.host_ops, _fast_region(options))
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]

@@ -12,7 +12,8 @@ from typing import Any
 
 from tvm import relax
 
-from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork
+from ..models.network import CpuOperator, Network
+from ..models.vela import NpuCall
 from ..names import Names, legal
 from ..vocabulary import LAYER, TFLITE_RESHAPING
 
@@ -20,7 +21,7 @@ from ..vocabulary import LAYER, TFLITE_RESHAPING
 class MainBuilder:
     """Parameters first, then `build`, which hands every operator to the caller in the file's order."""
 
-    def __init__(self, network: VelaNetwork) -> None:
+    def __init__(self, network: Network) -> None:
         self.network = network
         self.block_builder = relax.BlockBuilder()
         self.values: dict[int, Any] = {}

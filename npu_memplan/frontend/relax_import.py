@@ -15,9 +15,12 @@ import tflite
 from tvm import ir, relax
 
 from ..errors import NpuMemplanError
-from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
+from ..models.file import said_by
+from ..models.network import CpuOperator, Network
+from ..models.tflite import read_network
+from ..models.vela import NpuCall
 from .attributes import main_attributes
-from .checks import check_on_host, said_by
+from .checks import check_on_host
 from .main_builder import MainBuilder
 from .nodes import named_after
 from .repairs import RepairedConverter, clear_stray_quantized_dimensions
@@ -32,7 +35,7 @@ class RelaxImport:
     operator_of: Mapping[str, int]  # variable of main -> the operator it is part of
 
 
-def import_operators(model: bytes, network: VelaNetwork, host: Mapping[int, str]) -> RelaxImport:
+def import_operators(model: bytes, network: Network, host: Mapping[int, str]) -> RelaxImport:
     """Import `model`, which `network` was read from; `host` are operators that stay on the host, and why.
 
     Stateful operators and those that TVM's frontend cannot import become host code too, which partitioning may
@@ -51,7 +54,7 @@ class _NotImportedError(NpuMemplanError):
 
 
 class _Importer:
-    def __init__(self, model: bytes, network: VelaNetwork, host: Mapping[int, str]) -> None:
+    def __init__(self, model: bytes, network: Network, host: Mapping[int, str]) -> None:
         self.network = network
         self.main = MainBuilder(network)
         self.kept = frozenset(host)

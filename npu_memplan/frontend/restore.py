@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork
+from ..models.network import CpuOperator, Network
+from ..models.vela import NpuCall
 
 
-def with_omitted_inputs(network: VelaNetwork, source: VelaNetwork) -> VelaNetwork:
+def with_omitted_inputs(network: Network, source: Network) -> Network:
     """`network` with every host operator's inputs at the positions they have in `source`."""
     originals: dict[tuple[object, ...], list[CpuOperator]] = defaultdict(list)
     for known in reversed(source.cpu_operators):
@@ -34,7 +35,7 @@ def with_omitted_inputs(network: VelaNetwork, source: VelaNetwork) -> VelaNetwor
     return replace(network, operators=tuple(operators))
 
 
-def _key(network: VelaNetwork, operator: CpuOperator) -> tuple[object, ...]:
+def _key(network: Network, operator: CpuOperator) -> tuple[object, ...]:
     if not operator.outputs:
         return (operator.name,)
     tensor = network.tensors[operator.outputs[0]]

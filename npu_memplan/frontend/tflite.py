@@ -14,12 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..ethosu.network import CpuOperator, NpuCall, VelaNetwork, read_network
 from ..ethosu.program.lift import LiftError, arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
 from ..exactness import NOT_BY_VELA
+from ..models.network import CpuOperator, Network
+from ..models.tflite import read_network
+from ..models.vela import NpuCall
 from .attributes import BY_USER, activation_type, main_attributes, source_operators
 from .checks import check_host_operators, check_not_float, forced_operators
 from .restore import with_omitted_inputs
@@ -33,7 +35,7 @@ class Imported:
     """A model as a module, and what Vela itself would have used for it (None: Vela was not asked)."""
 
     module: Any  # tvm.IRModule
-    network: VelaNetwork
+    network: Network
     vela: VelaResult | None = None
     notes: tuple[str, ...] = ()  # what a user should know of it
 
@@ -80,14 +82,14 @@ def import_host_only(model: bytes | Path, name: str = "") -> Imported:
 def _read(model: bytes | Path, name: str) -> tuple[bytes, str]:
     if isinstance(model, bytes):
         return model, name or "model"
-    from .checks import read_file
+    from ..models.file import read_file
 
     return read_file(model), name or model.name
 
 
 def from_network(
-    network: VelaNetwork,
-    source: VelaNetwork | None = None,
+    network: Network,
+    source: Network | None = None,
     messages: Sequence[str] = (),
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
@@ -112,7 +114,7 @@ def from_network(
     return builder.build(emit, main_attributes(network, states, operators))
 
 
-def _check_outputs(network: VelaNetwork) -> None:
+def _check_outputs(network: Network) -> None:
     """Vela may cut a network where it leaves operators to the CPU so that the NPU's parts share no tensor."""
     for call in network.npu_calls:
         if not call.outputs:

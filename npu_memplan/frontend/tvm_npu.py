@@ -11,18 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
-from ..ethosu.network import read_network
 from ..exactness import Code, claim
+from ..models.file import UnsupportedModelError, read_file
+from ..models.tflite import read_network
 from ..vocabulary import RESHAPING
 from .attributes import BY_USER, SourceOperator, activation_type, operator_attributes, operator_label
-from .checks import (
-    UnsupportedModelError,
-    check_not_float,
-    check_on_host,
-    forced_operators,
-    host_reason,
-    read_file,
-)
+from .checks import check_not_float, check_on_host, forced_operators, host_reason
 from .tflite import Imported
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
-from ..ethosu.network import read_network
+from ..models.tflite import read_network
 from ..planners import plan as make_plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
 from ..whole_file import write_whole

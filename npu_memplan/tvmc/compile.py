@@ -17,7 +17,7 @@ from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
 from ..extract import extract
 from ..frontend.attributes import quantised
-from ..frontend.checks import read_file
+from ..models.file import read_file
 from ..options import NO_NPU
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
@@ -55,7 +55,7 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
 
 def _load(options: TvmcOptions) -> Any:
     if options.model_format == "onnx":
-        from ..frontend.onnx_model import build_onnx_module
+        from ..frontend.onnx.build import build_onnx_module
 
         return build_onnx_module(options.model, options.accelerator or NO_NPU)
     data, name = read_file(options.model), options.model.name

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..ethosu.arch import ACCELERATORS
-from ..frontend.onnx_model import is_onnx
+from ..models.onnx import is_onnx
 from ..problem import Pool
 from .config import read_config
 from .errors import TvmcError

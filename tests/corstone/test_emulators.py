@@ -27,8 +27,9 @@ from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
 from npu_memplan.artifact import TensorSlot
 from npu_memplan.codegen.c_array import c_array
-from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
+from npu_memplan.models.vela import NpuCall
 from npu_memplan.target_data import targets_folder
 from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
 

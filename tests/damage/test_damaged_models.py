@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import tflite
 
-from npu_memplan.ethosu.flatbuffer import FlatbufferError, verify_flatbuffer
-from npu_memplan.ethosu.network import NetworkError, read_network
-from npu_memplan.frontend.checks import UnsupportedModelError
 from npu_memplan.frontend.tflite import import_host_only
 from npu_memplan.frontend.tvm_npu import build_module
+from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.flatbuffer import FlatbufferError, verify_flatbuffer
+from npu_memplan.models.tflite import read_network
 from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -126,7 +126,7 @@ def test_a_part_of_a_model_is_none(length: int) -> None:
 
 
 def test_the_layout_of_every_table_is_known() -> None:
-    from npu_memplan.ethosu import flatbuffer
+    from npu_memplan.models import flatbuffer
 
     for union in ("BuiltinOptions", "BuiltinOptions2"):
         for table in flatbuffer._members(union).values():

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -20,10 +21,10 @@ def _compiled(path: Path, options: VelaOptions) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def compiled(shared_model: Callable[[str], Path]) -> Callable[..., VelaNetwork]:
+def compiled(shared_model: Callable[[str], Path]) -> Callable[..., Network]:
     """`compiled("kws_ref_model", accelerator=...)` -> network; the name "digits" is the project's own model."""
 
-    def compile_named(name: str, **options: str) -> VelaNetwork:
+    def compile_named(name: str, **options: str) -> Network:
         path = EXAMPLE if name == "digits" else shared_model(name)
         return read_network(_compiled(path, VelaOptions(**options)), name)
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.describe import describe
+from npu_memplan.models.network import Network
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_mutated_streams_never_raise_anything_else(compiled: Callable[..., VelaNetwork], data: Any) -> None:
+def test_mutated_streams_never_raise_anything_else(compiled: Callable[..., Network], data: Any) -> None:
     network = compiled("digits")
     call = network.npu_calls[0]
     words = list(call.words)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.program.lift import LiftError, arguments, lift
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.isa import Register
+from npu_memplan.models.network import Network
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, pool, view
 
 S = (4, 4, 16)  # 256 bytes
 
 
-def _program(net: VelaNetwork) -> NpuProgram:
+def _program(net: Network) -> NpuProgram:
     return lift(net, net.npu_calls[0])
 
 
@@ -249,7 +249,7 @@ def test_an_access_outside_the_arena_is_an_error() -> None:
         _program(network([_conv(0, 4096)], [(S, 0)], [(S, 0)], scratch=512))
 
 
-def test_versions_of_a_state_are_one_argument(compiled: Callable[..., VelaNetwork]) -> None:
+def test_versions_of_a_state_are_one_argument(compiled: Callable[..., Network]) -> None:
     """Vela's compiled core lists every time step's state among the outputs of the LSTM's NPU call."""
     net = compiled("trained_lstm_int8")
     found = arguments(net, net.npu_calls[0])

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import ACCELERATORS, AcceleratorError, accelerator, accelerator_of_config
-from npu_memplan.ethosu.network import CpuOperator, NetworkError, NpuCall, VelaNetwork, read_network
 from npu_memplan.ethosu.stream.container import (
     ContainerError,
     ContainerFormat,
@@ -22,6 +21,10 @@ from npu_memplan.ethosu.stream.container import (
     build_payload,
     parse_payload,
 )
+from npu_memplan.models.file import NetworkError
+from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.tflite import read_network
+from npu_memplan.models.vela import NpuCall
 from tests.support.tflite_builder import ModelBuilder
 
 _payloads = st.builds(
@@ -102,7 +105,7 @@ def test_configuration_words_name_their_accelerator(name: str) -> None:
     assert accelerator_of_config(accelerator(name).config_word).name == name
 
 
-def test_a_compiled_network(compiled: Callable[..., VelaNetwork]) -> None:
+def test_a_compiled_network(compiled: Callable[..., Network]) -> None:
     net = compiled("digits")
     (call,) = net.npu_calls
     assert isinstance(call, NpuCall)
@@ -113,7 +116,7 @@ def test_a_compiled_network(compiled: Callable[..., VelaNetwork]) -> None:
     assert call.read_only.nbytes > 0
 
 
-def test_a_fast_memory_counts_only_where_the_stream_uses_it(compiled: Callable[..., VelaNetwork]) -> None:
+def test_a_fast_memory_counts_only_where_the_stream_uses_it(compiled: Callable[..., Network]) -> None:
     for core in ("regor", "legacy"):
         shared = compiled("kws_ref_model", accelerator="ethos-u65-256", memory_mode="Shared_Sram", core=core)
         spilled = compiled("kws_ref_model", accelerator="ethos-u65-256", memory_mode="Dedicated_Sram", core=core)
@@ -138,12 +141,12 @@ def test_an_uncompiled_model_is_all_cpu_operators(shared_model: Callable[[str], 
     assert len(weights.scales) == 64
 
 
-def test_states_are_variable_tensors_that_something_reads(compiled: Callable[..., VelaNetwork]) -> None:
+def test_states_are_variable_tensors_that_something_reads(compiled: Callable[..., Network]) -> None:
     net = compiled("trained_lstm_int8")
     assert [net.tensors[i].dtype for i in net.states] == ["int8", "int16"]
 
 
-def test_raw_networks_read_like_tflite(tmp_path: Path, compiled: Callable[..., VelaNetwork]) -> None:
+def test_raw_networks_read_like_tflite(tmp_path: Path, compiled: Callable[..., Network]) -> None:
     net = compiled("digits")
     call = net.npu_calls[0]
     inputs = [net.tensors[i] for i in call.inputs]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.program.primfunc import REGIONS, PrimFuncError, encode_primfunc, from_primfunc, to_primfunc
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.models.network import Network
 from npu_memplan.vocabulary import is_npu
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, network, view
 
@@ -95,7 +95,7 @@ def test_round_trip_of_a_program_with_everything_in_it() -> None:
         ("trained_lstm_int8", {}),
     ],
 )
-def test_round_trip_of_real_programs(compiled: Callable[..., VelaNetwork], model: str, options: dict[str, str]) -> None:
+def test_round_trip_of_real_programs(compiled: Callable[..., Network], model: str, options: dict[str, str]) -> None:
     net = compiled(model, **options)
     for call in net.npu_calls:
         program = lift(net, call)
@@ -112,7 +112,7 @@ def test_round_trip_of_real_programs(compiled: Callable[..., VelaNetwork], model
     [("digits", {}), ("kws_ref_model", {"accelerator": "ethos-u65-256", "memory_mode": "Dedicated_Sram"})],
 )
 def test_planned_where_vela_had_it_the_stream_is_velas(
-    compiled: Callable[..., VelaNetwork], model: str, options: dict[str, str]
+    compiled: Callable[..., Network], model: str, options: dict[str, str]
 ) -> None:
     net = compiled(model, **options)
     for call in net.npu_calls:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.network import NpuCall, VelaNetwork
 from npu_memplan.ethosu.program.lift import arguments, lift
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.models.network import Network
+from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
@@ -36,7 +37,7 @@ def _operations(call: NpuCall) -> list[Operation]:
     return [c for c in decode(call.words) if isinstance(c, Operation)]
 
 
-def _original(network: VelaNetwork, call: NpuCall) -> tuple[list[Any], dict[int, Any]]:
+def _original(network: Network, call: NpuCall) -> tuple[list[Any], dict[int, Any]]:
     memory = Memory({0: call.read_only.nbytes, 1: call.scratch_bytes, 2: max(call.scratch_fast_bytes, 1)})
     for number, argument in enumerate(arguments(network, call)):
         if argument.role is not BufferRole.OUTPUT:
@@ -51,7 +52,7 @@ def _original(network: VelaNetwork, call: NpuCall) -> tuple[list[Any], dict[int,
 
 
 def _moved(
-    network: VelaNetwork, call: NpuCall, program: NpuProgram, places: dict[str, tuple[int, int]]
+    network: Network, call: NpuCall, program: NpuProgram, places: dict[str, tuple[int, int]]
 ) -> tuple[list[Any], dict[int, Any]]:
     sizes = {0: call.read_only.nbytes, 1: 1, 2: 1}
     for buffer in program.buffers:
@@ -113,7 +114,7 @@ def _heights(problem: Problem, placements: Any) -> dict[str, int]:
 
 @pytest.mark.parametrize(("model", "options"), _MODELS, ids=lambda v: v if isinstance(v, str) else "-".join(v.values()))
 def test_real_streams_compute_the_same_at_other_addresses(
-    compiled: Callable[..., VelaNetwork], model: str, options: dict[str, str]
+    compiled: Callable[..., Network], model: str, options: dict[str, str]
 ) -> None:
     network = compiled(model, **options)
     for call in network.npu_calls:
@@ -151,9 +152,7 @@ _PLACED = [
         *((m, "ethos-u55-256", "legacy") for m in _PLACED[:6]),  # the legacy core is slow
     ],
 )
-def test_velas_own_placement_is_a_valid_plan(
-    compiled: Callable[..., VelaNetwork], model: str, npu: str, core: str
-) -> None:
+def test_velas_own_placement_is_a_valid_plan(compiled: Callable[..., Network], model: str, npu: str, core: str) -> None:
     """So no re-planning ever needs more than Vela's arena."""
     network = compiled(model, accelerator=npu, core=core, memory_mode="Shared_Sram")
     for call in network.npu_calls:
@@ -168,7 +167,7 @@ def test_velas_own_placement_is_a_valid_plan(
         assert max(_heights(problem, placements).values()) <= call.scratch_bytes
 
 
-def test_the_oracle_sees_a_wrong_placement(compiled: Callable[..., VelaNetwork]) -> None:
+def test_the_oracle_sees_a_wrong_placement(compiled: Callable[..., Network]) -> None:
     """Two live buffers on one place: some operation reads bytes of another origin."""
     network = compiled("digits", accelerator="ethos-u55-256")
     call = network.npu_calls[0]

@@ -12,7 +12,6 @@ import pytest
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import AcceleratorError, accelerator
-from npu_memplan.ethosu.network import NetworkError, read_network
 from npu_memplan.ethosu.vela import (
     VelaError,
     VelaOptions,
@@ -21,6 +20,8 @@ from npu_memplan.ethosu.vela import (
     encode_scales,
     encode_weights,
 )
+from npu_memplan.models.file import NetworkError
+from npu_memplan.models.tflite import read_network
 from tests.support.tflite_builder import ModelBuilder
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "digits" / "digits.tflite"

@@ -14,12 +14,12 @@ from fvp_runner.npu_model import BlockDependencyError, NpuModel
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.hazards.blockdep import blockdep
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.program.access import accesses
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from npu_memplan.models.network import Network
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view
 from tests.support.provenance import element_bytes, shapes
 
@@ -149,7 +149,7 @@ _MODELS = [("digits", "ethos-u55-256"), ("kws_ref_model", "ethos-u65-256"), ("st
 
 @pytest.mark.parametrize(("model", "npu"), _MODELS)
 def test_real_streams_get_velas_waits_and_each_is_needed(
-    compiled: Callable[..., VelaNetwork], model: str, npu: str
+    compiled: Callable[..., Network], model: str, npu: str
 ) -> None:
     for call in compiled(model, accelerator=npu, memory_mode="Shared_Sram").npu_calls:
         original = decode(call.words)

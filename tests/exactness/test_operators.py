@@ -12,9 +12,9 @@ from fvp_runner import runner
 from fvp_runner.npu_model import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.commands.run import load_inputs
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
+from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.network import NetworkError, read_network
 from npu_memplan.ethosu.program.primfunc import from_primfunc
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
-from npu_memplan.frontend.checks import FloatModelError, HostOpsError, UnsupportedModelError
+from npu_memplan.frontend.checks import FloatModelError, HostOpsError
 from npu_memplan.frontend.reasons import refusal, refusals
 from npu_memplan.frontend.restore import with_omitted_inputs
 from npu_memplan.frontend.tflite import Imported, import_host_only, import_tflite
+from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal
 from npu_memplan.vocabulary import is_npu
 from tests.support.tflite_builder import ModelBuilder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.frontend.host_ops import unsupported_reason
+from npu_memplan.models.tflite import read_network
 from tests.support.single_op import TensorSpec, constant, write_model
 
 R = np.random.default_rng(11)

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.frontend.host_ops import (
     UnsupportedOperatorError,
     lower_operator,
@@ -16,6 +15,7 @@ from npu_memplan.frontend.host_ops import (
     unsupported_reason,
 )
 from npu_memplan.frontend.host_ops import fixed_point as fp
+from npu_memplan.models.tflite import read_network
 from tests.support.single_op import TensorSpec, constant, write_model
 
 A = TensorSpec((1, 4), "int8", 0.1, 3)

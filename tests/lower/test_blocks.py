@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from npu_memplan.ethosu.arch import ACCELERATORS, Shape, accelerator
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.program.featuremap import FeatureMap, Kernel
 from npu_memplan.ethosu.schedule.blocks import choose, estimate
 from npu_memplan.ethosu.schedule.shram import BlockKind, Work, layout
@@ -20,6 +19,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale
 from npu_memplan.ethosu.stream.isa import Register as R
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.npu_model import NetworkModel, NetworkRun
-from npu_memplan.ethosu.network import read_network
+from npu_memplan.models.tflite import read_network
 
 
 def run(path: Path) -> NetworkRun:

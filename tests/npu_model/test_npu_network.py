@@ -26,12 +26,13 @@ from fvp_runner.npu_model.network.network import NetworkInputError
 from fvp_runner.npu_model.spec.program import Program
 from fvp_runner.references.base import ReferenceError
 from fvp_runner.references.micro import Reference
-from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
 
 
 def chain() -> bytes:
@@ -126,7 +127,7 @@ def test_tile_copies_its_input_several_times(times: tuple[int, ...], accelerator
     assert np.array_equal(got, np.tile(given, times))
 
 
-def rewired(changes: dict[Register, int], *offsets: int) -> tuple[VelaNetwork, bytes]:
+def rewired(changes: dict[Register, int], *offsets: int) -> tuple[Network, bytes]:
     """A compiled element-wise network with registers changed, and the arena offsets of its input and output."""
     data = compiled("abs_int8").network
     net = read_network(data)
@@ -194,7 +195,7 @@ def test_outputs_and_operators_of_the_host_use_what_they_take(chain_model: bytes
     result = compile_tflite(chain_model, VelaOptions())
     net = read_network(result.network)
 
-    def narrower(change: int) -> VelaNetwork:
+    def narrower(change: int) -> Network:
         """The kernels of call `change` make one row less."""
         operators = []
         for o in net.operators:

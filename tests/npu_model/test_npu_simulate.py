@@ -22,9 +22,9 @@ from npu_memplan.commands.arrays import InputError
 from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.stream.container import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
+from npu_memplan.models.tflite import read_network
 
 
 @pytest.fixture(scope="module")

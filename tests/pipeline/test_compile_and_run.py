@@ -120,7 +120,7 @@ def test_a_wrong_result_is_exit_code_1(cli, compiled: Path, tmp_path: Path) -> N
     changed = bytearray(MODEL.read_bytes())
     artifact = Artifact.load(compiled)
     assert artifact.outputs[0].name == "probabilities"
-    from npu_memplan.ethosu.network import read_network
+    from npu_memplan.models.tflite import read_network
 
     bias = next(t for t in read_network(bytes(changed)).tensors if t.name == "classes/bias")
     assert bias.data is not None

@@ -14,7 +14,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.frontend.checks import HostOpsError
 from npu_memplan.frontend.load import FormatError
-from npu_memplan.frontend.torch_model import TorchFileError, read_program
+from npu_memplan.models.torch import TorchFileError, read_program
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent

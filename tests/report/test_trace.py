@@ -17,8 +17,8 @@ import pytest
 
 from fvp_runner.npu_model.network.trace import trace as simulation_trace
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import compile_tflite
+from npu_memplan.models.tflite import read_network
 from npu_memplan.report.files import trace_json
 
 TOP = {"traceEvents", "displayTimeUnit", "otherData"}

@@ -6,8 +6,9 @@ import functools
 
 import numpy as np
 
-from npu_memplan.ethosu.network import VelaNetwork, read_network
 from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
 from tests.support.single_operators import Case, all_cases
 
 ACCELERATORS = ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256", "ethos-u65-512")
@@ -25,12 +26,12 @@ def compiled(name: str, accelerator: str = "ethos-u55-256", core: str = "regor")
     return compile_tflite(cases()[name].build(), VelaOptions(accelerator, core=core), name)
 
 
-def network(name: str, accelerator: str = "ethos-u55-256", core: str = "regor") -> VelaNetwork:
+def network(name: str, accelerator: str = "ethos-u55-256", core: str = "regor") -> Network:
     """The same, read back."""
     return read_network(compiled(name, accelerator, core).network, name)
 
 
-def random_inputs(network: VelaNetwork, seed: int = 1) -> list[np.ndarray]:
+def random_inputs(network: Network, seed: int = 1) -> list[np.ndarray]:
     """Inputs over the whole range of their types."""
     generator = np.random.default_rng(seed)
     found = []

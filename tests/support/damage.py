@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.network import read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
 from tests.support.single_operators import all_cases
 
 _CASES = (

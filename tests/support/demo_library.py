@@ -10,7 +10,7 @@ import numpy as np
 
 from fvp_runner.references.micro import Reference
 from npu_memplan.codegen.mlf import Library
-from npu_memplan.ethosu.network import read_network
+from npu_memplan.models.tflite import read_network
 from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.mlf_host import aligned

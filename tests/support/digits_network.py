@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_memplan.ethosu.network import Tensor, read_network
+from npu_memplan.models.tensor import Tensor
+from npu_memplan.models.tflite import read_network
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits"
 LAYERS = ("stem", "down", "left", "right", "depthwise", "pointwise", "classes")

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.network import NpuCall, Tensor, VelaNetwork
 from npu_memplan.ethosu.stream.commands import Marker, Operation
 from npu_memplan.ethosu.stream.container import Payload
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, ElementwiseMode, Op, PoolMode, Register
+from npu_memplan.models.network import Network
+from npu_memplan.models.tensor import Tensor
+from npu_memplan.models.vela import NpuCall
 
 R = Register
 STOP = Marker(Op.STOP, 0xFFFF)
@@ -165,7 +167,7 @@ def network(
     fast: int = 0,
     constants: int = 1024,
     npu: str = "ethos-u55-256",
-) -> VelaNetwork:
+) -> Network:
     """A network with one NPU call; inputs, outputs and states are (shape, arena offset) of int8 tensors."""
     tensors: list[Tensor] = []
 
@@ -198,4 +200,4 @@ def network(
         input_addresses=addresses((*ins, *stored)),
         output_addresses=addresses(outs),
     )
-    return VelaNetwork("hand made", tuple(tensors), (call,), ins, outs)
+    return Network("hand made", tuple(tensors), (call,), ins, outs)

@@ -13,8 +13,9 @@ from npu_memplan.artifact import Artifact, Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_header, print_main
 from npu_memplan.codegen.interface import Interface
-from npu_memplan.ethosu.network import NpuCall, read_network
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
+from npu_memplan.models.vela import NpuCall
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 

@@ -22,7 +22,7 @@ from npu_memplan.codegen.interface import Interface
 from npu_memplan.codegen.interface_c import sanitise
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
-from npu_memplan.ethosu.network import read_network
+from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from tests.support.demo_library import EXAMPLE, library, tensors

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_memplan.ethosu.network import read_network
+from npu_memplan.models.tflite import read_network
 from npu_memplan.tvmc.compile import compile_to_mlf
 from npu_memplan.tvmc.errors import TvmcError
 from npu_memplan.tvmc.options import parse_compile

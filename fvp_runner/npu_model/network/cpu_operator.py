@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import CpuOperator, VelaNetwork, read_network
+from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.tflite import read_network
 
 from ...references.base import ReferenceError
 from ...references.litert import LiteRTReference
@@ -56,7 +57,7 @@ class HostOperator:
     tflite-micro runs it, LiteRT's reference kernels what that has no kernel for (and no state).
     """
 
-    def __init__(self, data: bytes, network: VelaNetwork, operator: CpuOperator) -> None:
+    def __init__(self, data: bytes, network: Network, operator: CpuOperator) -> None:
         self.network, self.operator = network, operator
         tensors = network.tensors
         self.inputs = tuple(

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import NpuCall, Tensor, VelaNetwork
+from npu_memplan.models.network import Network
+from npu_memplan.models.tensor import Tensor
+from npu_memplan.models.vela import NpuCall
 
 from ..bound.dma import Dma
 from ..bound.operation import Bound
@@ -75,7 +77,7 @@ class LayerRecorder:
 
 
 def compare_layers(
-    network: VelaNetwork, layers: Mapping[int, Array], written: Sequence[Written], blame: bool = True
+    network: Network, layers: Mapping[int, Array], written: Sequence[Written], blame: bool = True
 ) -> LayerReport:
     """Compare the tensors `layers` (by index in the reference `network`) with what was written.
 

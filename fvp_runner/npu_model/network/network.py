@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.network import CpuOperator, NpuCall, VelaNetwork
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.vela import NpuCall
 
 from ..bound.memory import Shadow
 from ..bound.operation import Bound
@@ -74,12 +75,12 @@ class _Place:
 
 
 class NetworkModel:
-    """Runs a `VelaNetwork`; `data` is its file, needed only when operators were left on the CPU.
+    """Runs a `Network`; `data` is its file, needed only when operators were left on the CPU.
 
     `where`: the memories that cycles are estimated with (None: those of the accelerator's default system).
     """
 
-    def __init__(self, network: VelaNetwork, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
+    def __init__(self, network: Network, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
         self.network, self.checks, self._where = network, checks, where
         self._models: dict[str, NpuModel] = {}
         self._hosts = {o.index: HostOperator(data, network, o) for o in network.cpu_operators}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from npu_memplan.ethosu.network import VelaNetwork
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
 from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.models.network import Network
 
 from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
@@ -74,7 +74,7 @@ def events(program: Program, call: int, start: int, where: MemoryMap | None = No
     return made, start + placed.total
 
 
-def trace(network: VelaNetwork, where: MemoryMap | None = None) -> str:
+def trace(network: Network, where: MemoryMap | None = None) -> str:
     """The whole network as JSON text; `where`: the memories (None: those of the accelerator's default system)."""
     found: list[dict[str, Any]] = []
     for name, thread, label in (

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import NpuMemplanError
+from ...models.network import Network
+from ...models.vela import NpuCall
 from ..hazards.inplace import in_place_distances
-from ..network import NpuCall, VelaNetwork
 from ..stream.commands import Operation
 from ..stream.decode import decode
 from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
@@ -60,7 +61,7 @@ class Argument:
         return np.array([[self.address, self.address + self.size_bytes]], np.int64)
 
 
-def arguments(network: VelaNetwork, call: NpuCall) -> tuple[Argument, ...]:
+def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     """The call's parameters: inputs and states in its order, then outputs.
 
     Each state comes once, however many versions of it the compiler lists among its outputs.
@@ -89,14 +90,14 @@ def arguments(network: VelaNetwork, call: NpuCall) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def lift(network: VelaNetwork, call: NpuCall, name: str = "npu") -> NpuProgram:
+def lift(network: Network, call: NpuCall, name: str = "npu") -> NpuProgram:
     """The program of one NPU call; buffers begin with inputs and states, constants, outputs."""
     operations = [c for c in decode(call.words) if isinstance(c, Operation)]
     return _Lifter(network, call, operations, name).program()
 
 
 class _Lifter:
-    def __init__(self, network: VelaNetwork, call: NpuCall, operations: Sequence[Operation], name: str) -> None:
+    def __init__(self, network: Network, call: NpuCall, operations: Sequence[Operation], name: str) -> None:
         self._network, self._call, self._operations, self._name = network, call, operations, name
         self._arguments = arguments(network, call)
         self._builder = WebBuilder()

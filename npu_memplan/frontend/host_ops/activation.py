@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ethosu.lower import graph, tables
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
 from .fixed_point import (
     LIMITS,

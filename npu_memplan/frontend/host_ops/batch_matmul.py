@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import clamp_to_activation, require_same_type
 from .elementwise import broadcast
 from .fixed_point import quantize_multiplier

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .fixed_point import activation_range, f32, quantize_multiplier
 from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError

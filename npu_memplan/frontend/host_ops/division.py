@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import clamp_to_activation, require_same_type
 from .elementwise import broadcast
 from .fixed_point import IntArray, quantize_multiplier, reciprocal_one_plus

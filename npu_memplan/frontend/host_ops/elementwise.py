@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, clamp_to_activation, require_same_type
 from .fixed_point import quantize_multiplier
 from .fixed_tir import multiply_by_quantized

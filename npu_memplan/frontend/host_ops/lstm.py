@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import require_same_type
 from .fixed_point import LIMITS, quantize_multiplier
 from .fixed_tir import multiply_by_quantized

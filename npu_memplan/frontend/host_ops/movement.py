@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering

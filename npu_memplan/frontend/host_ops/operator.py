@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import NpuMemplanError
-from ...ethosu.network import CpuOperator, Tensor, VelaNetwork
+from ...models.file import said_by
+from ...models.network import CpuOperator, Network
+from ...models.tensor import Tensor
 from ...vocabulary import LAYER
-from ..checks import said_by
 from .tir import Function
 
 
@@ -45,7 +46,7 @@ class HostOperator:
 class Lowering:
     """One operator on its way to a PrimFunc: its tensors, and the function being built."""
 
-    def __init__(self, network: VelaNetwork, operator: CpuOperator) -> None:
+    def __init__(self, network: Network, operator: CpuOperator) -> None:
         self.network = network
         self.operator = operator
         self.function = Function()
@@ -181,7 +182,7 @@ def supported_names() -> tuple[str, ...]:
     return tuple(sorted(_LOWERINGS))
 
 
-def lower_operator(network: VelaNetwork, operator: CpuOperator) -> HostOperator:
+def lower_operator(network: Network, operator: CpuOperator) -> HostOperator:
     """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
     lower = _LOWERINGS.get(operator.name)
     if lower is None:
@@ -196,7 +197,7 @@ def lower_operator(network: VelaNetwork, operator: CpuOperator) -> HostOperator:
         raise UnsupportedOperatorError(f"its shapes or numbers do not fit each other ({said_by(error)})") from error
 
 
-def unsupported_reason(network: VelaNetwork, operator: CpuOperator) -> str | None:
+def unsupported_reason(network: Network, operator: CpuOperator) -> str | None:
     """Why `operator` cannot run on the host; None when it can."""
     try:
         lower_operator(network, operator)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, require_same_type
 from .fixed_point import LIMITS, quantize_multiplier
 from .fixed_tir import clamp_wide, multiply_by_quantized

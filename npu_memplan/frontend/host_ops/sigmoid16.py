@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .operator import Lowering, UnsupportedOperatorError
 from .tir import Buffer, Expr, Function, const, load, select, smallest
 

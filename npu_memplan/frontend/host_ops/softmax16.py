@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...ethosu.network import Tensor
+from ...models.tensor import Tensor
 from .common import require_same_type
 from .fixed_point import quantize_multiplier
 from .fixed_tir import leading_zeros, multiply_by_quantized

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..errors import NpuMemplanError
 
 if TYPE_CHECKING:
-    from .network import CpuOperator, Tensor, VelaNetwork
+    from .network import CpuOperator, Network
+    from .tensor import Tensor
 
 LARGEST_TENSOR_BYTES = 1 << 31
 _ZERO_POINTS = {
@@ -56,7 +57,7 @@ def check_tensor(tensor: Tensor) -> None:
             raise DamagedError(f"{what} has {len(tensor.scales)} scales for dimension {axis} of {list(tensor.shape)}")
 
 
-def check_network(network: VelaNetwork) -> None:
+def check_network(network: Network) -> None:
     """`DamagedError` at operators and at inputs and outputs of the network that cannot be."""
     if not network.outputs or -1 in (*network.inputs, *network.outputs):
         raise DamagedError(f"its inputs are {list(network.inputs)} and its outputs {list(network.outputs)}")
@@ -67,7 +68,7 @@ def check_network(network: VelaNetwork) -> None:
         _check_operator(network, operator, made)
 
 
-def _check_operator(network: VelaNetwork, operator: CpuOperator, made: set[int]) -> None:
+def _check_operator(network: Network, operator: CpuOperator, made: set[int]) -> None:
     what = f"operator {operator.index} {operator.name}"
     if -1 in operator.outputs:
         raise DamagedError(f"{what} has outputs {list(operator.outputs)}; none can be left out")

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .network import NetworkError, NpuCall, Tensor, VelaNetwork, uses_region
-from .network_checks import DamagedError, check_tensor
-from .stream.container import parse_payload
+from ..ethosu.stream.container import parse_payload
+from .file import NetworkError
+from .network import Network
+from .tensor import Tensor
+from .tflite_checks import DamagedError, check_tensor
+from .vela import NpuCall, uses_region
 
 _LARGEST_BYTES = 1 << 30  # of all entries unpacked
 # What zipfile, zlib and numpy raise for archives that are damaged, and we for entries that are missing or odd.
@@ -23,7 +26,7 @@ _FAULTS = (KeyError, ValueError, TypeError, OSError, EOFError, IndexError, NotIm
 _TYPES = {1: "int8", 2: "int16", 4: "int32"}
 
 
-def read_raw(data: bytes, name: str) -> VelaNetwork:
+def read_raw(data: bytes, name: str) -> Network:
     """The network in the bytes of an archive; `NetworkError` says what is wrong with it."""
     tensors: list[Tensor] = []
     addresses: dict[str, list[tuple[int, int]]] = {}
@@ -66,7 +69,7 @@ def read_raw(data: bytes, name: str) -> VelaNetwork:
         input_addresses=(*addresses.get("input", ()), *addresses.get("variable", ())),
         output_addresses=tuple(addresses.get("output", ())),
     )
-    return VelaNetwork(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
+    return Network(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
 
 
 def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:

@@ -1,23 +1,16 @@
-"""An ONNX file to one IRModule: checked, through TVM's frontend, and lowered or for the host alone.
+"""An ONNX file as its checked `ModelProto`.
 
-Invariant: what is wrong with a file is said before TVM sees it. Quantised models are QDQ exports.
+Invariant: a model that is handed on has static input shapes and no control flow.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..errors import NpuMemplanError
-from ..options import NO_NPU
-from .checks import UnsupportedModelError, read_file, said_by
-from .tvm_npu import TvmFrontendError
+from .file import UnsupportedModelError, read_file, said_by
 
-T = TypeVar("T")
 SUFFIX = ".onnx"
 
 
@@ -80,29 +73,3 @@ def _check_static(proto: Any, name: str) -> None:
                 f"{', '.join(open_dims)} is not a positive number, and a static plan needs all; set them with "
                 "onnx.tools.update_model_dims or export the model with fixed shapes"
             )
-
-
-def import_onnx(proto: Any, name: str, importer: Callable[[Any], T]) -> T:
-    """What `importer` makes of a checked model, quietly. Raises `TvmFrontendError` for whatever it raises."""
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            return importer(proto)
-    except Exception as error:  # the frontend raises whatever comes first
-        raise TvmFrontendError(f"TVM's ONNX frontend cannot import {name}: {said_by(error)}") from error
-
-
-def build_onnx_module(
-    model: bytes | Path,
-    accelerator: str = NO_NPU,
-    host_ops: Sequence[str] = (),
-    name: str = "",
-    fast_region: int = -1,
-) -> Any:
-    """Import `model` and lower it; see `build_qdq_module`. Raises `OnnxError` and `TvmFrontendError` too."""
-    from .onnx_import import import_nodes
-    from .qdq_module import build_qdq_module
-
-    name = name or ("model" if isinstance(model, bytes) else model.name)
-    imported = import_onnx(read_onnx(model, name), name, import_nodes)
-    return build_qdq_module(imported, name, accelerator, host_ops, fast_region)

@@ -10,9 +10,9 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ..relax import Arithmetic, with_arithmetic
-from .nodes import NodeImport, SourceNode, bound_only, named_after
-from .onnx_repairs import REPAIRS
+from ...relax import Arithmetic, with_arithmetic
+from ..nodes import NodeImport, SourceNode, bound_only, named_after
+from .repairs import REPAIRS
 
 
 def import_nodes(proto: Any) -> NodeImport:

@@ -1,0 +1,38 @@
+"""A file of torch.export with a PT2E-quantised program to one IRModule.
+
+Invariant: whatever TVM's frontend raises is one typed error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...models.file import said_by
+from ...models.torch import read_program
+from ...options import NO_NPU
+from ..tvm_npu import TvmFrontendError
+from .program import TorchImportError, import_program
+
+
+def build_torch_module(
+    path: Path, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), fast_region: int = -1
+) -> Any:
+    """Import the program in `path` and lower it; see `build_qdq_module`.
+
+    Raises `TorchFileError`, `TorchImportError` and `TvmFrontendError` too.
+    """
+    from ..qdq_module import build_qdq_module
+
+    program = read_program(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            imported = import_program(program)
+    except TorchImportError:
+        raise
+    except Exception as error:  # the frontend raises whatever comes first
+        raise TvmFrontendError(f"TVM's PyTorch frontend cannot import {path.name}: {said_by(error, 0)}") from error
+    return build_qdq_module(imported, path.name, accelerator, host_ops, fast_region)

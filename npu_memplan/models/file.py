@@ -1,0 +1,32 @@
+"""The bytes of a model file, and what every reader says of one that it cannot read.
+
+Invariant: a model that cannot be used is a `NetworkError` (the file) or an `UnsupportedModelError` (what it asks for).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import NpuMemplanError
+
+
+class NetworkError(NpuMemplanError):
+    """A file is not a readable TFLite or Vela raw network."""
+
+
+class UnsupportedModelError(NpuMemplanError):
+    """A model has operators that neither the NPU nor the host can run."""
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a model file; `NetworkError` when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def said_by(error: BaseException, line: int = -1) -> str:
+    """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[line].strip()

@@ -1,0 +1,83 @@
+"""A network as data: its tensors, its operators, what goes in and comes out.
+
+Invariant: tensors and operators keep the file's indices and order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from .tensor import Tensor
+from .vela import NpuCall
+
+_Options = TypeVar("_Options")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CpuOperator:
+    """An operator left to the host. -1 in `inputs` is an omitted optional input."""
+
+    index: int
+    name: str  # schema name ("SOFTMAX"), or the custom code
+    builtin_code: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    intermediates: tuple[int, ...] = ()
+    version: int = 1
+    table: Any = field(default=None, repr=False)  # the tflite.Operator
+
+    @property
+    def is_custom(self) -> bool:
+        """True for operators outside the TFLite schema."""
+        return self.builtin_code == 32
+
+    def options(self, kind: type[_Options]) -> _Options | None:
+        """The built-in options as `kind` (e.g. `tflite.SoftmaxOptions`), None when the file has none."""
+        import tflite
+
+        table = None if self.table is None else self.table.BuiltinOptions()
+        if table is None or self.table.BuiltinOptionsType() != getattr(tflite.BuiltinOptions, kind.__name__):
+            return None
+        view: Any = kind()
+        view.Init(table.Bytes, table.Pos)
+        result: _Options = view
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """The (only) subgraph of a network."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operators: tuple[NpuCall | CpuOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    by_vela: bool = False  # whether Vela wrote the file, whatever it gave the NPU
+
+    @property
+    def npu_calls(self) -> tuple[NpuCall, ...]:
+        """The NPU calls in order."""
+        return tuple(o for o in self.operators if isinstance(o, NpuCall))
+
+    @property
+    def cpu_operators(self) -> tuple[CpuOperator, ...]:
+        """The host operators in order."""
+        return tuple(o for o in self.operators if isinstance(o, CpuOperator))
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """Variable tensors that operators read: they outlive an inference and start at their zero point."""
+        read = dict.fromkeys(i for o in self.operators for i in o.inputs if i >= 0)
+        return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
+
+    def why_nothing_runs_on_the_npu(self) -> str:
+        """For messages about a network without NPU calls."""
+        if not self.by_vela:
+            return f"{self.name} has no ethos-u operator: it was not compiled by Vela; run vela on it first"
+        names = ", ".join(sorted({o.name for o in self.cpu_operators}))
+        return (
+            f"{self.name} has no ethos-u operator: Vela compiled it, but left all {len(self.operators)} operators "
+            f"to the CPU ({names}); nothing of it runs on an NPU"
+        )

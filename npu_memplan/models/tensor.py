@@ -1,0 +1,52 @@
+"""A tensor of a network: its type, its quantisation, its constant bytes.
+
+Invariant: `data` of a constant has exactly `size_bytes` bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .file import NetworkError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One tensor of the subgraph."""
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # numpy name
+    scales: tuple[float, ...] = ()  # empty: not quantised; several: per channel
+    zero_points: tuple[int, ...] = ()
+    quantized_dimension: int = 0
+    data: NDArray[np.uint8] | None = field(default=None, repr=False)  # constant bytes
+    is_variable: bool = False
+    arena_offset: int = -1  # OfflineMemoryAllocation; -1: none
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def scale(self) -> float:
+        """The per-tensor scale; 0.0 when not quantised."""
+        return self.scales[0] if self.scales else 0.0
+
+    @property
+    def zero_point(self) -> int:
+        """The per-tensor zero point; 0 when not quantised."""
+        return self.zero_points[0] if self.zero_points else 0
+
+    def array(self) -> NDArray[Any]:
+        """The constant as an array of `shape` and `dtype`; `NetworkError` when it is no constant."""
+        if self.data is None:
+            raise NetworkError(f"tensor {self.index} {self.name!r} is no constant")
+        return self.data.view(self.dtype).reshape(self.shape)

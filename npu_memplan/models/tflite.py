@@ -1,0 +1,156 @@
+"""A TFLite file as a `Network`, whoever wrote it: a converter, or Vela with its NPU calls; or Vela's raw output.
+
+Invariant: everything is checked while reading, so code behind this module never meets an index out of range.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+from .file import NetworkError
+from .flatbuffer import FlatbufferError, verify_flatbuffer
+from .network import CpuOperator, Network
+from .tensor import Tensor
+from .tflite_checks import DamagedError, check_network, check_tensor
+from .vela import NpuCall, npu_call
+from .vela_raw import read_raw
+
+
+@functools.lru_cache(maxsize=2)  # networks are immutable, and several stages of one compile ask for the same
+def read_network(data: bytes, name: str = "network") -> Network:
+    """Read a `.tflite` (compiled by Vela or not) or a raw `.npz`; `NetworkError` says what is wrong with it."""
+    if data[:4] == b"PK\x03\x04":
+        return read_raw(data, name)
+    if len(data) < 8 or data[4:8] != b"TFL3":
+        raise NetworkError(
+            f"{name} is not a TFLite file: bytes 4 to 8 must be TFL3, but are {bytes(data[4:8])!r} "
+            f"({len(data)} bytes in all); give a .tflite flatbuffer"
+        )
+    try:
+        return _read_tflite(data, name)
+    except (FlatbufferError, DamagedError, UnicodeDecodeError) as error:
+        raise NetworkError(
+            f"{name} is a damaged or truncated TFLite file ({len(data)} bytes): {error}; get the file again"
+        ) from error
+
+
+def _read_tflite(data: bytes, name: str) -> Network:
+    import tflite
+
+    verify_flatbuffer(data)
+    model = tflite.Model.GetRootAsModel(data, 0)
+    if model.SubgraphsLength() != 1:
+        raise NetworkError(f"{name} has {model.SubgraphsLength()} subgraphs; exactly one is supported")
+    graph = model.Subgraphs(0)
+    offsets = _arena_offsets(model, graph.TensorsLength(), name)
+    tensors = tuple(
+        _tensor(model, graph.Tensors(i), i, offsets[i] if offsets else -1, name) for i in range(graph.TensorsLength())
+    )
+    operators = tuple(_operator(model, graph.Operators(i), i, tensors, name) for i in range(graph.OperatorsLength()))
+    inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
+    outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
+    by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
+    network = Network(name, tensors, operators, inputs, outputs, by_vela)
+    check_network(network)
+    return network
+
+
+def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
+    indices = () if isinstance(values, int) else tuple(int(v) for v in values)
+    for index in indices:
+        if not -1 <= index < len(tensors):
+            raise NetworkError(f"{where}: tensor {index} does not exist, there are {len(tensors)}: the file is damaged")
+    return indices
+
+
+def _arena_offsets(model: Any, count: int, name: str) -> list[int] | None:
+    for i in range(model.MetadataLength()):
+        entry = model.Metadata(i)
+        if entry.Name() == b"OfflineMemoryAllocation":
+            known = 0 <= entry.Buffer() < model.BuffersLength()
+            words = model.Buffers(entry.Buffer()).DataAsNumpy() if known else 0
+            values: list[int] = [] if isinstance(words, int) else words[: len(words) // 4 * 4].view("<i4").tolist()
+            if len(values) < 3 + count or values[2] != count:
+                raise NetworkError(
+                    f"{name}: OfflineMemoryAllocation does not list {count} tensors: the file is damaged"
+                )
+            return list(values[3 : 3 + count])
+    return None
+
+
+@functools.cache
+def _dtypes() -> dict[int, str]:
+    import tflite
+
+    names: tuple[str, ...] = ("float32", "float16", "int32", "uint8", "int64", "bool", "int16", "complex64")
+    names += ("int8", "float64", "uint64", "uint32", "uint16")
+    return {getattr(tflite.TensorType, name.upper()): name for name in names}
+
+
+def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tensor:
+    label = (table.Name() or b"").decode()
+    dtype = _dtypes().get(table.Type())
+    if dtype is None:
+        raise NetworkError(f"{name}: tensor {index} {label!r} has element type {table.Type()}, which is not supported")
+    if not 0 <= table.Buffer() < model.BuffersLength():
+        raise NetworkError(f"{name}: tensor {index} {label!r} uses buffer {table.Buffer()}, which does not exist")
+    buffer = model.Buffers(table.Buffer())
+    quantization = table.Quantization()
+    scales: tuple[float, ...] = ()
+    zeros: tuple[int, ...] = ()
+    if quantization is not None and quantization.ScaleLength():
+        scales = tuple(quantization.ScaleAsNumpy().tolist())
+        if quantization.ZeroPointLength():
+            zeros = tuple(quantization.ZeroPointAsNumpy().tolist())
+    tensor = Tensor(
+        index=index,
+        name=label,
+        shape=tuple(int(d) for d in table.ShapeAsNumpy()) if table.ShapeLength() else (),
+        dtype=dtype,
+        scales=scales,
+        zero_points=zeros,
+        quantized_dimension=quantization.QuantizedDimension() if quantization is not None else 0,
+        data=buffer.DataAsNumpy() if buffer.DataLength() else None,
+        is_variable=bool(table.IsVariable()),
+        arena_offset=offset,
+    )
+    if table.Sparsity() is not None:
+        raise NetworkError(f"{name}: tensor {index} {label!r} is stored sparse; convert the model without sparsity")
+    check_tensor(tensor)
+    if tensor.data is None:
+        return tensor
+    return replace(tensor, data=tensor.data[: tensor.size_bytes])  # constants may be padded
+
+
+@functools.cache
+def _builtin_names() -> dict[int, str]:
+    import tflite
+
+    return {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int) and not k.startswith("_")}
+
+
+def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], name: str) -> NpuCall | CpuOperator:
+    if table.OpcodeIndex() >= model.OperatorCodesLength():
+        raise DamagedError(
+            f"operator {index} is of kind {table.OpcodeIndex()}; there are {model.OperatorCodesLength()}"
+        )
+    code = model.OperatorCodes(table.OpcodeIndex())
+    inputs = _indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
+    outputs = _indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
+    builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+    custom = (code.CustomCode() or b"").decode()
+    if custom == "ethos-u":
+        return npu_call(index, inputs, outputs, tensors, name)
+    intermediates = table.IntermediatesAsNumpy() if table.IntermediatesLength() else ()
+    return CpuOperator(
+        index=index,
+        name=custom or _builtin_names().get(builtin, f"operator {builtin}"),
+        builtin_code=builtin,
+        inputs=inputs,
+        outputs=outputs,
+        intermediates=tuple(int(i) for i in intermediates),
+        version=code.Version(),
+        table=table,
+    )
