@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from npu_memplan.artifact import FILE_NAME, Artifact
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact_parts import FILE_NAME
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.problem import ProblemError
 from npu_memplan.verify import VerificationError, check

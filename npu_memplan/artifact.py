@@ -10,68 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta
-
-from .errors import NpuMemplanError
-from .exactness import UNKNOWN, Claim
+from .artifact_json import artifact_from_json, artifact_to_json
+from .artifact_parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
 from .options import CompileOptions
-from .problem import Agent, Count, Plan, Point, Pool, Problem
+from .problem import Agent, Plan, Pool, Problem
 
 if TYPE_CHECKING:
     from .ethosu.time import MemoryMap
-
-SCHEMA = "npu_memplan.artifact/1"
-FILE_NAME = "plan.json"
-
-ElementType = Annotated[str, Meta(pattern="^(bool|u?int(8|16|32|64)|float(16|32|64))$")]
-ZeroPoint = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-
-
-class ArtifactError(NpuMemplanError):
-    """A directory is not an artifact of this package, or of another version of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSlot:
-    """A graph input, output or state tensor on its planned bytes."""
-
-    name: str
-    dtype: ElementType  # numpy's name, e.g. "int8"
-    shape: tuple[Count, ...]
-    pool: str
-    offset_bytes: Count
-    size_bytes: Count
-    scale: float  # 0.0 when the tensor is not quantised
-    zero_point: ZeroPoint  # state tensors start at it
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of main, in program order; `points` is its half-open range of time.
-
-    Of the NPU's calls: estimated cycles (see `ethosu.time`) and multiply-accumulates; nobody estimates the host's.
-    """
-
-    function: str
-    agent: Agent
-    reads: tuple[str, ...]  # buffer names
-    writes: tuple[str, ...]
-    points: tuple[Point, Point]
-    estimated_cycles: Count | None = None
-    macs: Count | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One operator of the source model: who runs it, why it is not the NPU if it is not, and what its results are."""
-
-    name: str  # the name of its first output tensor
-    kind: str  # e.g. "CONV_2D"
-    agent: Agent
-    reason: str = ""
-    claim: Claim = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +78,12 @@ class Artifact:
 
     def to_json(self) -> str:
         """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
-        from .artifact_json import artifact_to_json
-
         return artifact_to_json(self)
 
     @classmethod
     def from_json(cls, text: str, where: str = FILE_NAME) -> Artifact:
         """Parse the text of plan.json; `ArtifactError` names `where` and what is wrong."""
-        from .artifact_json import artifact_from_json
-
-        return artifact_from_json(text, where)
+        return artifact_from_json(cls, text, where)
 
     @classmethod
     def load(cls, directory: Path | str) -> Artifact:

@@ -10,11 +10,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from .artifact import SCHEMA, Artifact, ArtifactError, Call, Operator, TensorSlot
+from .artifact_parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
 from .options import CompileOptions
 from .problem import (
     AliasGroup,
@@ -32,6 +32,9 @@ from .problem import (
 )
 from .problem_json import buffer_to_json, pool_to_json
 from .schema import check_schema, from_values, json_values
+
+if TYPE_CHECKING:
+    from .artifact import Artifact
 
 LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it beside a pool, and no linker places coarser
 
@@ -137,11 +140,11 @@ def _operator_row(operator: Operator) -> dict[str, Any]:
     return {**asdict(operator), "agent": operator.agent.value, "claim": claim}
 
 
-def artifact_from_json(text: str, where: str) -> Artifact:
-    """The artifact in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
+def artifact_from_json(kind: type[Artifact], text: str, where: str) -> Artifact:
+    """The artifact (`kind` makes it) in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
     values = json_values(text, where, ArtifactError)
     check_schema(values, SCHEMA, where, ArtifactError)
-    artifact = _artifact(from_values(values, Document, where, ArtifactError))
+    artifact = _artifact(kind, from_values(values, Document, where, ArtifactError))
     try:
         validate(artifact.problem)
         _check(artifact)
@@ -150,10 +153,10 @@ def artifact_from_json(text: str, where: str) -> Artifact:
     return artifact
 
 
-def _artifact(d: Document) -> Artifact:
+def _artifact(kind: type[Artifact], d: Document) -> Artifact:
     pools = tuple(replace(_plain(row, Pool), size_bytes=row.capacity_bytes) for row in d.pools)
     buffers = tuple(_plain(row, Buffer) for row in d.buffers)
-    return Artifact(
+    return kind(
         name=d.name,
         source=d.source,
         source_sha256=d.source_sha256,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .artifact import Call, Operator, TensorSlot
+from .artifact_parts import Call, Operator, TensorSlot
 from .codegen.npu_c import NpuLaunch
 from .ethosu.time import MemoryMap, estimate
 from .extract.program import Internal, Invoke, Program, Step, steps

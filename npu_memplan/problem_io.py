@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from .artifact import SCHEMA as ARTIFACT_SCHEMA
 from .artifact import Artifact
+from .artifact_parts import SCHEMA as ARTIFACT_SCHEMA
 from .csv_text import csv_text
 from .problem import (
     Lifetime,

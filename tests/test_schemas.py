@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import npu_memplan
-from npu_memplan.artifact import SCHEMA
 from npu_memplan.artifact_json import Document
+from npu_memplan.artifact_parts import SCHEMA
 from npu_memplan.problem import Plan, Problem
 from npu_memplan.problem_json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from npu_memplan.schema import published

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from npu_memplan.artifact import Artifact, Call, TensorSlot
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact_parts import Call, TensorSlot
 from npu_memplan.problem import Agent
 
 from ..base import RunCheckError

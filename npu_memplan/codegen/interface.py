@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..artifact import Artifact, TensorSlot
+from ..artifact import Artifact
+from ..artifact_parts import TensorSlot
 from .errors import CodegenError
 
 

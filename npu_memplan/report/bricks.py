@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..artifact import Artifact, Call
+from ..artifact import Artifact
+from ..artifact_parts import Call
 from ..codegen.interface import identifier
 from ..ethosu.program.featuremap import FeatureMap
 from ..ethosu.stream.commands import Command, Operation

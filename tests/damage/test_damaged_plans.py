@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.artifact import Artifact, ArtifactError
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact_parts import ArtifactError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
