@@ -19,8 +19,8 @@ from typing import Any
 
 from npu_memplan.ethosu.vela import VelaOptions
 from npu_memplan.extract import extract
-from npu_memplan.frontend.tflite import import_tflite
-from npu_memplan.frontend.tvm_npu import build_module
+from npu_memplan.frontend.tflite.lifted import import_tflite
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan

@@ -10,15 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..exactness import Claim, Code, Exactness, claim
-from ..models.network import CpuOperator, Network
-from ..models.tensor import Tensor
+from ..exactness import Claim, Exactness
 from ..vocabulary import STATES
-from .reasons import refusal, refusals
 
-UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 BY_USER = "kept on the CPU by --host-ops"
-COMPILED_BEFORE = Claim(reason="the file was compiled already; what it was made from is not in it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +39,15 @@ class SourceOperator:
     claim: Claim
 
 
-def main_attributes(network: Network, states: Mapping[int, str], operators: Sequence[SourceOperator]) -> dict[str, Any]:
-    """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
-    groups = {"input": network.inputs, "output": network.outputs, "state": tuple(states)}
-    attributes: dict[str, Any] = {STATES: list(states.values())}
-    for kind, indices in groups.items():
-        tensors = [network.tensors[i] for i in indices]
+def main_attributes(
+    inputs: Sequence[Quantised],
+    outputs: Sequence[Quantised],
+    states: Mapping[str, Quantised],
+    operators: Sequence[SourceOperator],
+) -> dict[str, Any]:
+    """Attributes of `main`. `states`: name of its parameter -> state; `operators` of the source model."""
+    attributes: dict[str, Any] = {STATES: list(states)}
+    for kind, tensors in {"input": inputs, "output": outputs, "state": tuple(states.values())}.items():
         attributes[f"npu.{kind}_names"] = [t.name for t in tensors]
         attributes[f"npu.{kind}_scales"] = [t.scale.hex() for t in tensors]
         attributes[f"npu.{kind}_zero_points"] = [t.zero_point for t in tensors]
@@ -85,43 +83,3 @@ def operators_of(main: Any) -> tuple[SourceOperator, ...]:
         SourceOperator(name, kind, agent == "npu", reason, Claim(Exactness(exactness), reference, doubt))
         for name, kind, agent, reason, exactness, reference, doubt in zip(*columns, strict=True)
     )
-
-
-def source_operators(
-    network: Network, source: Network, messages: Sequence[str], kept: Mapping[str, str]
-) -> tuple[SourceOperator, ...]:
-    """Every operator of `source`, and whether `network` still runs it on the host.
-
-    `kept` are kinds of operators that were kept off the NPU, and why.
-    """
-    left = {_key(network.tensors[o.outputs[0]], o) for o in network.cpu_operators if o.outputs}
-    why = refusals(messages)
-    found = []
-    for operator in source.operators:
-        if not isinstance(operator, CpuOperator):
-            found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, "", COMPILED_BEFORE))
-            continue
-        tensor = source.tensors[operator.outputs[0]]
-        on_host = _key(tensor, operator) in left or not network.npu_calls
-        reason = ""
-        if on_host:
-            reason = kept.get(operator.name) or refusal(why, operator.name, tensor.name or UNNAMED)
-        known = claim(Code.HOST if on_host else Code.LIFTED, operator.name, activation_type(source, operator))
-        found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
-    return tuple(found)
-
-
-def activation_type(network: Network, operator: CpuOperator) -> str:
-    """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
-    made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
-    made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
-    return (*made, *(network.tensors[i] for i in operator.outputs))[0].dtype
-
-
-def operator_label(network: Network, operator: CpuOperator) -> str:
-    """What reports call an operator: the name of its first output, or its kind and number."""
-    return network.tensors[operator.outputs[0]].name or f"{operator.name.lower()}_{operator.index}"
-
-
-def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
-    return operator.name, tensor.name or UNNAMED, tensor.shape

@@ -17,7 +17,7 @@ from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import NO_NPU, CompileOptions
 from .start import vela_options
-from .tflite import import_host_only, import_tflite
+from .tflite.lifted import import_host_only, import_tflite
 
 
 class FormatError(NpuMemplanError):
@@ -43,7 +43,7 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
     if options.accelerator == NO_NPU:
         return Loaded(path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
-        from .tvm_npu import build_module
+        from .tflite.lowered import build_module
 
         built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
         return Loaded(path, data, built.module, {}, built.notes)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from .file import NetworkError
 
+FLOATS = ("float32", "float16", "float64")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:

@@ -34,7 +34,7 @@ from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
 
-_STEP = re.compile(r"_step(_\d+)?$")  # behind the name of the node that a variable is a step of (frontend/nodes.py)
+_STEP = re.compile(r"_step(_\d+)?$")  # behind the name of the node that a variable is a step of (graph/nodes.py)
 
 
 def build_graph(function: Any, name: str) -> Graph:

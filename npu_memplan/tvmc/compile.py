@@ -60,15 +60,15 @@ def _load(options: TvmcOptions) -> Any:
         return build_onnx_module(options.model, options.accelerator or NO_NPU)
     data, name = read_file(options.model), options.model.name
     if options.accelerator is None:
-        from ..frontend.tflite import import_host_only
+        from ..frontend.tflite.lifted import import_host_only
 
         return import_host_only(data, name).module
     if options.npu_compiler == "tvm":
-        from ..frontend.tvm_npu import build_module
+        from ..frontend.tflite.lowered import build_module
 
         return build_module(data, options.accelerator, name=name).module
     from ..ethosu.vela import VelaOptions
-    from ..frontend.tflite import import_tflite
+    from ..frontend.tflite.lifted import import_tflite
 
     optimise = "Size" if options.cascader else "Performance"
     return import_tflite(data, VelaOptions(options.accelerator, optimise=optimise), name=name).module

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tflite
 
-from npu_memplan.frontend.tflite import import_host_only
-from npu_memplan.frontend.tvm_npu import build_module
+from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.flatbuffer import FlatbufferError, verify_flatbuffer
 from npu_memplan.models.tflite import read_network

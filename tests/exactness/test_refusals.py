@@ -9,9 +9,9 @@ import pytest
 
 from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela import compile_tflite
-from npu_memplan.frontend.checks import FloatModelError
 from npu_memplan.frontend.host_ops import supported_names, unsupported_reason
-from npu_memplan.frontend.tflite import from_network, import_host_only, import_tflite
+from npu_memplan.frontend.tflite.floats import FloatModelError
+from npu_memplan.frontend.tflite.lifted import from_network, import_host_only, import_tflite
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from tests.support.operator_table import ROWS, row

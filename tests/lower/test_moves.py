@@ -192,9 +192,9 @@ def test_views_fold_only_what_strides_can_express() -> None:
 
 
 def test_the_split_cases_are_functions_of_views() -> None:
-    from npu_memplan.frontend.relax_import import import_relax
     from npu_memplan.relax.graphs import build_graph
     from npu_memplan.relax.partition import offloaded, partition_for_ethosu
+    from tests.support.relax_import import import_relax
 
     (case,) = (c for c in all_cases() if c.name == "split_axis3_3")
     module = partition_for_ethosu(import_relax(case.build()))

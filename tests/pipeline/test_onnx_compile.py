@@ -22,9 +22,9 @@ from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.commands.compile import command as compile_command  # noqa: E402
 from npu_memplan.commands.run import command as run_command  # noqa: E402
 from npu_memplan.commands.run import load_inputs  # noqa: E402
-from npu_memplan.frontend.checks import HostOpsError  # noqa: E402
+from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
+from npu_memplan.frontend.host_choice import HostOpsError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
-from npu_memplan.frontend.tvm_npu import TvmFrontendError  # noqa: E402
 from npu_memplan.models.file import UnsupportedModelError  # noqa: E402
 from npu_memplan.models.onnx import DynamicShapeError, OnnxError, read_onnx  # noqa: E402
 from npu_memplan.options import CompileOptions  # noqa: E402

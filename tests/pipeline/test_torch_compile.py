@@ -12,7 +12,7 @@ import pytest
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
-from npu_memplan.frontend.checks import HostOpsError
+from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.load import FormatError
 from npu_memplan.models.torch import TorchFileError, read_program
 from npu_memplan.options import CompileOptions

@@ -18,8 +18,8 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
-from npu_memplan.frontend.tflite import import_host_only
-from npu_memplan.frontend.tvm_npu import build_module
+from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions

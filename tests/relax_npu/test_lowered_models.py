@@ -13,12 +13,12 @@ from fvp_runner.references.micro import Reference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.extract import extract
-from npu_memplan.frontend.relax_import import import_relax
-from npu_memplan.frontend.tvm_npu import build_module
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.planners import plan
 from npu_memplan.problem import Agent, BufferKind, Pool
 from npu_memplan.relax import host_operators, partition_for_ethosu
 from tests.support.on_model import only_graph, random_inputs, run_program
+from tests.support.relax_import import import_relax
 
 SMALL = ("kws_ref_model", "pretrainedResnet_quant", "vww_96_int8", "person_detect", "ad01_int8", "str_ww_ref_model",
          "hello_world_int8", "micro_speech_quantized", "trained_lstm_int8")  # fmt: skip

@@ -14,10 +14,10 @@ from tvm.relax.backend.pattern_registry import get_patterns_with_prefix
 import npu_memplan as nm
 from npu_memplan.ethosu.arch import AcceleratorError
 from npu_memplan.ethosu.lower.graph import Conv, Pad, Softmax
-from npu_memplan.frontend.relax_import import import_relax
 from npu_memplan.relax.patterns import PATTERNS
 from npu_memplan.vocabulary import is_npu
 from tests.support.on_model import only_graph
+from tests.support.relax_import import import_relax
 from tests.support.single_operators import all_cases
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
@@ -89,7 +89,7 @@ def test_pads_are_folded_and_each_split_is_a_view(shared_model: Callable[[str], 
 
 def test_operators_of_the_source_are_listed_with_their_reasons() -> None:
     from npu_memplan.frontend.attributes import operators_of
-    from npu_memplan.frontend.tvm_npu import build_module
+    from npu_memplan.frontend.tflite.lowered import build_module
 
     imported = build_module(EXAMPLE, host_ops=("SOFTMAX",))
     operators = operators_of(imported.module["main"])

@@ -13,9 +13,9 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from fvp_runner.references.micro import Reference
-from npu_memplan.frontend.relax_import import import_relax
-from npu_memplan.frontend.repairs import clear_stray_quantized_dimensions, round_integer_averages
+from npu_memplan.frontend.tflite.repairs import clear_stray_quantized_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool
+from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
 from tests.support.tflite_builder import ModelBuilder
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ...models.file import said_by
 from ...models.onnx import read_onnx
 from ...options import NO_NPU
-from ..tvm_npu import TvmFrontendError
+from ..errors import TvmFrontendError
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def build_onnx_module(
     fast_region: int = -1,
 ) -> Any:
     """Import `model` and lower it; see `build_qdq_module`. Raises `OnnxError` and `TvmFrontendError` too."""
-    from ..qdq_module import build_qdq_module
+    from ..graph.build import build_qdq_module
     from .nodes import import_nodes
 
     name = name or ("model" if isinstance(model, bytes) else model.name)

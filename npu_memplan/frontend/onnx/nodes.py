@@ -11,7 +11,7 @@ from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ...relax import Arithmetic, with_arithmetic
-from ..nodes import NodeImport, SourceNode, bound_only, named_after
+from ..graph.nodes import NodeImport, SourceNode, bound_only, named_after
 from .repairs import REPAIRS
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from ...models.file import said_by
 from ...models.torch import read_program
 from ...options import NO_NPU
-from ..tvm_npu import TvmFrontendError
+from ..errors import TvmFrontendError
 from .program import TorchImportError, import_program
 
 
@@ -24,7 +24,7 @@ def build_torch_module(
 
     Raises `TorchFileError`, `TorchImportError` and `TvmFrontendError` too.
     """
-    from ..qdq_module import build_qdq_module
+    from ..graph.build import build_qdq_module
 
     program = read_program(path)
     try:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...errors import NpuMemplanError
 
 if TYPE_CHECKING:
-    from ..nodes import NodeImport, SourceNode
+    from ..graph.nodes import NodeImport, SourceNode
 
 
 class TorchImportError(NpuMemplanError):
@@ -40,7 +40,7 @@ def import_program(program: Any) -> NodeImport:
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
     from ...relax import Arithmetic, with_arithmetic
-    from ..nodes import NodeImport, bound_only, named_after
+    from ..graph.nodes import NodeImport, bound_only, named_after
 
     program = program.run_decompositions(_decompositions())
     importer = ExportedProgramImporter()
@@ -74,7 +74,7 @@ def _decompositions() -> Any:
 
 
 def _nodes(calls: Sequence[Any]) -> tuple[SourceNode, ...]:
-    from ..nodes import SourceNode
+    from ..graph.nodes import SourceNode
 
     positions = {node: i for i, node in enumerate(calls)}
     found = []

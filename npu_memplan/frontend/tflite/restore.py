@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from ..models.network import CpuOperator, Network
-from ..models.vela import NpuCall
+from ...models.network import CpuOperator, Network
+from ...models.vela import NpuCall
 
 
 def with_omitted_inputs(network: Network, source: Network) -> Network:

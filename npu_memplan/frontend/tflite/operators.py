@@ -14,15 +14,14 @@ from typing import Any
 import tflite
 from tvm import ir, relax
 
-from ..errors import NpuMemplanError
-from ..models.file import said_by
-from ..models.network import CpuOperator, Network
-from ..models.tflite import read_network
-from ..models.vela import NpuCall
-from .attributes import main_attributes
-from .checks import check_on_host
+from ...errors import NpuMemplanError
+from ...models.file import said_by
+from ...models.network import CpuOperator, Network
+from ...models.vela import NpuCall
+from ..graph.nodes import named_after
+from .described import network_attributes
 from .main_builder import MainBuilder
-from .nodes import named_after
+from .on_host import check_on_host
 from .repairs import RepairedConverter, clear_stray_quantized_dimensions
 
 
@@ -42,11 +41,6 @@ def import_operators(model: bytes, network: Network, host: Mapping[int, str]) ->
     still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
     """
     return _Importer(model, network, host).run()
-
-
-def import_relax(model: bytes) -> Any:
-    """The IRModule of a TFLite flatbuffer, on the host only what TVM's frontend cannot import."""
-    return import_operators(model, read_network(model), {}).module
 
 
 class _NotImportedError(NpuMemplanError):
@@ -82,7 +76,7 @@ class _Importer:
         return None
 
     def run(self) -> RelaxImport:
-        module = self.main.build(self._emit, main_attributes(self.network, self.main.states, ()))
+        module = self.main.build(self._emit, network_attributes(self.network, self.main.states, ()))
         results = {str(variable.name): (index, str(variable.name)) for variable, index in self.last.items()}
         module, operator_of = named_after(module, results)
         return RelaxImport(module, self.host, operator_of)

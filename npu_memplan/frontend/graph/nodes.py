@@ -13,7 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
-from ..names import Names, legal
+from ...names import Names, legal
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NpuMemplanError
-from ..exactness import Code, claim
-from ..models.file import UnsupportedModelError, read_file
-from ..models.tflite import read_network
-from ..vocabulary import RESHAPING
-from .attributes import BY_USER, SourceOperator, activation_type, operator_attributes, operator_label
-from .checks import check_not_float, check_on_host, forced_operators, host_reason
-from .tflite import Imported
+from ...exactness import Code, claim
+from ...models.file import read_file
+from ...models.tflite import read_network
+from ...vocabulary import RESHAPING
+from ..attributes import BY_USER, SourceOperator, operator_attributes
+from ..errors import TvmFrontendError
+from ..host_choice import forced_operators
+from ..legalize import legalize_host
+from .described import activation_type, operator_label
+from .floats import check_not_float
+from .lifted import Imported
+from .on_host import check_on_host, host_reason
 
 if TYPE_CHECKING:
-    from .relax_import import RelaxImport
-
-
-class TvmFrontendError(NpuMemplanError):
-    """TVM's TFLite frontend cannot import a model."""
+    from .operators import RelaxImport
 
 
 def build_module(
@@ -41,8 +41,8 @@ def build_module(
     those that Vela has compiled, `HostOpsError`, `FloatModelError`, `UnsupportedModelError` for operators that
     neither side can run, `LoweringError` where a layer defeats the lowering.
     """
-    from ..relax import lower_for_ethosu
-    from .relax_import import import_operators
+    from ...relax import lower_for_ethosu
+    from .operators import import_operators
     from .repairs import round_integer_averages
 
     data = model if isinstance(model, bytes) else read_file(model)
@@ -90,7 +90,7 @@ def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Co
 
 def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
     """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
-    from ..relax import partition_for_ethosu
+    from ...relax import partition_for_ethosu
 
     keep = {variable: forced[index] for variable, index in imported.operator_of.items() if index in forced}
     return partition_for_ethosu(imported.module, accelerator, keep=keep)
@@ -98,7 +98,7 @@ def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, s
 
 def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     """Operators that a partitioned `main` still calls, by their index in the file, and why."""
-    from ..relax.partition import NO_PATTERN, HostOperator, remaining_operators
+    from ...relax.partition import NO_PATTERN, HostOperator, remaining_operators
 
     parts: dict[int, list[HostOperator]] = {}
     for part in remaining_operators(partitioned):
@@ -108,44 +108,3 @@ def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     # the part that does the work knows best why it was rejected
     left = {i: next((p for p in found if not p.carries), found[0]).reason for i, found in parts.items()}
     return left | {i: why for i, why in imported.on_host.items() if left.get(i) == NO_PATTERN}
-
-
-def legalize_host(
-    module: Any, left: Mapping[str, str], name: str, advice: str = "compile it with --npu-compiler vela"
-) -> Any:
-    """What is left in Relax becomes PrimFuncs, as TVM's own legalisation writes them.
-
-    `left` are the reasons why operators are not on the NPU, by variable. `UnsupportedModelError` names those
-    that TVM has no code for either.
-    """
-    from tvm import ir, relax
-
-    legal = relax.transform.LegalizeOps()(relax.transform.FoldConstant()(module))
-    stuck = []
-    for block in legal["main"].body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name not in _PLANNED:
-                variable = str(binding.var.name)
-                reason = left.get(variable, "no NPU operation does it")
-                packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
-                stuck.append(
-                    f"  {packed or call.op.name.removeprefix('relax.')} {variable} {_shape(binding.var)}: {reason}"
-                )
-    if stuck:
-        raise UnsupportedModelError(
-            f"{name} has operators that neither the NPU nor TVM's host code can run:\n"
-            + "\n".join(stuck)
-            + f"\n{advice}"
-        )
-    return legal
-
-
-def _shape(variable: Any) -> str:
-    """Shape of a tensor for a message; whatever else a call results in as TVM writes it."""
-    shape = getattr(variable.ty, "shape", None)
-    return f"[{', '.join(map(str, shape))}]" if shape is not None else str(variable.ty)
-
-
-# calls of main that the planner understands: PrimFuncs and views
-_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in RESHAPING)))

@@ -12,10 +12,10 @@ from typing import Any
 
 from tvm import relax
 
-from ..models.network import CpuOperator, Network
-from ..models.vela import NpuCall
-from ..names import Names, legal
-from ..vocabulary import LAYER, TFLITE_RESHAPING
+from ...models.network import CpuOperator, Network
+from ...models.vela import NpuCall
+from ...names import Names, legal
+from ...vocabulary import LAYER, TFLITE_RESHAPING
 
 
 class MainBuilder:
@@ -90,7 +90,7 @@ class MainBuilder:
             shape = self.network.tensors[target].shape or (1,)
             self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), shape))
             return
-        from .host_ops import lower_operator
+        from ..host_ops import lower_operator
 
         lowered = lower_operator(self.network, operator)
         inputs = [self.value(i) for i in lowered.inputs]

@@ -15,7 +15,7 @@ import tflite
 from tvm import ir, relax
 from tvm.relax.frontend.tflite import tflite_frontend
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
 
 # TVM 0.27 keeps an allow-list of operators that may be quantised. These only move elements, so their float
 # converters are right for stored values as they are. Unnecessary when `PAD` is in

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..options import NO_NPU
-from ..vocabulary import STATES
-from .attributes import BY_USER, SourceOperator, operator_attributes
-from .node_operators import forced_nodes, node_operators
-from .tvm_npu import legalize_host
+from ...options import NO_NPU
+from ..attributes import BY_USER, Quantised, SourceOperator, main_attributes
+from ..host_choice import forced_nodes
+from ..legalize import legalize_host
+from .operators import node_operators
 
 if TYPE_CHECKING:
     from .nodes import NodeImport
@@ -34,8 +34,8 @@ def build_qdq_module(
     if accelerator == NO_NPU:
         operators = node_operators(imported, None)
     else:
-        from ..relax import lower_for_ethosu, partition_for_ethosu
-        from ..relax.partition import remaining_operators
+        from ...relax import lower_for_ethosu, partition_for_ethosu
+        from ...relax.partition import remaining_operators
 
         keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
         module = partition_for_ethosu(module, accelerator, keep=keep)
@@ -50,12 +50,8 @@ def build_qdq_module(
 def _described(module: Any, imported: NodeImport, operators: Sequence[SourceOperator]) -> Any:
     """`main` with the attributes that every frontend gives it; float inputs and outputs have scale 0."""
     main = module["main"]
-    attributes: dict[str, Any] = {STATES: []}
-    for kind, names in {"input": imported.inputs, "output": imported.outputs, "state": ()}.items():
-        attributes[f"npu.{kind}_names"] = list(names)
-        attributes[f"npu.{kind}_scales"] = [(0.0).hex()] * len(names)
-        attributes[f"npu.{kind}_zero_points"] = [0] * len(names)
-    attributes |= operator_attributes(operators)
+    inputs, outputs = ([Quantised(name, 0.0, 0) for name in names] for names in (imported.inputs, imported.outputs))
+    attributes = main_attributes(inputs, outputs, {}, operators)
     for unwanted in ("params", "num_input"):
         main = main.without_attr(unwanted)
     module.update_func(module.get_global_var("main"), main.with_attr(attributes))

@@ -14,16 +14,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..ethosu.program.lift import LiftError, arguments, lift
-from ..ethosu.program.primfunc import to_primfunc
-from ..ethosu.program.program import BufferRole
-from ..ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
-from ..exactness import NOT_BY_VELA
-from ..models.network import CpuOperator, Network
-from ..models.tflite import read_network
-from ..models.vela import NpuCall
-from .attributes import BY_USER, activation_type, main_attributes, source_operators
-from .checks import check_host_operators, check_not_float, forced_operators
+from ...ethosu.program.lift import LiftError, arguments, lift
+from ...ethosu.program.primfunc import to_primfunc
+from ...ethosu.program.program import BufferRole
+from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
+from ...exactness import NOT_BY_VELA
+from ...models.network import CpuOperator, Network
+from ...models.tflite import read_network
+from ...models.vela import NpuCall
+from ..attributes import BY_USER
+from ..host_choice import forced_operators
+from .described import activation_type, network_attributes, source_operators
+from .floats import check_not_float
+from .on_host import check_host_operators
 from .restore import with_omitted_inputs
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ def import_host_only(model: bytes | Path, name: str = "") -> Imported:
 def _read(model: bytes | Path, name: str) -> tuple[bytes, str]:
     if isinstance(model, bytes):
         return model, name or "model"
-    from ..models.file import read_file
+    from ...models.file import read_file
 
     return read_file(model), name or model.name
 
@@ -111,7 +114,7 @@ def from_network(
             builder.host_operator(operator)
 
     operators = source_operators(network, source or network, messages, kept)
-    return builder.build(emit, main_attributes(network, states, operators))
+    return builder.build(emit, network_attributes(network, states, operators))
 
 
 def _check_outputs(network: Network) -> None:

@@ -10,14 +10,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..exactness import FLOAT, REAL
-from ..vocabulary import RESHAPING
-from .attributes import SourceOperator
-from .checks import HostOpsError
+from ...exactness import FLOAT, REAL
+from ...vocabulary import RESHAPING
+from ..attributes import SourceOperator
 
 if TYPE_CHECKING:
-    from ..relax import HostOperator
-    from .nodes import NodeImport, SourceNode
+    from ...relax import HostOperator
+    from .nodes import NodeImport
 
 _BORDER = "it converts what operators on the host read or write"
 _COPY = re.compile(r"(_use\d*|_bias\d*|_nchw\d*|_nhwc\d*)+$")  # what normalisation adds to the name of a variable
@@ -54,15 +53,3 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
         reason = reasons.get(index, "") if remaining is not None else "no NPU was asked for"
         found.append(SourceOperator(source.name, source.kind, on_npu, reason, REAL if on_npu else FLOAT))
     return (*found, *strays)
-
-
-def forced_nodes(nodes: Sequence[SourceNode], host_ops: Sequence[str], name: str) -> frozenset[int]:
-    """Positions of the operators in `host_ops` (upper case); `HostOpsError` for operators that are not there."""
-    kinds = {node.kind.upper(): node.kind for node in nodes if not node.conversion}
-    for wanted in host_ops:
-        if wanted not in kinds:
-            raise HostOpsError(
-                f"--host-ops names {wanted!r}, but {name} has no such operator that the NPU could run; "
-                f"it has: {', '.join(sorted(kinds.values()))}"
-            )
-    return frozenset(i for i, node in enumerate(nodes) if node.kind.upper() in host_ops and not node.conversion)

@@ -1,0 +1,71 @@
+"""A TFLite network as the attributes of `main` tell it: its tensors, its operators and who runs each.
+
+Invariant: operators are those of the source model, in its order, whatever a compiler has made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...exactness import Claim, Code, claim
+from ...models.network import CpuOperator, Network
+from ...models.tensor import Tensor
+from ..attributes import Quantised, SourceOperator, main_attributes
+from .reasons import refusal, refusals
+
+UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
+COMPILED_BEFORE = Claim(reason="the file was compiled already; what it was made from is not in it")
+
+
+def network_attributes(
+    network: Network, states: Mapping[int, str], operators: Sequence[SourceOperator]
+) -> dict[str, Any]:
+    """Attributes of `main`. `states`: state tensor -> name of its parameter; `operators` of the source model."""
+
+    def told(index: int) -> Quantised:
+        tensor = network.tensors[index]
+        return Quantised(tensor.name, tensor.scale, tensor.zero_point)
+
+    inputs, outputs = ([told(i) for i in indices] for indices in (network.inputs, network.outputs))
+    return main_attributes(inputs, outputs, {name: told(i) for i, name in states.items()}, operators)
+
+
+def source_operators(
+    network: Network, source: Network, messages: Sequence[str], kept: Mapping[str, str]
+) -> tuple[SourceOperator, ...]:
+    """Every operator of `source`, and whether `network` still runs it on the host.
+
+    `kept` are kinds of operators that were kept off the NPU, and why.
+    """
+    left = {_key(network.tensors[o.outputs[0]], o) for o in network.cpu_operators if o.outputs}
+    why = refusals(messages)
+    found = []
+    for operator in source.operators:
+        if not isinstance(operator, CpuOperator):
+            found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, "", COMPILED_BEFORE))
+            continue
+        tensor = source.tensors[operator.outputs[0]]
+        on_host = _key(tensor, operator) in left or not network.npu_calls
+        reason = ""
+        if on_host:
+            reason = kept.get(operator.name) or refusal(why, operator.name, tensor.name or UNNAMED)
+        known = claim(Code.HOST if on_host else Code.LIFTED, operator.name, activation_type(source, operator))
+        found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
+    return tuple(found)
+
+
+def activation_type(network: Network, operator: CpuOperator) -> str:
+    """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
+    made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
+    made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
+    return (*made, *(network.tensors[i] for i in operator.outputs))[0].dtype
+
+
+def operator_label(network: Network, operator: CpuOperator) -> str:
+    """What reports call an operator: the name of its first output, or its kind and number."""
+    return network.tensors[operator.outputs[0]].name or f"{operator.name.lower()}_{operator.index}"
+
+
+def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
+    return operator.name, tensor.name or UNNAMED, tensor.shape

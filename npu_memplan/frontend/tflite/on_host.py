@@ -1,0 +1,68 @@
+"""Whether the host can run what the NPU does not: said for all operators at once, before anything is built.
+
+Invariant: an error names every operator concerned, its tensors and why neither side can run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...models.file import UnsupportedModelError
+from ...models.network import CpuOperator, Network
+from ...models.tensor import FLOATS, Tensor
+from ...vocabulary import TFLITE_RESHAPING
+from .reasons import refusal, refusals
+
+
+def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str]) -> None:
+    """Refuse networks with host operators that have no exact lowering; one error for all of them.
+
+    `kept` are kinds of operators that were kept off the NPU, and why.
+    """
+    why = refusals(messages)
+    reasons = {}
+    for operator in network.cpu_operators:
+        output = network.tensors[operator.outputs[0]].name if operator.outputs else ""
+        found = kept.get(operator.name) or refusal(why, operator.name, output)
+        reasons[operator.index] = found or "Vela left it to the CPU"
+    check_on_host(network, reasons)
+
+
+def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
+    """Refuse operators without an exact host lowering; `reasons` are why the NPU does not run them, by index."""
+    found = []
+    for operator in network.cpu_operators:
+        if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
+            continue
+        tensors = "; ".join(described(t) for t in tensors_of(network, operator))
+        found.append(f"  operator {operator.index} {operator.name}\n    tensors: {tensors}\n"
+                     f"    NPU: {reasons[operator.index]}\n    host: {reason}")  # fmt: skip
+    if found:
+        raise UnsupportedModelError(
+            f"{network.name} has {len(found)} operators that neither the NPU nor the host can run:\n"
+            + "\n".join(found)
+            + "\nreplace them in the model, or quantise them in a way that one side supports"
+        )
+
+
+def host_reason(network: Network, operator: CpuOperator) -> str | None:
+    """Why an operator has no exact host code; None when it has."""
+    if operator.name in TFLITE_RESHAPING and operator.inputs:
+        source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+        if source.dtype == target.dtype and source.dtype not in FLOATS:
+            return None
+    from ..host_ops import unsupported_reason
+
+    return unsupported_reason(network, operator)
+
+
+def tensors_of(network: Network, operator: CpuOperator) -> Iterator[Tensor]:
+    """What an operator reads, then what it writes."""
+    for index in (*operator.inputs, *operator.outputs):
+        if index >= 0:
+            yield network.tensors[index]
+
+
+def described(tensor: Tensor) -> str:
+    """A tensor for a message."""
+    return f"{tensor.index} {tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
