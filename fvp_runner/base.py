@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import FILE_NAME
+from npu_memplan.artifact.parts import FILE_NAME
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.problem import ProblemError
 from npu_memplan.verify import VerificationError, check

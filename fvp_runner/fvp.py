@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_memplan.ethosu.arch import ACCELERATORS
-from npu_memplan.owned_folder import scratch_folder
+from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs

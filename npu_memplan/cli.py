@@ -15,8 +15,8 @@ import sys
 
 import click
 
+from .commands.process_setup import open_streams, print_nowhere, signals_as_exceptions
 from .errors import NpuMemplanError
-from .process_setup import open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
 # the click command in it is called `command`.

@@ -140,8 +140,8 @@ def compile_to_fit(
     `options` are left alone when they fit. `say` is told what is being tried. Nothing is written when nothing fits
     (`FitError`).
     """
+    from .files.staging import staged_directory
     from .pipeline import plan_model, write
-    from .staging import staged_directory
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
     options = options.resolved()

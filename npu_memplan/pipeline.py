@@ -16,17 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import planners, prefetch, verify
+from . import planners, verify
 from .artifact import Artifact
 from .codegen.interface import Interface, identifier
 from .ethosu.program.primfunc import from_primfunc
+from .files.staging import staged_directory
 from .frontend.attributes import quantised
 from .frontend.load import Loaded, load_model
 from .options import CompileOptions
+from .planners import prefetch
 from .problem import Plan, Problem
 from .report.memory_txt import memory_text
 from .report.no_room import no_room
-from .staging import staged_directory
 from .vocabulary import is_npu
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
 
     `program` is what the problem was extracted from; it is found again when it is not given.
     """
+    from .artifact.described import with_estimates
     from .codegen.sources import print_sources
-    from .describe import with_estimates
     from .rewrite import rewrite
 
     module = rewrite(loaded.module, problem, plan)
@@ -163,7 +164,7 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
 def _describe(
     loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan, module: Any, program: Any
 ) -> Artifact:
-    from .describe import calls_of, operators_of, slots_of
+    from .artifact.described import calls_of, operators_of, slots_of
     from .vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
     main = module["main"]

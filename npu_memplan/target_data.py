@@ -19,8 +19,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from .errors import NpuMemplanError
+from .files.schema import from_values
 from .problem import Agent, Count
-from .schema import from_values
 
 _toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import npu_memplan
-from npu_memplan.artifact_json import Document
-from npu_memplan.artifact_parts import SCHEMA
+from npu_memplan.artifact.json import Document
+from npu_memplan.artifact.parts import SCHEMA
+from npu_memplan.files.schema import published
 from npu_memplan.problem import Plan, Problem
-from npu_memplan.problem_json import PLAN_SCHEMA, PROBLEM_SCHEMA
-from npu_memplan.schema import published
+from npu_memplan.problem.json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from npu_memplan.target_data import BoardFile
 
 FOLDER = Path(npu_memplan.__file__).parent / "schemas"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from npu_memplan.owned_folder import scratch_folder
+from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.target_data import Board, board_names, load_board
 
 from ..base import RunnerMissingError, RunOptions, RunOutputs

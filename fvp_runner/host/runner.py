@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import Call, TensorSlot
+from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.problem import Agent
 
 from ..base import RunCheckError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..artifact_parts import TensorSlot
+from ..artifact.parts import TensorSlot
 from .c_array import c_array
 from .interface import Interface, PoolSpec, identifier
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..artifact import Artifact
-from ..artifact_parts import TensorSlot
+from ..artifact.parts import TensorSlot
 from .errors import CodegenError
 
 

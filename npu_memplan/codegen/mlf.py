@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ..whole_file import write_whole
+from ..files.whole_file import write_whole
 from .entry import RUNTIME_HEADER
 from .errors import CodegenError
 from .interface import Interface, PoolSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import NpuMemplanError
-from ..whole_file import write_whole
+from ..files.whole_file import write_whole
 
 
 class InputError(NpuMemplanError):

@@ -15,9 +15,9 @@ import click
 
 from ..artifact import Artifact
 from ..exactness import Exactness
+from ..files.staging import check_place
 from ..options import CompileOptions
 from ..sizes import parse_named_size, parse_size
-from ..staging import check_place
 
 
 @click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")

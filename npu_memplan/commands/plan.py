@@ -15,8 +15,8 @@ import click
 
 from ..planners import PlanningError, plan, planner_names
 from ..problem import Plan, PlanStatus, Problem
-from ..problem_io import read_plan, read_problem, with_capacities, write_plan
-from ..problem_json import plan_to_json
+from ..problem.files import read_plan, read_problem, with_capacities, write_plan
+from ..problem.json import plan_to_json
 from ..sizes import format_size
 
 

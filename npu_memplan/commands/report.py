@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from .. import manifest
 from ..artifact import Artifact
+from ..files import manifest
 
 
 @click.command(help="Write the HTML report of a compiled model (a directory), or of a problem file and its --plan.")

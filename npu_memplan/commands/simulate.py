@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..whole_file import write_whole
+from ..files.whole_file import write_whole
 from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:

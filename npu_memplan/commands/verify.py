@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from ..problem import used_bytes
-from ..problem_io import read_plan, read_problem, with_capacities
+from ..problem.files import read_plan, read_problem, with_capacities
 from ..sizes import format_size
 from ..verify import Violation, verify
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ..artifact import Artifact
 from ..options import CompileOptions
 from ..problem import Lifetime, Problem
-from ..problem_io import read_plan, read_problem
+from ..problem.files import read_plan, read_problem
 from ..verify import check
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..artifact import Artifact
-from ..artifact_parts import Call
+from ..artifact.parts import Call
 from ..codegen.interface import identifier
 from ..ethosu.program.featuremap import FeatureMap
 from ..ethosu.stream.commands import Command, Operation

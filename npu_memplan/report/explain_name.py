@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
-from ..artifact_parts import Call, Operator
+from ..artifact.parts import Call, Operator
 from ..errors import NpuMemplanError
 from ..problem import Agent, Buffer, Lifetime, Placement
 from .bricks import npu_findings, npu_labels

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
-from ..csv_text import csv_text
 from ..errors import NpuMemplanError
-from ..whole_file import write_whole
+from ..files.csv_text import csv_text
+from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
 from .html import html_report
 from .memory import PoolView, Rectangle, memory_view

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact import Artifact
+from ..files.whole_file import write_whole
 from ..models.tflite import read_network
 from ..planners import plan as make_plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from ..whole_file import write_whole
 from .files import ReportError
 from .memory import both
 from .tflm_file import with_metadata

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import planners, prefetch
+from .. import planners
+from ..planners import prefetch
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Buffer, Placement, Plan, PoolUsage, Problem, used_bytes

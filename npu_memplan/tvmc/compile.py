@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from .. import prefetch, verify
+from .. import verify
 from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
@@ -19,6 +19,7 @@ from ..extract import extract
 from ..frontend.attributes import quantised
 from ..models.file import read_file
 from ..options import NO_NPU
+from ..planners import prefetch
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu

@@ -17,7 +17,7 @@ from fvp_runner.firmware_build.layout import place
 from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
 from fvp_runner.runner import RUNNERS, PlanRefusedError, RunOptions, create, missing
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli, main
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model

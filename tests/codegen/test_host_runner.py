@@ -18,7 +18,7 @@ from fvp_runner.host import runner as host
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, write

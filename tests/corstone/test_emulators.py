@@ -25,7 +25,7 @@ from fvp_runner.emulators.register_page import Sabotage
 from fvp_runner.emulators.unicorn import CPU, UnicornRunner
 from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network

@@ -19,7 +19,7 @@ from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
 from fvp_runner.runner import RunnerError, RunOptions
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.problem import Agent, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from npu_memplan.target_data import board_names, load_board
 from tests.support.plain_artifacts import plain_artifact, write

@@ -20,7 +20,7 @@ from fvp_runner.firmware_build.elf import Elf
 from fvp_runner.firmware_build.layout import place
 from fvp_runner.fvp import FvpError, FvpRunner, command_line, find_binary
 from fvp_runner.runner import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunTimeoutError, create
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.target_data import load_board
 from tests.support.plain_artifacts import plain_artifact, write

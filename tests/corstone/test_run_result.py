@@ -15,7 +15,7 @@ from fvp_runner import runner
 from fvp_runner.fvp import HINT as FVP_HINT
 from fvp_runner.result import ComparisonError, RunResult, compare, compare_output
 from fvp_runner.runner import RUNNERS, RunnerError, RunnerMissingError, RunOptions
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli
 from npu_memplan.commands import doctor
 from tests.support.plain_artifacts import plain_artifact, write

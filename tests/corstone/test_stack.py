@@ -10,7 +10,7 @@ import pytest
 
 from fvp_runner.emulators import unicorn as runner
 from fvp_runner.runner import RunOptions, create
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from tests.support.plain_artifacts import plain_artifact, write
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]

@@ -10,7 +10,7 @@ import pytest
 
 from fvp_runner.runner import FirmwareError
 from fvp_runner.transcript import check, parse
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from tests.support.plain_artifacts import plain_artifact
 
 OUTPUT = np.arange(-20, 20, dtype=np.int8).reshape(1, 40)

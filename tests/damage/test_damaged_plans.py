@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import ArtifactError
+from npu_memplan.artifact.parts import ArtifactError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from npu_memplan.artifact_parts import TensorSlot
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources

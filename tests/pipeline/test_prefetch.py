@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan import planners, prefetch
+from npu_memplan import planners
+from npu_memplan.planners import prefetch
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan import manifest
-from npu_memplan.owned_folder import scratch_folder
-from npu_memplan.staging import OutputError, TakenError, staged_directory
-from npu_memplan.whole_file import write_whole
+from npu_memplan.files import manifest
+from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.files.staging import OutputError, TakenError, staged_directory
+from npu_memplan.files.whole_file import write_whole
 
 
 def make(target: Path, text: str = "a", force: bool = False) -> None:
@@ -183,7 +183,7 @@ def test_what_appears_meanwhile_wins(tmp_path: Path, appears: str, force: bool) 
 WRITER = """
 import sys, time
 from pathlib import Path
-from npu_memplan.staging import OutputError, staged_directory
+from npu_memplan.files.staging import OutputError, staged_directory
 target, gate, me, force = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4] == "force"
 try:
     with staged_directory(target, force) as staging:
@@ -311,7 +311,7 @@ def test_what_is_no_regular_file_is_written_to_and_not_replaced(tmp_path: Path) 
 SCRATCH = """
 import sys, time
 from pathlib import Path
-from npu_memplan.owned_folder import scratch_folder
+from npu_memplan.files.owned_folder import scratch_folder
 with scratch_folder("test", Path(sys.argv[1])) as folder:
     (folder / "memory").write_bytes(bytes(1000))
     print(folder.name, flush=True)

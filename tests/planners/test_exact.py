@@ -15,7 +15,7 @@ from npu_memplan.planners.general.small import SmallSearch
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.problem import Buffer, Lifetime, PlanStatus, Pool, Problem
-from npu_memplan.problem_io import read_problem
+from npu_memplan.problem.files import read_problem
 from npu_memplan.verify import verify
 from tests.support.random_problems import brute_force, from_graph, random_graph, random_intervals
 

@@ -28,7 +28,7 @@ from npu_memplan.problem import (
     Problem,
     ProblemError,
 )
-from npu_memplan.problem_io import read_problem
+from npu_memplan.problem.files import read_problem
 from npu_memplan.verify import VerificationError, verify
 from tests.support.random_problems import BUILT_IN, brute_force, from_graph, random_problem
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.files.whole_file import OutputError
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import (
     Agent,
@@ -18,10 +19,9 @@ from npu_memplan.problem import (
     Problem,
     ProblemError,
 )
-from npu_memplan.problem_io import read_plan, read_problem, with_capacities, write_plan, write_problem
-from npu_memplan.problem_json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
+from npu_memplan.problem.files import read_plan, read_problem, with_capacities, write_plan, write_problem
+from npu_memplan.problem.json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
 from npu_memplan.verify import verify
-from npu_memplan.whole_file import OutputError
 from tests.support.random_problems import random_problem
 
 CSV = "id,lower,upper,size,alignment,gaps\na,0,10,32,16,3-5 7-9\nb,4,6,64,,\n"

@@ -13,8 +13,8 @@ import pytest
 from npu_memplan.cli import main
 from npu_memplan.planners import plan
 from npu_memplan.problem import AliasGroup, Buffer, Lifetime, PlanStatus, Problem, ProblemError
-from npu_memplan.problem_io import read_plan, read_problem, write_plan, write_problem
-from npu_memplan.problem_rows import row_from, rows_of
+from npu_memplan.problem.files import read_plan, read_problem, write_plan, write_problem
+from npu_memplan.problem.rows import row_from, rows_of
 from npu_memplan.verify import Law, verify
 
 HEADER = "id,lower,upper,size,alignment,gaps\n"

@@ -12,7 +12,7 @@ import pytest
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Lifetime, PlanStatus, Pool, Problem
-from npu_memplan.problem_io import read_problem
+from npu_memplan.problem.files import read_problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 

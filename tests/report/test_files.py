@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
+from npu_memplan.files.whole_file import OutputError
 from npu_memplan.report.files import (
     buffers_csv,
     png_map,
@@ -26,7 +27,6 @@ from npu_memplan.report.files import (
 from npu_memplan.report.html import html_report, report_data
 from npu_memplan.report.svg import LEFT, PANEL, WIDTH, svg_map
 from npu_memplan.verify import VerificationError
-from npu_memplan.whole_file import OutputError
 
 
 def test_buffers_csv(small: Artifact) -> None:

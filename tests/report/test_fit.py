@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import Operator
+from npu_memplan.artifact.parts import Operator
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.fit import FitError, FitResult, fit
 from npu_memplan.levers import ALL, levers, trials

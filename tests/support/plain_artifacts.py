@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact_parts import Call, TensorSlot
+from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_header, print_main
 from npu_memplan.codegen.interface import Interface

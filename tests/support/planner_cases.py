@@ -15,7 +15,7 @@ from random import Random
 
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
-from npu_memplan.problem_io import read_problem
+from npu_memplan.problem.files import read_problem
 from tests.support.random_problems import from_graph, random_graph, random_intervals
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

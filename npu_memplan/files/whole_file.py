@@ -13,7 +13,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from .errors import NpuMemplanError
+from ..errors import NpuMemplanError
 
 
 class OutputError(NpuMemplanError):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from . import planners
-from .planners.bounds import load_peak
-from .planners.model import Model
-from .problem import Buffer, BufferKind, Lifetime, Plan, Problem
+from .. import planners
+from ..problem import Buffer, BufferKind, Lifetime, Plan, Problem
+from .bounds import load_peak
+from .model import Model
 
 SEARCHING = ("auto", "optimal")  # other planners are taken at their word
 NODES = 20_000  # of planning again

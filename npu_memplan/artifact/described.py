@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .artifact_parts import Call, Operator, TensorSlot
-from .codegen.npu_c import NpuLaunch
-from .ethosu.time import MemoryMap, estimate
-from .extract.program import Internal, Invoke, Program, Step, steps
-from .frontend.attributes import Quantised
-from .frontend.attributes import operators_of as source_operators_of
-from .problem import Agent, Problem
+from ..codegen.npu_c import NpuLaunch
+from ..ethosu.time import MemoryMap, estimate
+from ..extract.program import Internal, Invoke, Program, Step, steps
+from ..frontend.attributes import Quantised
+from ..frontend.attributes import operators_of as source_operators_of
+from ..problem import Agent, Problem
+from .parts import Call, Operator, TensorSlot
 
 
 def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .errors import NpuMemplanError
-from .exactness import UNKNOWN, Claim
-from .problem import Agent, Count, Point
+from ..errors import NpuMemplanError
+from ..exactness import UNKNOWN, Claim
+from ..problem import Agent, Count, Point
 
 SCHEMA = "npu_memplan.artifact/1"
 

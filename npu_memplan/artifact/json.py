@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from .artifact_parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
-from .options import CompileOptions
-from .problem import (
+from ..files.schema import check_schema, from_values, json_values
+from ..options import CompileOptions
+from ..problem import (
     AliasGroup,
     AllowedOverlap,
     Buffer,
@@ -30,11 +30,11 @@ from .problem import (
     ProblemError,
     validate,
 )
-from .problem_json import buffer_to_json, pool_to_json
-from .schema import check_schema, from_values, json_values
+from ..problem.json import buffer_to_json, pool_to_json
+from .parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
 
 if TYPE_CHECKING:
-    from .artifact import Artifact
+    from .model import Artifact
 
 LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it beside a pool, and no linker places coarser
 

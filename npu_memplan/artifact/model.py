@@ -2,7 +2,7 @@
 
 Invariant: `Artifact.load(directory)` gives back exactly the object that was saved, so runners
 and reports need nothing but the artifact directory. The schema is `schemas/artifact.json`, explained in
-docs/reference.md; its version changes when a reader would have to. `artifact_json` reads and checks it.
+docs/reference.md; its version changes when a reader would have to. `json` reads and checks it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .artifact_json import artifact_from_json, artifact_to_json
-from .artifact_parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
-from .options import CompileOptions
-from .problem import Agent, Plan, Pool, Problem
+from ..options import CompileOptions
+from ..problem import Agent, Plan, Pool, Problem
+from .json import artifact_from_json, artifact_to_json
+from .parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
 
 if TYPE_CHECKING:
-    from .ethosu.time import MemoryMap
+    from ..ethosu.time import MemoryMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Artifact:
     @classmethod
     def load_verified(cls, directory: Path | str) -> Artifact:
         """`load`, and `VerificationError` when the plan breaks a law: for whoever draws or explains it."""
-        from .verify import check
+        from ..verify import check
 
         artifact = cls.load(directory)
         check(artifact.problem, artifact.plan)

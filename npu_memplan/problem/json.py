@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .problem import Buffer, Plan, Pool, Problem, ProblemError
-from .schema import check_schema, from_values
+from ..files.schema import check_schema, from_values
+from .model import Buffer, Plan, Pool, Problem, ProblemError
 
 PROBLEM_SCHEMA = "npu_memplan.problem/1"
 PLAN_SCHEMA = "npu_memplan.plan/1"

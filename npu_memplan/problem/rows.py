@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from .problem import AliasGroup, Buffer, Lifetime, Placement, Problem, ProblemError
+from .model import AliasGroup, Buffer, Lifetime, Placement, Problem, ProblemError
 
 # a-b: nothing is kept during [a, b); a-b@c:d: only bytes [c, d) of the buffer are (MiniMalloc's Gap and Window)
 _GAP = re.compile(r"(-?\d{1,19})-(-?\d{1,19})(?:@(\d{1,19}):(\d{1,19}))?", re.ASCII)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .errors import NpuMemplanError
+from ..errors import NpuMemplanError
 
 T = TypeVar("T")
 

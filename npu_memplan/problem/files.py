@@ -1,0 +1,106 @@
+"""Problems and plans as files: MiniMalloc's CSV, and JSON with a schema name, plan.json of compiled models too.
+
+Invariant: reading what was written gives an equal object (JSON: everything; CSV: what its columns can say). Files
+appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ..artifact import Artifact
+from ..artifact.parts import SCHEMA as ARTIFACT_SCHEMA
+from ..files.schema import json_values
+from ..files.whole_file import write_whole
+from ..sizes import parse_named_size, parse_size
+from .csv import ProblemFileError, plan_csv, plan_from_csv, problem_csv, problem_from_csv
+from .json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
+from .model import (
+    Plan,
+    Problem,
+    ProblemError,
+)
+from .validation import validate
+
+
+def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem:
+    """The problem in `path` (`.json`, else CSV); `capacity_bytes` bounds its first pool."""
+    path = Path(path)
+    text = _text(path)
+    problem = _json_problem(path, text) if path.suffix.lower() == ".json" else problem_from_csv(path, text)
+    if capacity_bytes is not None and problem.pools:
+        problem = with_capacity(problem, problem.pools[0].name, capacity_bytes)
+    validate(problem)
+    return problem
+
+
+def with_capacity(problem: Problem, pool: str, capacity_bytes: int) -> Problem:
+    """`problem` with another hard size for one pool."""
+    problem.pool(pool)
+    pools = tuple(replace(p, size_bytes=capacity_bytes) if p.name == pool else p for p in problem.pools)
+    return replace(problem, pools=pools)
+
+
+def with_capacities(problem: Problem, texts: Iterable[str]) -> Problem:
+    """`problem` with the sizes of `texts`: `"96KiB"` for its first pool, `"sram=96KiB"` for a named one."""
+    for text in texts:
+        if "=" not in text and not problem.pools:
+            raise ProblemError(f"problem {problem.name!r} has no pool that could have capacity {text!r}")
+        name, size = parse_named_size(text) if "=" in text else (problem.pools[0].name, parse_size(text))
+        problem = with_capacity(problem, name, size)
+    return problem
+
+
+def write_problem(path: str | Path, problem: Problem) -> None:
+    """Write `problem` to `path` (`.json`, else CSV)."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        write_whole(path, (json.dumps(problem_to_json(problem), indent=1) + "\n").encode())
+    else:
+        write_whole(path, problem_csv(problem).encode())
+
+
+def read_plan(path: str | Path, problem: Problem) -> Plan:
+    """The plan in `path` (`.json`, else CSV with columns id, offset and, with several pools, pool)."""
+    path = Path(path)
+    text = _text(path)
+    if path.suffix.lower() == ".json":
+        document = json_values(text, str(path), ProblemFileError)
+        if _is_artifact(document):
+            return Artifact.from_json(text, str(path)).plan
+        return plan_from_json(document, str(path))
+    return plan_from_csv(path, text, problem)
+
+
+def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
+    """Write `plan` to `path`: JSON with everything, or MiniMalloc's CSV with a column `offset`."""
+    path = Path(path)
+    if path.suffix.lower() == ".json":
+        write_whole(path, (json.dumps(plan_to_json(plan), indent=1) + "\n").encode())
+        return
+    write_whole(path, plan_csv(problem, plan).encode())
+
+
+def _json_problem(path: Path, text: str) -> Problem:
+    document = json_values(text, str(path), ProblemFileError)
+    return (
+        Artifact.from_json(text, str(path)).problem
+        if _is_artifact(document)
+        else problem_from_json(document, str(path))
+    )
+
+
+def _is_artifact(document: object) -> bool:
+    """Whether this is the plan.json of a compiled model, which has both a problem and its plan."""
+    return isinstance(document, dict) and document.get("schema") == ARTIFACT_SCHEMA
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ProblemFileError(f"cannot read {path}: {reason}; give a .csv or .json file") from None
