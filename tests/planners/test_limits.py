@@ -111,8 +111,9 @@ def test_linear_needs_what_it_says_and_nothing_for_no_bytes() -> None:
 
 
 def test_no_error_has_no_excess() -> None:
-    for seed in range(150):
-        problem = random_problem(seed, 8)
+    # the last few once named a pool with room to spare
+    for seed, most in [*((seed, 8) for seed in range(100)), (193, 8), (1357, 16), (1598, 40), (5757, 16)]:
+        problem = random_problem(seed, most)
         for planner in BUILT_IN:
             error = attempt(problem, planner, node_budget=500)
             if isinstance(error, PlanningError):

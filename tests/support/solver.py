@@ -161,7 +161,7 @@ class Exact:
         self.model.minimize(sum(goal))
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
-        solver.parameters.max_time_in_seconds = self.limit_s
+        solver.parameters.max_deterministic_time = self.limit_s  # about seconds, whatever else the machine does
         status = solver.solve(self.model)
         if status == cp_model.INFEASIBLE:
             return None
