@@ -18,10 +18,10 @@ from typing import Any
 from rich.console import Console
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.report.compare import compare_page
-from npu_memplan.report.diff import diff
-from npu_memplan.report.html import html_report
-from npu_memplan.report.memory_txt import print_memory
+from npu_memplan.report.page.compare import compare_page
+from npu_memplan.report.page.html import html_report
+from npu_memplan.report.text.diff import diff
+from npu_memplan.report.text.memory_txt import print_memory
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 IMAGES = REPOSITORY / "docs" / "images"

@@ -18,8 +18,8 @@ from .exactness import Exactness
 from .levers import further, trials
 from .options import NO_NPU, CompileOptions
 from .problem import PlanStatus
-from .report.explain import align
-from .report.memory import both
+from .report.facts.memory import both
+from .report.text.explain import align
 from .sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:

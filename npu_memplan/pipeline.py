@@ -26,8 +26,8 @@ from .frontend.load import Loaded, load_model
 from .options import CompileOptions
 from .planners import prefetch
 from .problem import Plan, Problem
-from .report.memory_txt import memory_text
-from .report.no_room import no_room
+from .report.text.memory_txt import memory_text
+from .report.text.no_room import no_room
 from .vocabulary import is_npu
 
 if TYPE_CHECKING:

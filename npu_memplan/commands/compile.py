@@ -83,7 +83,7 @@ def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bo
         return
     if fitted is not None:
         click.echo(f"{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
-    from ..report.memory_txt import print_memory
+    from ..report.text.memory_txt import print_memory
 
     console = Console(file=sys.stdout, highlight=False, markup=False)
     print_memory(artifact, console)

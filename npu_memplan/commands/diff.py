@@ -20,7 +20,7 @@ from ..artifact import Artifact
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
 def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
     """Compare the artifacts in BEFORE and AFTER."""
-    from ..report.diff import diff
+    from ..report.text.diff import diff
 
     answer = diff(Artifact.load_verified(before), Artifact.load_verified(after), (before, after))
     click.echo(json.dumps(answer.to_dict()) if as_json else answer.to_text(), nl=as_json)

@@ -19,8 +19,8 @@ from ..artifact import Artifact
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(directory: Path, name: str | None, as_json: bool) -> None:
     """Explain the artifact in DIRECTORY, or its buffer, operator or call NAME."""
-    from ..report.explain import explain_peak
-    from ..report.explain_name import explain_name
+    from ..report.text.explain import explain_peak
+    from ..report.text.explain_name import explain_name
 
     artifact = Artifact.load_verified(directory)
     answer = explain_peak(artifact, directory) if name is None else explain_name(artifact, name, directory)

@@ -50,7 +50,7 @@ def command(
         raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
 
     if plan_file is not None:
-        from ..report.bare import bare_artifact
+        from ..report.facts.bare import bare_artifact
 
         artifact, directory = bare_artifact(directory, plan_file), directory.parent
     elif directory.is_file():
@@ -60,7 +60,7 @@ def command(
     else:
         artifact = Artifact.load_verified(directory)
     if table:
-        from ..report.memory_txt import print_memory
+        from ..report.text.memory_txt import print_memory
 
         print_memory(artifact, Console(highlight=False, markup=False))
         return
@@ -74,8 +74,8 @@ def command(
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:
-        from ..report.compare import compare_page
-        from ..report.diff import diff
+        from ..report.page.compare import compare_page
+        from ..report.text.diff import diff
 
         changes = diff(other, artifact, (against, directory))
         written["compare"] = write_text(target / "compare.html", compare_page(other, artifact, changes))
@@ -83,7 +83,7 @@ def command(
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
     if tflm is not None:
-        from ..report.tflm import read_model, write_tflm
+        from ..report.tflm.offline_plan import read_model, write_tflm
 
         assert model is not None
         bridge = write_tflm(read_model(model, artifact), tflm)

@@ -17,10 +17,10 @@ from ..errors import NpuMemplanError
 from ..files.csv_text import csv_text
 from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
-from .html import html_report
-from .memory import PoolView, Rectangle, memory_view
-from .memory_txt import memory_text
-from .svg import svg_map
+from .facts.memory import PoolView, Rectangle, memory_view
+from .page.html import html_report
+from .page.svg import svg_map
+from .text.memory_txt import memory_text
 
 
 class ReportError(NpuMemplanError):

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.report.compare import compare_page
-from npu_memplan.report.diff import diff
-from npu_memplan.report.work import Work, busy, by_kind, npu_work, work_changes
+from npu_memplan.report.facts.work import Work, busy, by_kind, npu_work, work_changes
+from npu_memplan.report.page.compare import compare_page
+from npu_memplan.report.text.diff import diff
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 MODEL = "kws_ref_model"

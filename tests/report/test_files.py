@@ -24,8 +24,8 @@ from npu_memplan.report.files import (
     write_reports,
     write_text,
 )
-from npu_memplan.report.html import html_report, report_data
-from npu_memplan.report.svg import LEFT, PANEL, WIDTH, svg_map
+from npu_memplan.report.page.html import html_report, report_data
+from npu_memplan.report.page.svg import LEFT, PANEL, WIDTH, svg_map
 from npu_memplan.verify import VerificationError
 
 

@@ -20,8 +20,8 @@ from npu_memplan.levers import ALL, levers, trials
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, PlanStatus
-from npu_memplan.report.explain import explain_peak
-from npu_memplan.report.no_room import no_room
+from npu_memplan.report.text.explain import explain_peak
+from npu_memplan.report.text.no_room import no_room
 
 U55 = CompileOptions().resolved()
 U65 = CompileOptions("ethos-u65-256", memory_mode="Shared_Sram").resolved()

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
-from npu_memplan.report.advice import gain
-from npu_memplan.report.kinds import kinds_of_bytes
-from npu_memplan.report.memory import live_at, memory_view, union_bytes
+from npu_memplan.report.facts.kinds import kinds_of_bytes
+from npu_memplan.report.facts.memory import live_at, memory_view, union_bytes
+from npu_memplan.report.text.advice import gain
 
 
 def live_by_painting(artifact_problem: Problem, placed: dict[str, tuple[str, int]], pool: str, point: int) -> int:

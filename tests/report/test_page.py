@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.report.html import html_report
+from npu_memplan.report.page.html import html_report
 
 pytestmark = pytest.mark.browser
 

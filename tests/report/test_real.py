@@ -19,10 +19,10 @@ from npu_memplan.fit import FitError, compile_to_fit
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent
-from npu_memplan.report.bricks import npu_findings, npu_labels, operations
-from npu_memplan.report.explain import explain_peak
-from npu_memplan.report.memory import memory_view
-from npu_memplan.report.memory_txt import memory_text
+from npu_memplan.report.facts.bricks import npu_findings, npu_labels, operations
+from npu_memplan.report.facts.memory import memory_view
+from npu_memplan.report.text.explain import explain_peak
+from npu_memplan.report.text.memory_txt import memory_text
 
 Compiled = Callable[..., tuple[Artifact, Path]]
 

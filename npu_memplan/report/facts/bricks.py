@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..artifact import Artifact
-from ..artifact.parts import Call
-from ..codegen.interface import identifier
-from ..ethosu.program.featuremap import FeatureMap
-from ..ethosu.stream.commands import Command, Operation
-from ..ethosu.stream.decode import decode
-from ..ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
-from ..problem import Agent, BufferKind
+from ...artifact import Artifact
+from ...artifact.parts import Call
+from ...codegen.interface import identifier
+from ...ethosu.program.featuremap import FeatureMap
+from ...ethosu.stream.commands import Command, Operation
+from ...ethosu.stream.decode import decode
+from ...ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
+from ...problem import Agent, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
 _INTERNAL = 1 << 8  # DMA region bit: the NPU's own memory (lookup tables)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact
-from ..files.whole_file import write_whole
-from ..models.tflite import read_network
-from ..planners import plan as make_plan
-from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from .files import ReportError
-from .memory import both
-from .tflm_file import with_metadata
+from ...artifact import Artifact
+from ...files.whole_file import write_whole
+from ...models.tflite import read_network
+from ...planners import plan as make_plan
+from ...problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
+from ..facts.memory import both
+from ..files import ReportError
+from .metadata import with_metadata
 
 METADATA = "OfflineMemoryAllocation"
 _VERSION, _SUBGRAPHS = 0, 1  # the two words in front of the tensor count, as Vela writes them

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ..errors import NpuMemplanError
+from ...errors import NpuMemplanError
 
 _FIELDS = 8  # version, operator_codes, subgraphs, description, buffers, metadata_buffer, metadata, signature_defs
 _SUBGRAPHS, _BUFFERS, _METADATA = 2, 4, 6

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
-from ..problem import BufferKind, Plan, Problem
-from .colours import KIND_COLOURS, KIND_LABELS
-from .memory import MemoryView, PoolView, kib, memory_view
+from ...problem import BufferKind, Plan, Problem
+from ..colours import KIND_COLOURS, KIND_LABELS
+from ..facts.memory import MemoryView, PoolView, kib, memory_view
 
 WIDTH, PANEL, CURVE = 960.0, 320.0, 90.0  # drawing area of one pool, in SVG units
 LEFT, RIGHT, GAP = 84.0, 24.0, 58.0

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from ..artifact import Artifact
-from ..problem import BufferKind
-from .colours import KIND_COLOURS, KIND_LABELS
-from .diff import Change, PlanDiff, signed
+from ...artifact import Artifact
+from ...problem import BufferKind
+from ..colours import KIND_COLOURS, KIND_LABELS
+from ..facts.memory import kib, percent
+from ..facts.work import Work, WorkChange, busy, by_kind
+from ..text.diff import Change, PlanDiff, signed
 from .html import asset, fill
-from .memory import kib, percent
 from .svg import svg_inline
-from .work import Work, WorkChange, busy, by_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

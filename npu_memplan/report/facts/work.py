@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..artifact import Artifact
-from ..ethosu.arch import ACCELERATORS
-from ..ethosu.program.featuremap import FeatureMap
-from ..ethosu.stream.isa import BRICK_CHANNELS
-from ..ethosu.time import Share, estimate
+from ...artifact import Artifact
+from ...ethosu.arch import ACCELERATORS
+from ...ethosu.program.featuremap import FeatureMap
+from ...ethosu.stream.isa import BRICK_CHANNELS
+from ...ethosu.time import Share, estimate
 from .bricks import command_streams, kind_of
 
 

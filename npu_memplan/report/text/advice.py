@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..artifact import Artifact
-from ..levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
-from ..problem import Buffer, BufferKind
-from .bricks import NpuFindings
-from .memory import PoolView
+from ...artifact import Artifact
+from ...levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
+from ...problem import Buffer, BufferKind
+from ..facts.bricks import NpuFindings
+from ..facts.memory import PoolView
 
 BOUNDARY = (BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.STATE)
 COPIED = (BufferKind.WEIGHTS,)

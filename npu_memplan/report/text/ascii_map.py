@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from ..problem import BufferKind, Problem
-from .memory import MemoryView, PoolView, kib
+from ...problem import BufferKind, Problem
+from ..facts.memory import MemoryView, PoolView, kib
 
 LETTERS: dict[BufferKind, str] = {
     BufferKind.INPUT: "I",

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact
-from ..artifact.parts import Call, Operator
-from ..errors import NpuMemplanError
-from ..problem import Agent, Buffer, Lifetime, Placement
-from .bricks import npu_findings, npu_labels
-from .colours import KIND_LABELS
-from .memory import both, kib, memory_view, percent, point_label
+from ...artifact import Artifact
+from ...artifact.parts import Call, Operator
+from ...errors import NpuMemplanError
+from ...problem import Agent, Buffer, Lifetime, Placement
+from ..colours import KIND_LABELS
+from ..facts.bricks import npu_findings, npu_labels
+from ..facts.memory import both, kib, memory_view, percent, point_label
 
 
 class ExplainError(NpuMemplanError):

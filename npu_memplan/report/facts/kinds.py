@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..artifact import Artifact
-from ..problem import Buffer, BufferKind
+from ...artifact import Artifact
+from ...problem import Buffer, BufferKind
 from .memory import live_curve, sharing_names
 
 GROUPS: tuple[tuple[str, tuple[BufferKind, ...]], ...] = (

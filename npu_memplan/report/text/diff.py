@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact
+from ...artifact import Artifact
+from ..facts.memory import kib, percent
+from ..facts.work import WorkChange, by_kind, npu_work, work_changes
 from .explain import align
-from .memory import kib, percent
-from .work import WorkChange, by_kind, npu_work, work_changes
 
 SHOWN = 12  # buffers listed one by one
 

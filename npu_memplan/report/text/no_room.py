@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import shlex
 
-from ..levers import levers
-from ..options import CompileOptions
-from ..planners.errors import PlanningError
-from ..problem import Problem
+from ...levers import levers
+from ...options import CompileOptions
+from ...planners.errors import PlanningError
+from ...problem import Problem
+from ..facts.memory import both, kib
 from .explain import align
-from .memory import both, kib
 
 SHOWN = 5
 

@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact
-from ..levers import levers
-from ..problem import Agent
+from ...artifact import Artifact
+from ...levers import levers
+from ...problem import Agent
+from ..facts.bricks import NpuFindings, npu_findings, npu_labels
+from ..facts.kinds import ByteKind, kinds_of_bytes
+from ..facts.memory import PoolView, both, kib, memory_view, percent, point_label
 from .advice import Advice, advice
-from .bricks import NpuFindings, npu_findings, npu_labels
-from .kinds import ByteKind, kinds_of_bytes
-from .memory import PoolView, both, kib, memory_view, percent, point_label
 
 WIDTH = 100  # columns of running text
 LARGEST = 10  # buffers listed one by one

@@ -10,11 +10,11 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from ..artifact import Artifact
-from ..options import CompileOptions
-from ..problem import Lifetime, Problem
-from ..problem.files import read_plan, read_problem
-from ..verify import check
+from ...artifact import Artifact
+from ...options import CompileOptions
+from ...problem import Lifetime, Problem
+from ...problem.files import read_plan, read_problem
+from ...verify import check
 
 
 def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..artifact import Artifact
-from ..exactness import summary
-from ..problem import BufferKind
+from ...artifact import Artifact
+from ...exactness import summary
+from ...problem import BufferKind
+from ..colours import KIND_COLOURS
+from ..facts.kinds import kinds_of_bytes
+from ..facts.memory import MemoryView, PoolView, kib, live_at, memory_view, percent, point_label
+from ..facts.work import busy
 from .ascii_map import LETTERS, ascii_map, legend
-from .colours import KIND_COLOURS
-from .kinds import kinds_of_bytes
-from .memory import MemoryView, PoolView, kib, live_at, memory_view, percent, point_label
-from .work import busy
 
 WIDTH = 80
 LARGEST = 8  # rows of the table of buffers at the peak

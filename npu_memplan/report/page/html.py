@@ -14,12 +14,12 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact
-from ..problem import BufferKind
-from .bricks import npu_labels
-from .colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
-from .memory import PoolView, memory_view
-from .work import busy
+from ...artifact import Artifact
+from ...problem import BufferKind
+from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
+from ..facts.bricks import npu_labels
+from ..facts.memory import PoolView, memory_view
+from ..facts.work import busy
 
 SCRIPTS = ("model.js", "plot.js", "tables.js", "side.js", "app.js")
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}

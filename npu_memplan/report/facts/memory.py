@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..problem import Buffer, Placement, Plan, Pool, Problem
+from ...problem import Buffer, Placement, Plan, Pool, Problem
 
 
 @dataclass(frozen=True, slots=True)
