@@ -171,7 +171,7 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
     """The assets are read as package data, so a zipped or installed package has them too."""
     from importlib import resources
 
-    names = {p.name for p in resources.files("npu_memplan.report").joinpath("assets").iterdir()}
+    names = {p.name for p in resources.files("npu_memplan.report.page").joinpath("assets").iterdir()}
     page = {"report.html", "style.css", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
     assert names == page | {"compare.html", "compare.css"}
 
