@@ -41,6 +41,9 @@ PLACED_CONSTANTS = "npu.placed_constants"
 SYMBOLS = "npu.symbols"
 """Where the caller supplies the pools: (name, greatest value) of the shape symbols that the last parameter, a
 shape, gives; extents of placed tensors are formulas of them."""
+KEPT = "npu.kept_pools"
+"""Where the caller keeps the pools: the function takes them behind its own parameters, uint8 tensors that are at least
+as large as `POOLS` says."""
 FORMULAS = "npu.formulas"
 """Where sizes depend on shape symbols: (name, formula) of what main computes first, of the symbols and of names that
 come earlier; sizes of pools may be such names."""

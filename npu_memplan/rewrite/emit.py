@@ -32,8 +32,9 @@ from ..extract.program import (
     View,
 )
 from ..extract.sizes import static_extent
+from ..problem import Agent
 from .pools import PlannedPool, Slot, fill, initialiser
-from .primfunc import Rewritten, place
+from .primfunc import Rewritten, place, storages_of
 
 
 class Emitter:
@@ -49,23 +50,26 @@ class Emitter:
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
         self.functions: dict[Any, tuple[Any, Rewritten]] = {}
+        self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
         self.symbols = Symbols()
         self.objects: dict[Tensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
 
     # -- storage -----------------------------------------------------------------------------
 
-    def make_pools(self, given: Sequence[Any] | None, poison: int | None) -> None:
-        """One Relax value for each pool: constants, and of the writable ones those `given` or new storages."""
-        parameters = iter(given or ())
+    def make_pools(self, given: Sequence[Any] | None, poison: int | None, kept: Sequence[Any] | None = None) -> None:
+        """One Relax value for each pool: constants; writable ones are `given`, the beginning of `kept` ones, or new."""
+        parameters = iter(given or kept or ())
         for pool in self.pools:
             if pool.read_only:
                 self.pool_vars.append(self.constant(pool.image(), pool, pool.name) if pool.constants else None)
             elif given is not None:
                 self.pool_vars.append(next(parameters))
             else:
-                self.pool_vars.append(self.storage(pool, poison))
-                self.initialise(pool, self.pool_vars[-1])
+                kept_one = next(parameters) if kept is not None else None
+                own = self.storage(pool, poison) if kept_one is None else self.beginning(pool, kept_one, poison)
+                self.pool_vars.append(own)
+                self.initialise(pool, own)
 
     def storage(self, pool: PlannedPool, poison: int | None) -> Any:
         """A pool allocated at run time."""
@@ -73,9 +77,26 @@ class Emitter:
         shape = relax.ShapeExpr([max(1, extent) if extent is not None else pool.size])
         storage = self.builder.emit(relax.op.memory.alloc_storage(shape, pool.device, "global", "uint8"))
         found = self.on_device(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool)
-        if poison is not None:
-            self.run("npu_memplan_poison", fill(max(1, extent) if extent is not None else None, poison), found)
+        self.fill(found, extent, poison)
         return found
+
+    def beginning(self, pool: PlannedPool, kept: Any, poison: int | None) -> Any:
+        """As much of a pool that the caller keeps as this call needs; one that is too small stops with an error."""
+        extent = static_extent(pool.size)
+        size = tirx.IntImm("int64", max(1, extent)) if extent is not None else pool.size
+        there = kept.ty.shape.values[0]
+        text = f"this call needs more of pool {pool.name} than the {{}} bytes that are there; KeptPools makes it larger"
+        enough = relax.prim_value(tirx.LE(size, there))
+        self.builder.emit(relax.op.assert_op(enough, [relax.prim_value(there)], format=text))
+        view = self.builder.emit(relax.op.memory.view(kept, relax.ShapeExpr([size]), "uint8", 0))
+        found = self.on_device(relax.op.memory.ensure_zero_offset(view), pool)
+        self.fill(found, extent, poison)
+        return found
+
+    def fill(self, pool: Any, extent: int | None, poison: int | None) -> None:
+        """Fills a pool with `poison`, if that is wanted."""
+        if poison is not None:
+            self.run("npu_memplan_poison", fill(max(1, extent) if extent is not None else None, poison), pool)
 
     def initialise(self, pool: PlannedPool, var: Any) -> None:
         """Copies the constants of a writable pool to their places."""
@@ -141,7 +162,9 @@ class Emitter:
         if isinstance(value, Fixed):
             return value.expr
         if isinstance(value, Plain):
-            return self.substitute(value.expr)
+            # TVMScript reads no literal number as the argument of a function.
+            number = isinstance(value.expr, tirx.IntImm)
+            return self.builder.emit(value.expr, "offset") if number else self.substitute(value.expr)
         slot = self.slots.get(value.tensor.name)
         if slot is None:
             return self.shaped(self.object(value.tensor), value)
@@ -182,25 +205,34 @@ class Emitter:
 
     def invoke(self, call: Invoke) -> None:
         values = self.symbols.values(call)
-        key = self.key(call, values)
+        free = self.key(call, values, anywhere=True)
+        anywhere = len(self.places.get(free, ())) > 1
+        key = free if anywhere else self.key(call, values)
         if key not in self.functions:
-            placed = place(call, self.pools, self.slots, values)
+            placed = place(call, self.pools, self.slots, values, anywhere=anywhere)
             name = self.name(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
-        arguments = [self.value(argument) for argument in placed.arguments(call, values)]
+        arguments = [self.value(argument) for argument in placed.arguments(call, values, self.slots)]
         self.builder.emit(relax.Call(function, [*(self.pool_vars[i] for i in placed.pools), *arguments]))
 
-    def key(self, call: Invoke, values: Mapping[Any, Any]) -> tuple[Any, ...]:
-        """Calls with equal keys can share one planned PrimFunc."""
+    def share(self) -> None:
+        """From here on, calls of one PrimFunc with different places share a clone whose parameters are offsets."""
+        for call in self.program.calls:
+            values = self.symbols.values(call)
+            self.places.setdefault(self.key(call, values, anywhere=True), set()).add(self.key(call, values))
+
+    def key(self, call: Invoke, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
+        """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""
+        anywhere = anywhere and call.agent is Agent.HOST
         places: list[Any] = [call.primfunc, call.foreign, call.device]
-        for argument in call.arguments:
-            slot = self.slots.get(argument.tensor.name) if isinstance(argument, View) else None
-            places.append((slot.pool, str(slot.offset)) if slot is not None else type(argument).__name__)
-        for internal in call.internals:
-            slot = self.slots.get(internal.name)
-            places.append((slot.pool, str(slot.offset)) if slot is not None else None)
+        for name, argument in zip(storages_of(call), [*call.arguments, *call.internals], strict=True):
+            slot = self.slots.get(name)
+            if slot is None:
+                places.append(type(argument).__name__)
+            else:
+                places.append((slot.pool, "" if anywhere or static_extent(slot.offset) is None else slot.offset))
         places += [static_extent(value) for value in values.values()]
         return tuple(places)
 

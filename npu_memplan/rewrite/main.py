@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from ..extract.lower import prepare
 from ..extract.program import Program, Tensor, View, result_views
@@ -22,6 +22,7 @@ from ..vocabulary import (
     CONSTANT_POOLS,
     FORMULAS,
     INITIALISE,
+    KEPT,
     PLACED_CONSTANTS,
     PLACED_INPUTS,
     PLACED_OUTPUTS,
@@ -57,10 +58,12 @@ def rewrite_program(
     *,
     poison: int | None = None,
     definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
+    kept: bool = False,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
-    Their offsets and the pools' bytes may be variables that `definitions` define, level by level.
+    Their offsets and the pools' bytes may be variables that `definitions` define, level by level. With `kept`, the
+    function takes its pools behind its own parameters, at least as large as it needs them.
     """
     boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
@@ -70,14 +73,17 @@ def rewrite_program(
     emitter = Emitter(program, pools, slots, taken)
     builder = emitter.builder
     given = _pool_parameters(pools) if io_in_pools else None
+    kept = kept and not io_in_pools
+    larger = [_kept_parameter(p) for p in pools if not p.read_only] if kept else None
     symbols = sorted(entry_symbols(function), key=lambda v: v.name) if io_in_pools else []
     shape = [relax.Var("symbols", relax.ShapeType(symbols))] if symbols else []
-    parameters = [*given, *shape] if given is not None else list(function.params)
+    parameters = [*given, *shape] if given is not None else [*function.params, *(larger or ())]
     with builder.function(program.name, parameters, pure=False):
         emitter.check_bounds()
         emitter.define(definitions)
-        emitter.make_pools(given, poison)
+        emitter.make_pools(given, poison, larger)
         if not io_in_pools:
+            emitter.share()
             emitter.take_inputs()
         emitter.statements(program.statements)
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result, function.body.body)
@@ -92,6 +98,8 @@ def rewrite_program(
     if definitions:
         described = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
         main = main.with_attr(FORMULAS, described)
+    if kept:
+        main = main.with_attr(KEPT, True)
     if symbols:
         main = main.with_attr(SYMBOLS, [[v.name, program.bounds[v]] for v in symbols])
     if initialise:
@@ -113,6 +121,12 @@ def rewrite_program(
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:
     """Parameters for the pools that the caller supplies."""
     return [relax.Var(p.name, p.type) for p in pools if not p.read_only]
+
+
+def _kept_parameter(pool: PlannedPool) -> Any:
+    """A parameter for a pool that is as large as the caller made it."""
+    extent = tirx.Var(f"{pool.name}_given", "int64")
+    return relax.Var(pool.name, relax.TensorType((extent,), "uint8", pool.vdevice))
 
 
 def _initialise(emitter: Emitter, name: str) -> str:

@@ -30,31 +30,48 @@ class Rewritten:
     """The planned PrimFunc, and what its calls pass.
 
     `pools` are the indices of the pools that it takes, `positions` are the original arguments that
-    are passed on, `offsets` are expressions of the caller's symbols, `symbols` are the PrimFunc's
-    own shape symbols (of the original function).
+    are passed on, `offsets` are the storages (as `storages_of` numbers them) whose offsets are, `symbols`
+    are the PrimFunc's own shape symbols (of the original function).
     """
 
     function: Any
     pools: tuple[int, ...]
     positions: tuple[int, ...]
-    offsets: tuple[Any, ...]
+    offsets: tuple[int, ...]
     symbols: tuple[Any, ...]
 
-    def arguments(self, call: Invoke, values: Mapping[Any, Any]) -> list[View | Fixed | Plain]:
+    def arguments(
+        self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, Slot]
+    ) -> list[View | Fixed | Plain]:
         """The arguments of `call` after the pools; `values` are its shape symbols' values."""
         result: list[View | Fixed | Plain] = [call.arguments[i] for i in self.positions]
-        result += [Plain(offset) for offset in self.offsets]
+        names = storages_of(call)
+        for i in self.offsets:
+            offset = slots[names[i]].offset
+            result.append(Plain(tirx.IntImm("int64", offset) if isinstance(offset, int) else offset))
         return result + [Plain(values[symbol]) for symbol in self.symbols]
 
 
+def storages_of(call: Invoke) -> list[str]:
+    """Names of what a call may find in pools: its arguments ("" for those that are no tensors), its internals."""
+    arguments = [a.tensor.name if isinstance(a, View) else "" for a in call.arguments]
+    return [*arguments, *(i.name for i in call.internals)]
+
+
 def place(
-    call: Invoke, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], values: Mapping[Any, Any]
+    call: Invoke,
+    pools: Sequence[PlannedPool],
+    slots: Mapping[str, Slot],
+    values: Mapping[Any, Any],
+    *,
+    anywhere: bool = False,
 ) -> Rewritten:
     """`call`'s PrimFunc on `pools`; `slots` holds the planned storages by name.
 
-    `values` are the shape symbols' values in the caller; those that are numbers are put in.
+    `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
+    are parameters, so that other calls with the same pools can use it.
     """
-    return _Placer(call, pools, slots, values).run()
+    return _Placer(call, pools, slots, values, anywhere=anywhere).run()
 
 
 class _Placer:
@@ -64,7 +81,10 @@ class _Placer:
         pools: Sequence[PlannedPool],
         slots: Mapping[str, Slot],
         values: Mapping[Any, Any],
+        *,
+        anywhere: bool,
     ) -> None:
+        self.anywhere = anywhere
         self.call = call
         self.slots = slots
         self.values = values
@@ -77,7 +97,7 @@ class _Placer:
             if not call.foreign and pool.device == call.device and (i in used or not pool.read_only)
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
-        self.offsets: dict[int, tuple[Any, Any]] = {}  # hash -> (parameter, expression)
+        self.offsets: dict[int, Any] = {}  # storage -> parameter
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
 
     def run(self) -> Rewritten:
@@ -88,18 +108,18 @@ class _Placer:
         declarations = []
         for i, (parameter, argument) in enumerate(zip(function.params, call.arguments, strict=True)):
             if isinstance(argument, View) and argument.tensor.name in self.slots:
-                declarations.append(self.declare(parameter, self.slots[argument.tensor.name]))
+                declarations.append(self.declare(parameter, self.slots[argument.tensor.name], i))
             elif parameter not in known:
                 (constants if isinstance(argument, Fixed) else others).append(i)
         homes = {
-            self.renamed[internal.allocation.buffer]: self.slots[internal.name]
-            for internal in call.internals
+            self.renamed[internal.allocation.buffer]: (self.slots[internal.name], len(call.arguments) + j)
+            for j, internal in enumerate(call.internals)
             if internal.name in self.slots
         }
 
         def rebase(statement: Any) -> Any:
-            slot = homes.get(statement.buffer)
-            return statement if slot is None else self.declare(statement.buffer, slot)
+            home = homes.get(statement.buffer)
+            return statement if home is None else self.declare(statement.buffer, *home)
 
         body = tvm_ffi.structural_map(function.body, (tirx.AllocBuffer, rebase)) if homes else function.body
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
@@ -109,7 +129,7 @@ class _Placer:
         parameters = [
             *self.pools.values(),
             *(function.params[i] for i in positions),
-            *(v for v, _ in self.offsets.values()),
+            *self.offsets.values(),
         ]
         symbols = self.symbols(body, parameters, known) if self.values else []
         if known:
@@ -121,18 +141,14 @@ class _Placer:
                 result = result.without_attr(attribute)
         if is_npu(function):
             result = result.with_attr(REGIONS, self.regions)
-        return Rewritten(
-            result, tuple(self.pools), positions, tuple(e for _, e in self.offsets.values()), tuple(symbols)
-        )
+        return Rewritten(result, tuple(self.pools), positions, tuple(self.offsets), tuple(symbols))
 
-    def declare(self, buffer: Any, slot: Slot) -> Any:
+    def declare(self, buffer: Any, slot: Slot, storage: int) -> Any:
         offset = slot.offset
-        if static_extent(offset) is None:
-            key = tvm_ffi.structural_hash(offset)
-            if key not in self.offsets:
-                name = f"offset_{len(self.offsets)}"
-                self.offsets[key] = (tirx.Var(name, "int64"), offset)
-            offset = self.offsets[key][0]
+        if self.anywhere or static_extent(offset) is None:
+            if storage not in self.offsets:
+                self.offsets[storage] = tirx.Var(f"offset_{len(self.offsets)}", "int64")
+            offset = self.offsets[storage]
         address = tirx.address_of(tirx.BufferLoad(self.pools[slot.pool], [offset]))
         if self.pointers is None:
             return tirx.DeclBuffer(buffer, data=address)

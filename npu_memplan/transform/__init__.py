@@ -11,12 +11,13 @@ from .legalize import Legalize
 from .pipeline import pipeline
 from .plain_c import write_c
 from .plan_memory import PlanMemory
-from .workspace import Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
+from .workspace import KeptPools, Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
 
 __all__ = [
     "ConfigError",
     "ConstantMemoryPools",
     "ConstantPoolInfo",
+    "KeptPools",
     "Legalize",
     "Place",
     "PlanMemory",

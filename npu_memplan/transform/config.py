@@ -40,8 +40,9 @@ class PlanOptions:
     `reorder`: independent calls may be reordered when that lowers the peak. `alignment`: least
     alignment of a buffer in bytes. `seed`: of the planner. `bounds`: greatest value of shape
     symbols by name. `worst_case`: with bounds, pools have the size that the greatest values need;
-    otherwise (not with `use_workspace_io`) the size that the actual ones do, by formula. `poison`:
-    byte that fills run-time pools first, None for no fill.
+    otherwise (not with `use_workspace_io`) the size that the actual ones do, by formula. `share`:
+    functions that no other one calls take their pools from the caller, who keeps them (`KeptPools`).
+    `poison`: byte that fills run-time pools first, None for no fill.
     """
 
     pools: tuple[Pool, ...] = (Pool("workspace"),)
@@ -54,6 +55,7 @@ class PlanOptions:
     seed: int = 0
     bounds: Mapping[str, int] | None = None
     worst_case: bool = True
+    share: bool = False
     poison: int | None = None
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 
 from .. import verify
@@ -57,6 +58,7 @@ class _PlanMemory:
         seed: int | None = None,
         bounds: Mapping[str, int] | None = None,
         worst_case: bool | None = None,
+        share: bool | None = None,
         poison: int | None = None,
     ) -> None:
         self.given = checked(
@@ -70,6 +72,7 @@ class _PlanMemory:
             seed=seed,
             bounds=bounds,
             worst_case=worst_case,
+            share=share,
             poison=poison,
         )
 
@@ -136,6 +139,11 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     worst_case = chosen.worst_case or chosen.use_workspace_io
     program = walk(module, name, constants=bool(chosen.constant_pools), worst_case=worst_case)
     how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
+    kept = chosen.share and not chosen.use_workspace_io and name not in _called(module)
+    for tensor in program.kept if kept else ():
+        tensor.external = (
+            tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
+        )
     extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
     definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
     if sizes:
@@ -146,7 +154,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         verify.check(problem, plan)
         pools, slots = pools_of(problem, plan, program)
     _check_hard(program, [s for s in lives if s.name not in slots], chosen.pools)
-    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison, definitions=definitions)
+    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=kept)
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
@@ -169,6 +177,15 @@ def _plan_symbolic(
     homes = {p.buffer: p.pool for p in found.plan.placements}
     slots.update((name, Slot(index[homes[name]], offset)) for name, offset in found.offsets.items())
     return pools, slots, found.definitions, lives
+
+
+def _called(module: Any) -> set[str]:
+    """Names of the Relax functions that Relax functions call, or use as values."""
+    found: set[str] = set()
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            tvm_ffi.structural_walk(function.body, (tvm.ir.GlobalVar, lambda v: found.add(v.name_hint)))
+    return found
 
 
 def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:

@@ -17,6 +17,7 @@ from tvm import ir, runtime
 from ..errors import NpuMemplanError
 from ..rewrite import FORMULAS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
 from ..rewrite.formula import evaluate
+from ..vocabulary import KEPT
 
 
 class WorkspaceError(NpuMemplanError):
@@ -57,6 +58,36 @@ def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: 
     for name, text in planned.attrs.get(FORMULAS, ()):
         values[str(name)] = evaluate(str(text), values)
     return {str(name): evaluate(str(size), values) for name, size in planned.attrs[POOLS]}
+
+
+class KeptPools:
+    """The pools of a module planned with `share`, allocated once for all its functions.
+
+    `pools("decode", t=128)` are the last arguments of a call. A pool that is too small for it is replaced by one half
+    again as large, or of what is needed if that is more. Pools of one name are one; they keep nothing between calls.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.tensors: dict[str, Any] = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Name -> bytes of what is allocated."""
+        return {name: int(tensor.shape[0]) for name, tensor in self.tensors.items()}
+
+    def __call__(self, function: str = "main", **symbols: int) -> tuple[Any, ...]:
+        """The pools for a call of `function` with these values of its shape symbols."""
+        wanted = pool_sizes(self.module, symbols, function)
+        attributes = self.module[function].attrs
+        if KEPT not in attributes:
+            raise WorkspaceError(f"function {function!r} makes its pools itself; plan it with PlanMemory(share=True)")
+        sizes = self.sizes
+        for (name, size), device in zip(wanted.items(), _devices(self.module, attributes), strict=True):
+            if name not in sizes or sizes[name] < size:
+                room = max(1, size, sizes.get(name, 0) * 3 // 2)
+                self.tensors[name] = runtime.empty((room,), "uint8", device)
+        return tuple(self.tensors[name] for name in wanted)
 
 
 class Workspace:

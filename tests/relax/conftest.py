@@ -29,11 +29,15 @@ def flatten(value: Any) -> list[Any]:
     return [value.numpy()] if hasattr(value, "numpy") else [leaf for item in value for leaf in flatten(item)]
 
 
-def run_on_vm(module: Any, inputs: list[list[Any]], function: str = "main") -> list[list[Any]]:
-    """Outputs for each list of inputs, through the pipeline that never plans memory itself."""
+def run_on_vm(
+    module: Any, inputs: list[list[Any]], function: str = "main", *, default: bool = False
+) -> list[list[Any]]:
+    """Outputs for each list of inputs, through the pipeline that never plans memory itself or TVM's default one."""
     from npu_memplan.transform import pipeline
 
-    vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline()), tvm.cpu())
+    vm = relax.VirtualMachine(
+        tvm.compile(module, target="llvm", relax_pipeline="default" if default else pipeline()), tvm.cpu()
+    )
     return [flatten(vm[function](*[tvm.runtime.tensor(a) for a in arguments])) for arguments in inputs]
 
 

@@ -243,3 +243,36 @@ def test_a_tuple_parameter_may_hold_an_object():
     assert list(same) == [7]
     with pytest.raises(ExtractionError, match="parameter 'state_1' of 'main' is no tensor"):
         PlanMemory(use_workspace_io=True)(Objects)
+
+
+@I.ir_module
+class Cached:
+    """A KV cache of TVM's own: appending copies, so what was appended need not live on."""
+
+    @R.function
+    def main(x: R.Tensor((1, 4, 2, 8), "float32"), cache: R.Object) -> R.Tuple(
+        R.Tensor((4, 2, 8), "float32"), R.Object
+    ):
+        k = R.reshape(R.exp(x), (4, 2, 8))
+        grown = R.call_pure_packed("vm.builtin.attention_kv_cache_append", cache, k, ty_args=(R.Object,))
+        a = R.add(k, k)
+        b = R.multiply(a, a)
+        every = R.call_pure_packed(
+            "vm.builtin.attention_kv_cache_view", grown, R.shape([8, 2, 8]), ty_args=(R.Tensor((8, 2, 8), "float32"),)
+        )
+        return (R.subtract(b, R.sum(every, axis=[0])), grown)
+
+
+def test_a_kv_cache_of_the_virtual_machine():
+    from npu_memplan.transform import pipeline
+
+    planned = PlanMemory(poison=0xA5)(Cached)
+    assert pools_of(planned) == {"workspace": 256 + 64}  # k, a and b in place; the sum
+    x = np.random.default_rng(0).standard_normal((1, 4, 2, 8), dtype=np.float32)
+    create = tvm.get_global_func("vm.builtin.attention_kv_cache_create")
+    results = []
+    for module in (Cached, planned):
+        vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline()), tvm.cpu())
+        cache = create(tvm.runtime.tensor(np.ones((4, 2, 8), np.float32)), tvm.runtime.ShapeTuple([16, 2, 8]), 4)
+        results.append(vm["main"](tvm.runtime.tensor(x), cache)[0].numpy().tobytes())
+    assert results[0] == results[1]

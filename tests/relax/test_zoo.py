@@ -46,6 +46,12 @@ def test_planned_equals_unplanned(program, unplanned, run):
         tvm.ir.assert_structural_equal(tvm.script.from_source(planned.script(show_meta=True)), planned)
 
 
+@pytest.mark.parametrize("name", ["nested_if", "packed_calls", "dynamic_match_cast"])
+def test_tvms_own_default_pipeline_takes_planned_modules(name, unplanned, run):
+    entry, expected = unplanned(name)
+    same(expected, run(PlanMemory(poison=0xA5)(entry.module), entry.inputs, default=True))
+
+
 def test_issue_20191_is_the_identity(zoo, run):
     entry = zoo.ZOO["issue_20191"]()
     planned = PlanMemory(poison=0xA5)(entry.module)
