@@ -20,7 +20,7 @@ from pathlib import Path
 
 from fvp_runner.npu_model import NetworkModel
 from fvp_runner.npu_model.spec.dma import DmaSpec
-from fvp_runner.npu_model.spec.program import Program
+from fvp_runner.npu_model.spec.stream import DecodedStream
 from fvp_runner.references.micro import Reference, invoke
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
@@ -61,7 +61,7 @@ def measure(path: Path, accelerator: str) -> dict[str, object]:
             best[name] = min(best[name], clock(action))
         if time.perf_counter() > deadline:
             break
-    steps = [s for c in network.npu_calls for s in Program.decode(c.words, c.accelerator).steps]
+    steps = [s for c in network.npu_calls for s in DecodedStream.decode(c.words, c.accelerator).steps]
     macs = sum(s.spec.macs for s in steps if not isinstance(s.spec, DmaSpec))
     return {
         "network": path.stem,

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
@@ -129,7 +129,7 @@ class Network:
         self.why = ""
         try:
             self.expected = self.reference.run(self.inputs)
-        except ReferenceError as error:
+        except ReferenceRunError as error:
             self.why = str(error).splitlines()[0]
 
     def row(self, columns: Sequence[tuple[str, str]], runs: Sequence[VelaOptions]) -> tuple[str, int]:

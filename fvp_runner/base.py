@@ -14,13 +14,11 @@ from typing import Protocol
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import FILE_NAME
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.problem import POISON as POISON  # runners take it from here
 from npu_memplan.problem import ProblemError
 from npu_memplan.verify import VerificationError, check
 
 from .result import Array
-
-# Every pool is filled with this byte before a run, so that a byte nobody wrote shows.
-POISON = 0xA5
 
 
 class RunnerError(NpuMemplanError):
@@ -75,18 +73,13 @@ class RunOutputs:
 
     outputs: tuple[Array, ...]
     pools_after: tuple[Array, ...] | None = None
-    npu_cycles: int | None = None
+    npu_cycles: int | None = None  # of all calls of one inference, where known
     cycles_are_estimates: bool = True  # the NPU model's guess, not a measurement
     stack: tuple[int, int] | None = None  # firmware: bytes used at most, measured; bytes there are
     transcript: str = ""
     version: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = field(default_factory=tuple)
-
-    @property
-    def cycles(self) -> int | None:
-        """NPU cycles of all calls of one inference, where known."""
-        return self.npu_cycles
 
 
 class Runner(Protocol):

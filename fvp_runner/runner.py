@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from .base import (
-    POISON,
     FirmwareError,
     PlanRefusedError,
     RunCheckError,
@@ -31,7 +30,6 @@ from .base import (
 from .firmware_build.build import board_of
 
 __all__ = [
-    "POISON",
     "RUNNERS",
     "FirmwareError",
     "PlanRefusedError",

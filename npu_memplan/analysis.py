@@ -90,7 +90,7 @@ def pressure_of(found: Problem) -> MemoryPressure:
         levels.append(level)
     peak = max(levels, default=0)
     point = levels.index(peak) if levels else 0
-    live = [b for b in found.buffers if any(x.first <= point < x.last for x in b.lifetimes)]
+    live = [b for b in found.buffers if b.lives_at(point)]
     live.sort(key=lambda b: (-b.size_bytes, b.name))
     label = found.points[point] if found.points else ""
     return MemoryPressure(peak, point, label, tuple(levels), tuple(b.name for b in live))

@@ -1,7 +1,7 @@
 """Decode the Thumb load or store that touched a trapped register, and finish it by hand.
 
 Invariant: `decode` looks only at the opcode and the registers before the access; applying
-`Access.complete` leaves the CPU as if the instruction had run, including write-back of the
+`LoadStore.complete` leaves the CPU as if the instruction had run, including write-back of the
 base register and the state of an IT block. What it does not know it refuses by name; it
 never guesses. Source: Armv8-M Architecture Reference Manual (DDI 0553), Thumb encodings.
 """
@@ -21,7 +21,7 @@ class DecodeError(RunnerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class RegisterTransfer:
     """One element: register `register`, `size_bytes` bytes at `address`."""
 
     register: int
@@ -38,11 +38,11 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class LoadStore:
     """A load or store: its elements in order, and what else the instruction changes."""
 
     is_load: bool
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[RegisterTransfer, ...]
     length_bytes: int
     write_back: tuple[int, int] | None = None  # (register, new value)
 
@@ -61,7 +61,7 @@ def next_it_state(xpsr: int) -> int:
     return xpsr & ~(3 << 25 | 0x3F << 10) | (it & 3) << 25 | (it >> 2) << 10
 
 
-def decode(first: int, second: int, registers: Sequence[int]) -> Access:
+def decode(first: int, second: int, registers: Sequence[int]) -> LoadStore:
     """Decode the instruction of half-words `first`, `second` with r0..r15 as they are before it.
 
     `registers[15]` is the instruction's own address. `DecodeError` for anything else than a
@@ -96,11 +96,11 @@ def _one(
     *,
     signed: bool = False,
     back: tuple[int, int] | None = None,
-) -> Access:
-    return Access(is_load, (Transfer(register, address & 0xFFFFFFFF, size, signed),), length, back)
+) -> LoadStore:
+    return LoadStore(is_load, (RegisterTransfer(register, address & 0xFFFFFFFF, size, signed),), length, back)
 
 
-def _decode16(op: int, r: Sequence[int]) -> Access:
+def _decode16(op: int, r: Sequence[int]) -> LoadStore:
     if op >> 12 == 0b0101:  # register offset
         kind, rm, rn, rt = op >> 9 & 7, op >> 6 & 7, op >> 3 & 7, op & 7
         is_load, size, signed = (
@@ -128,15 +128,15 @@ def _decode16(op: int, r: Sequence[int]) -> Access:
     raise _unknown(op)
 
 
-def _multiple(is_load: bool, mask: int, base: int, length: int, back: tuple[int, int] | None) -> Access:
+def _multiple(is_load: bool, mask: int, base: int, length: int, back: tuple[int, int] | None) -> LoadStore:
     numbers = [n for n in range(16) if mask >> n & 1]
-    transfers = tuple(Transfer(n, (base + 4 * i) & 0xFFFFFFFF, 4) for i, n in enumerate(numbers))
+    transfers = tuple(RegisterTransfer(n, (base + 4 * i) & 0xFFFFFFFF, 4) for i, n in enumerate(numbers))
     if back is not None:
         back = (back[0], back[1] & 0xFFFFFFFF)
-    return Access(is_load, transfers, length, back)
+    return LoadStore(is_load, transfers, length, back)
 
 
-def _multiple32(first: int, second: int, r: Sequence[int]) -> Access:
+def _multiple32(first: int, second: int, r: Sequence[int]) -> LoadStore:
     mode, write_back, is_load, rn = first >> 7 & 3, first >> 5 & 1, bool(first >> 4 & 1), first & 15
     if mode not in (1, 2):
         raise _unknown(first, second)
@@ -146,7 +146,7 @@ def _multiple32(first: int, second: int, r: Sequence[int]) -> Access:
     return _multiple(is_load, second, start, 4, (rn, end) if write_back else None)
 
 
-def _dual(first: int, second: int, r: Sequence[int]) -> Access:
+def _dual(first: int, second: int, r: Sequence[int]) -> LoadStore:
     before, add, write_back, is_load = first >> 8 & 1, first >> 7 & 1, first >> 5 & 1, bool(first >> 4 & 1)
     rn, rt, rt2 = first & 15, second >> 12, second >> 8 & 15
     if not before and not write_back:
@@ -154,11 +154,11 @@ def _dual(first: int, second: int, r: Sequence[int]) -> Access:
     base = r[rn] if rn != PC else (r[PC] + 4) & ~3
     moved = base + (second & 0xFF) * (4 if add else -4)
     address = moved if before else base
-    transfers = (Transfer(rt, address & 0xFFFFFFFF, 4), Transfer(rt2, (address + 4) & 0xFFFFFFFF, 4))
-    return Access(is_load, transfers, 4, (rn, moved & 0xFFFFFFFF) if write_back else None)
+    transfers = (RegisterTransfer(rt, address & 0xFFFFFFFF, 4), RegisterTransfer(rt2, (address + 4) & 0xFFFFFFFF, 4))
+    return LoadStore(is_load, transfers, 4, (rn, moved & 0xFFFFFFFF) if write_back else None)
 
 
-def _ordered(first: int, second: int, r: Sequence[int]) -> Access:
+def _ordered(first: int, second: int, r: Sequence[int]) -> LoadStore:
     """LDA/STL and their narrow forms; the exclusive ones make no sense on a device."""
     size = {0b1000: 1, 0b1001: 2, 0b1010: 4}.get(second >> 4 & 15)
     if first >> 5 != 0b11101000110 or size is None:
@@ -166,7 +166,7 @@ def _ordered(first: int, second: int, r: Sequence[int]) -> Access:
     return _one(bool(first >> 4 & 1), second >> 12, r[first & 15], size, 4)
 
 
-def _single32(first: int, second: int, r: Sequence[int]) -> Access:
+def _single32(first: int, second: int, r: Sequence[int]) -> LoadStore:
     signed, wide_offset, size_code, is_load = bool(first >> 8 & 1), first >> 7 & 1, first >> 5 & 3, bool(first >> 4 & 1)
     rn, rt = first & 15, second >> 12
     if size_code == 3 or (signed and (not is_load or size_code == 2)):

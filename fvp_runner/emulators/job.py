@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.time import MemoryMap
@@ -21,9 +18,8 @@ from npu_memplan.ethosu.time import MemoryMap
 from ..npu_model import NpuModel
 from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
+from ..npu_model.spec.layout import Bytes
 from .register_page import Job, JobOutcome, Status
-
-Bytes = npt.NDArray[np.uint8]
 
 _BRICK_BYTES = 64  # the last brick of a feature map may reach this far beyond its last element
 

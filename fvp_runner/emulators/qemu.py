@@ -24,12 +24,12 @@ from ..base import RunnerMissingError, RunOptions, RunOutputs
 from ..firmware_build.build import Firmware, build, missing_compiler
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch, image_with_inputs, outputs_of
+from ..npu_model.spec.layout import Bytes
 from ..process import child
 from ..result import Array
 from ..transcript import END_OF_TRANSMISSION
 from .device import Device, pool_spans, reaching_memory
 from .gdb import GdbClient
-from .job import Bytes
 from .qemu_control import QemuError, Qmp, Qtest
 from .register_page import Sabotage
 from .trap import Trap
@@ -82,7 +82,7 @@ class QemuRunner:
             kernel.write_bytes(image.image)
             with child(self._command(folder, kernel)) as process, contextlib.ExitStack() as stack:
                 try:
-                    machine = _Machine(self.firmware, image, folder, stack, lambda: process.poll() is None)
+                    machine = _QemuMachine(self.firmware, image, folder, stack, lambda: process.poll() is None)
                 except QemuError as error:
                     process.kill()
                     said = process.communicate()[1].decode("utf-8", "replace").strip()
@@ -98,7 +98,7 @@ class QemuRunner:
             command += [f"-{channel}", f"unix:{folder / channel},server=on,wait=off"]
         return [*command, "-qtest-log", "/dev/null"]
 
-    def _drive(self, process: subprocess.Popen[bytes], machine: _Machine) -> RunOutputs:
+    def _drive(self, process: subprocess.Popen[bytes], machine: _QemuMachine) -> RunOutputs:
         device = self._device.start(machine)
         device.connect_irq(machine.set_irq)
         trap = Trap(machine.gdb, self.firmware.board, device, machine.elf.read)
@@ -150,7 +150,7 @@ def _until_end(process: subprocess.Popen[bytes], gdb: GdbClient, trap: Trap, wat
     return bytes(uart)
 
 
-class _Machine:
+class _QemuMachine:
     """A running QEMU: its control channels, and its memory as the NPU sees it."""
 
     def __init__(

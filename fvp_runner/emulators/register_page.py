@@ -95,8 +95,6 @@ class Job:
     queue_base: int
     queue_bytes: int
     bases: tuple[int, ...]  # BASEP0..7
-    region_config: int  # 2 bits a region
-    queue_config: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +152,6 @@ class EthosURegisters:
     def irq(self) -> bool:
         """Level of the interrupt line."""
         return self._irq
-
-    @property
-    def faulted(self) -> bool:
-        """A fault is set that only a reset clears."""
-        return bool(self._status & FAULTS)
 
     def read(self, offset: int) -> int:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
@@ -250,8 +243,6 @@ class EthosURegisters:
             bases=tuple(
                 words.get(Reg.BASEP0 + 8 * i, 0) | words.get(Reg.BASEP0 + 8 * i + 4, 0) << 32 for i in range(8)
             ),
-            region_config=words.get(Reg.REGIONCFG, 0),
-            queue_config=words.get(Reg.QCONFIG, 0),
         )
 
     def _run(self) -> None:

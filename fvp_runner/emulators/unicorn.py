@@ -23,11 +23,11 @@ from ..base import FirmwareError, RunnerError, RunOptions, RunOutputs
 from ..firmware_build.build import Firmware, build, missing_compiler
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch, image_with_inputs, outputs_of
+from ..npu_model.spec.layout import Bytes
 from ..result import Array
 from ..transcript import END_OF_TRANSMISSION
 from .armdecode import instruction_length, next_it_state
 from .device import Device, pool_spans, reaching_memory
-from .job import Bytes
 from .register_page import EthosURegisters, Sabotage
 
 CPU = "cortex-m33"
@@ -67,7 +67,7 @@ class UnicornRunner:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
         import unicorn
 
-        machine = _Machine(self.firmware, image_with_inputs(self.firmware, inputs))
+        machine = _UnicornMachine(self.firmware, image_with_inputs(self.firmware, inputs))
         device = self._device.start(machine)
         with Stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
             machine.run(device, watch)
@@ -86,7 +86,7 @@ class UnicornRunner:
         )
 
 
-class _Machine:
+class _UnicornMachine:
     """One board in Unicorn; also its memory as the NPU sees it."""
 
     def __init__(self, firmware: Firmware, elf: Elf) -> None:

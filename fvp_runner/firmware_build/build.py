@@ -25,7 +25,7 @@ from npu_memplan.target_data import Board, accelerator_system, load_board
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact
 from ..process import ask
 from .elf import Elf
-from .layout import Layout, place
+from .layout import BoardLayout, place
 from .sources import board_header, linker_script, program_header
 
 COMPILER = "arm-none-eabi-gcc"
@@ -50,7 +50,7 @@ class Firmware:
     """A built ELF with what it was built from."""
 
     artifact: Artifact
-    layout: Layout
+    layout: BoardLayout
     cpu: str
     path: Path
     elf: Elf

@@ -29,7 +29,6 @@ class Segment:
     virtual: int
     physical: int
     file_bytes: int
-    memory_bytes: int
     writable: bool
 
 
@@ -65,7 +64,7 @@ class Elf:
             if file["e_machine"] != "EM_ARM":
                 raise ElfError(f"{where} is for machine {file['e_machine']}, not for Arm (EM_ARM)")
             segments = tuple(
-                Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], s["p_memsz"], bool(s["p_flags"] & 2))
+                Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], bool(s["p_flags"] & 2))
                 for s in file.iter_segments("PT_LOAD")
             )
             return cls(image, file["e_entry"], segments, _symbols(file))

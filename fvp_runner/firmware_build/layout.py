@@ -27,7 +27,7 @@ class LayoutError(RunnerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BoardLayout:
     """`pools[i]` is the memory of the artifact's pool i, with `guards_bytes[i]` guard bytes on either side of it."""
 
     board: Board
@@ -42,7 +42,7 @@ def input_bytes(artifact: Artifact) -> int:
     return sum(slot.size_bytes for slot in artifact.inputs)
 
 
-def place(artifact: Artifact, board: Board) -> Layout:
+def place(artifact: Artifact, board: Board) -> BoardLayout:
     """Lay out `artifact` on `board`; `LayoutError` says what does not fit, and by how much."""
     if artifact.target.accelerator not in (*board.accelerators, "none"):
         raise LayoutError(
@@ -85,7 +85,7 @@ def place(artifact: Artifact, board: Board) -> Layout:
         notes = (
             f"constants: {format_size(size)} do not fit {usable[0].name} of {board.name}, they are in {constants.name}",
         )
-    return Layout(board, tuple(pools), constants, _guards(artifact, pools, free, board), notes)
+    return BoardLayout(board, tuple(pools), constants, _guards(artifact, pools, free, board), notes)
 
 
 def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str, int], board: Board) -> tuple[int, ...]:

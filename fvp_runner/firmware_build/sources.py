@@ -9,11 +9,11 @@ from __future__ import annotations
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import identifier
 from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.problem import POISON
 from npu_memplan.target_data import Board, BoardMemory, targets_folder
 
-from ..base import POISON
 from ..guards import GUARD
-from .layout import Layout, input_bytes
+from .layout import BoardLayout, input_bytes
 
 
 def region_config(artifact: Artifact) -> int:
@@ -50,7 +50,7 @@ def board_header(board: Board, artifact: Artifact) -> str:
 """
 
 
-def program_header(artifact: Artifact, layout: Layout) -> str:
+def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     """Text of program.h: tables over the macros of the model's own header. Included by main.c."""
     name = identifier(artifact.name)
     upper = name.upper()
@@ -125,7 +125,7 @@ def program_header(artifact: Artifact, layout: Layout) -> str:
     return "\n".join(lines)
 
 
-def linker_script(artifact: Artifact, layout: Layout) -> str:
+def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
     """Text of the linker script: targets/linker.ld.in with the board's memories and the pools."""
     board = layout.board
     pools = []

@@ -20,12 +20,13 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.problem import POISON
 
-from ..base import POISON, RunnerError, RunOptions, RunOutputs, RunTimeoutError, load_artifact
+from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, load_artifact
 from ..guards import GuardedPool
 from ..npu_model import NpuModel
 from ..result import Array
-from .shadow import Shadow
+from .shadow import PoolShadows
 from .shared_object import SharedObject, build, compiler_version
 
 _LAUNCH = ctypes.CFUNCTYPE(
@@ -70,7 +71,7 @@ class HostRunner:
         alignments = [pool.alignment for pool in self.artifact.run_pools]
         self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
         self.pools = tuple(guarded.pool for guarded in self._guarded)
-        self._shadow = Shadow(self.artifact, self.pools)
+        self._shadow = PoolShadows(self.artifact, self.pools)
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
         self._ended = threading.Event()  # the last run

@@ -19,7 +19,7 @@ from npu_memplan.problem import Agent
 from ..base import RunCheckError
 
 
-class UninitialisedReadError(RunCheckError):
+class UnwrittenInputError(RunCheckError):
     """A host operator was to read bytes that nobody wrote."""
 
 
@@ -27,7 +27,7 @@ class SkippedCallError(RunCheckError):
     """The C did not make an NPU call that main makes."""
 
 
-class Shadow:
+class PoolShadows:
     """One flag for each byte of each pool."""
 
     def __init__(self, artifact: Artifact, pools: Sequence[npt.NDArray[np.uint8]]) -> None:
@@ -101,7 +101,7 @@ class Shadow:
         pool, start, stop = self._where[name]
         unknown = np.flatnonzero(~self.defined[pool][start:stop])
         if unknown.size:
-            raise UninitialisedReadError(
+            raise UnwrittenInputError(
                 f"host operator {call.function} reads {unknown.size} of {stop - start} bytes of buffer {name} "
                 f"that nobody wrote; the first is byte {start + int(unknown[0])} of pool "
                 f"{self._artifact.run_pools[pool].name}"

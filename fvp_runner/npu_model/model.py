@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.time import MemoryMap
 
-from .bound.convolution import Constants
+from .bound.convolution import DecodedConstants
 from .bound.dma import Dma
-from .bound.memory import Memory, Shadow
+from .bound.memory import RegionMemory, Shadow
 from .bound.operation import Bound, bind
 from .checks import blockdep, definedness, hazards, inplace
 from .checks.schedule import Schedule
 from .errors import MalformedStreamError, ModelFaultError, NpuModelError, ScheduleError
 from .spec.layout import Bytes
-from .spec.program import Program, Step
+from .spec.stream import DecodedStep, DecodedStream
 
 _REMEMBERED = 64  # streams, each with its latest binding to memory
-Observer = Callable[[Step, Bound], None]
+Observer = Callable[[DecodedStep, Bound], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +46,16 @@ _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError,
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    program: Program
+    program: DecodedStream
     cycles: int
     timing: tuple[str, ...]  # of `blockdep.check`
-    constants: dict[int, list[Constants]]  # decoded weights of each step, by its index; at most one set
+    constants: dict[int, list[DecodedConstants]]  # decoded weights of each step, by its index; at most one set
 
 
 @dataclass(slots=True, eq=False)
 class _Binding:
     key: Any
-    memory: Memory
+    memory: RegionMemory
     bound: dict[int, Bound]  # by index of the step
     owners: tuple[Any, ...]  # keeps program and arrays alive while their addresses are a key
 
@@ -77,7 +77,7 @@ class NpuModel:
         self._bindings: OrderedDict[int, _Binding] = OrderedDict()  # the latest of each program, by its id
         self._latest: tuple[Sequence[int], _Prepared] | None = None
 
-    def prepare(self, words: Sequence[int]) -> Program:
+    def prepare(self, words: Sequence[int]) -> DecodedStream:
         """Decode and check a stream (without its container); remembered by content."""
         return self._prepare(words).program
 
@@ -91,7 +91,7 @@ class NpuModel:
         prepared = self._programs.get(key)
         if prepared is None:
             try:
-                program = Program.decode(words, self.accelerator)
+                program = DecodedStream.decode(words, self.accelerator)
                 timing: tuple[str, ...] = ()
                 if self.checks:
                     inplace.check(program)
@@ -169,7 +169,7 @@ class NpuModel:
         binding = self._bindings.get(id(program))
         if binding is None or binding.key != key:
             _check_regions(regions, defined)
-            memory = Memory(self.accelerator, regions, defined)
+            memory = RegionMemory(self.accelerator, regions, defined)
             try:
                 bound = {
                     index: bind(step, memory, self.checks, prepared.constants.setdefault(index, []))
@@ -181,7 +181,9 @@ class NpuModel:
             _remember(self._bindings, id(program), binding)
         return binding
 
-    def _execute(self, binding: _Binding, order: Iterable[Step], checks: bool, observer: Observer | None) -> None:
+    def _execute(
+        self, binding: _Binding, order: Iterable[DecodedStep], checks: bool, observer: Observer | None
+    ) -> None:
         memory, bound = binding.memory, binding.bound
         memory.reset()
         for step in order:

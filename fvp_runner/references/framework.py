@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import ReferenceError
+from .base import ReferenceRunError
 
 Slot = tuple[str, tuple[int, ...], str]  # an input's name, shape and numpy type
 
@@ -32,12 +32,12 @@ class FrameworkReference(ABC):
         """One result, or a sequence of them, of inputs that fit; each has `numpy()`."""
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Outputs for `inputs`; `ReferenceError` for inputs that do not fit."""
+        """Outputs for `inputs`; `ReferenceRunError` for inputs that do not fit."""
         if len(inputs) != len(self._inputs):
-            raise ReferenceError(f"{self.name} takes {len(self._inputs)} inputs, but got {len(inputs)}")
+            raise ReferenceRunError(f"{self.name} takes {len(self._inputs)} inputs, but got {len(inputs)}")
         for (name, shape, dtype), value in zip(self._inputs, inputs, strict=True):
             if value.shape != shape or value.dtype.name != dtype:
-                raise ReferenceError(
+                raise ReferenceRunError(
                     f"input {name} of {self.name} must be {dtype}{list(shape)}, but is {value.dtype}{list(value.shape)}"
                 )
         found = self._compute([np.ascontiguousarray(value) for value in inputs])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.models.network import Network
 
-from .base import ReferenceError, fitting_inputs
+from .base import ReferenceRunError, fitting_inputs
 
 WHAT = "LiteRT's reference kernels"
 
@@ -32,7 +32,7 @@ class LiteRTReference:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError as error:
-            raise ReferenceError(
+            raise ReferenceRunError(
                 f"tflite-micro cannot run {self.name}, and LiteRT, the reference for such models, is not installed: "
                 "pip install npu_memplan[litert]"
             ) from error
@@ -45,7 +45,7 @@ class LiteRTReference:
             )
             interpreter.allocate_tensors()
         except (RuntimeError, ValueError) as error:
-            raise ReferenceError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
+            raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
         return interpreter
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
@@ -67,4 +67,4 @@ class LiteRTReference:
         try:
             interpreter.invoke()
         except (RuntimeError, ValueError) as error:
-            raise ReferenceError(f"{WHAT} cannot run {self.name}: {error}") from error
+            raise ReferenceRunError(f"{WHAT} cannot run {self.name}: {error}") from error

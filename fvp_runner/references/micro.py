@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
 
-from .base import ReferenceError, fitting_inputs, tflite_source
+from .base import ReferenceRunError, fitting_inputs, tflite_source
 
 _ARENA_STEPS = (1 << 24, 1 << 28)  # bytes; the smallest that works is used
 
 
-class KernelError(ReferenceError):
+class KernelError(ReferenceRunError):
     """tflite-micro has no kernel for an operator of the network."""
 
 
@@ -27,7 +27,7 @@ def open_interpreter(model: bytes, name: str, preserve: bool = False) -> Any:
     try:
         from tflite_micro import runtime
     except ImportError as error:
-        raise ReferenceError(
+        raise ReferenceRunError(
             "the reference needs tflite-micro, which is not installed: pip install npu_memplan[reference]"
         ) from error
     config = runtime.InterpreterConfig

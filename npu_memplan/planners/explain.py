@@ -29,7 +29,7 @@ def live_at(model: Model, point: int, pool: int) -> list[tuple[str, int]]:
         for item in model.items
         if item.first <= point < item.last and pool in item.pools
         for buffer, _ in item.parts
-        if any(life.first <= point < life.last for life in buffer.lifetimes)
+        if buffer.lives_at(point)
     ]
     return sorted(found, key=lambda entry: (-entry[1], entry[0]))
 

@@ -7,6 +7,7 @@ write them.
 
 from .model import (
     LARGEST_BYTES,
+    POISON,
     Agent,
     AliasGroup,
     Alignment,
@@ -31,6 +32,7 @@ from .validation import validate
 
 __all__ = [
     "LARGEST_BYTES",
+    "POISON",
     "Agent",
     "AliasGroup",
     "Alignment",

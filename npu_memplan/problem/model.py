@@ -18,6 +18,7 @@ from ..errors import NpuMemplanError
 
 # sizes, offsets and points stay below it, so sums of millions fit 128 bits and floats order them
 LARGEST_BYTES = 1 << 60
+POISON = 0xA5  # what a run fills its pools with first, so that a byte nobody wrote shows
 # What a file may say (`files/schema.py` holds it to these); `validate` says the same of problems made in Python.
 Count = Annotated[int, Meta(ge=0, le=LARGEST_BYTES - 1)]
 Alignment = Annotated[int, Meta(ge=1, le=LARGEST_BYTES - 1)]
@@ -91,6 +92,10 @@ class Buffer:
     write_bytes: Count = 0  # bytes written over one inference
     producer: str = ""  # label of the operation that first writes it (constants: the model), for reports
     consumers: tuple[str, ...] = ()  # labels of the operations that read it
+
+    def lives_at(self, point: int) -> bool:
+        """True when its bytes must be kept at `point`."""
+        return any(life.first <= point < life.last for life in self.lifetimes)
 
     def meets(self, other: Buffer) -> bool:
         """True when the two are live at a common point (aliases and overlaps aside)."""

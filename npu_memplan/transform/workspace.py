@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tvm import ir, runtime
 
 from ..errors import NpuMemplanError
+from ..problem import POISON
 from ..rewrite import FORMULAS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
 from ..rewrite.formula import evaluate
 from ..vocabulary import KEPT
@@ -98,7 +99,7 @@ class Workspace:
     """
 
     def __init__(
-        self, module: Any, function: str = "main", poison: int = 0xA5, symbols: Mapping[str, int] | None = None
+        self, module: Any, function: str = "main", poison: int = POISON, symbols: Mapping[str, int] | None = None
     ) -> None:
         self.symbols = dict(symbols or {})
         self.inputs = map_inputs(module, function)

@@ -61,8 +61,7 @@ def loaded(call: NpuCall) -> Flat:
 
 def job(call: NpuCall, **changes: Any) -> Job:
     bases = (CONSTANTS, ARENA, ARENA, 0, 0, 0, 0, 0)
-    return Job(**{"queue_base": STREAM, "queue_bytes": 4 * len(call.words), "bases": bases, "region_config": 0,
-                  "queue_config": 0, **changes})  # fmt: skip
+    return Job(**{"queue_base": STREAM, "queue_bytes": 4 * len(call.words), "bases": bases, **changes})
 
 
 def test_without_any_knowledge_of_objects_the_bytes_are_the_models(call: NpuCall) -> None:

@@ -21,11 +21,9 @@ from npu_memplan.frontend.host_ops import HostOperator, lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.planners import plan
-from npu_memplan.problem import Agent, Pool
+from npu_memplan.problem import POISON, Agent, Pool
 from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, rewrite
 from npu_memplan.verify import check
-
-POISON = 0xA5
 
 
 def module_of(network: Network, lowered: HostOperator) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.lower.scaling import conv_scale
 from tests.support.against_reference import equals_reference
@@ -28,5 +28,7 @@ def test_litert_is_taken_where_tflite_micro_has_no_kernel() -> None:
     model = row("ADD", "uint8").build()
     assert TFLiteReference(model).what == "LiteRT's reference kernels"
     assert TFLiteReference(row("ADD", "int8").build()).what == "tflite-micro"
-    with pytest.raises(ReferenceError, match="neither tflite-micro nor LiteRT's reference kernels can run reference"):
+    with pytest.raises(
+        ReferenceRunError, match="neither tflite-micro nor LiteRT's reference kernels can run reference"
+    ):
         TFLiteReference(row("RELU_N1_TO_1", "int8").build())

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model.bound.memory import FeatureMapAccess, Memory
+from fvp_runner.npu_model.bound.memory import FeatureMapAccess, RegionMemory
 from fvp_runner.npu_model.checks.footprint import Access, Grid, of_pieces
-from fvp_runner.npu_model.spec.layout import Layout
+from fvp_runner.npu_model.spec.layout import MapLayout
 from fvp_runner.npu_model.spec.registers import Registers
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Operation
@@ -17,7 +17,7 @@ from npu_memplan.ethosu.stream.isa import Op
 REGS = Registers(Operation(Op.POOL, 0, {}, 0), 0)
 
 
-def address(layout: Layout, y: int, x: int, c: int) -> int:
+def address(layout: MapLayout, y: int, x: int, c: int) -> int:
     """The address of one element, from the architecture's description."""
     right = x >= layout.width0
     split = layout.height1 if right else layout.height0
@@ -31,7 +31,7 @@ def address(layout: Layout, y: int, x: int, c: int) -> int:
 
 
 @st.composite
-def layouts(draw: st.DrawFn) -> tuple[Layout, tuple[int, int, int]]:
+def layouts(draw: st.DrawFn) -> tuple[MapLayout, tuple[int, int, int]]:
     height, width, depth = draw(st.integers(1, 7)), draw(st.integers(1, 7)), draw(st.integers(1, 40))
     brick = draw(st.booleans())
     dtype = np.dtype(draw(st.sampled_from(["i1", "u1", "<i2", "<i4"])))
@@ -48,7 +48,7 @@ def layouts(draw: st.DrawFn) -> tuple[Layout, tuple[int, int, int]]:
     tile = -(-tile // 16) * 16
     order = draw(st.permutations(range(4)))
     bases = tuple(16 + place * tile for place in order)
-    layout = Layout(
+    layout = MapLayout(
         name="IFM",
         region=0,
         bases=(bases[0], bases[1], bases[2], bases[3]),
@@ -67,7 +67,7 @@ def layouts(draw: st.DrawFn) -> tuple[Layout, tuple[int, int, int]]:
 
 @settings(max_examples=150, deadline=None)
 @given(layouts())
-def test_reading_and_writing_follow_the_address_formula(drawn: tuple[Layout, tuple[int, int, int]]) -> None:
+def test_reading_and_writing_follow_the_address_formula(drawn: tuple[MapLayout, tuple[int, int, int]]) -> None:
     layout, shape = drawn
     size = layout.dtype.itemsize
     count = 16 + 4 * (-(-layout.stride_y * shape[0] // 16) * 16)
@@ -78,7 +78,7 @@ def test_reading_and_writing_follow_the_address_formula(drawn: tuple[Layout, tup
     expected = memory[where[..., None] + np.arange(size)].reshape(-1).view(layout.dtype).reshape(shape)
 
     shadow = np.zeros(count, np.bool_)
-    npu = Memory(accelerator("ethos-u55-256"), [memory], [shadow])
+    npu = RegionMemory(accelerator("ethos-u55-256"), [memory], [shadow])
     access = FeatureMapAccess(npu, REGS, layout, shape, is_write=False)
     access.load()
     assert np.array_equal(access.array, expected)
@@ -101,7 +101,7 @@ def test_reading_and_writing_follow_the_address_formula(drawn: tuple[Layout, tup
 
 @settings(max_examples=60, deadline=None)
 @given(layouts(), st.data())
-def test_footprints_of_boxes_are_exact(drawn: tuple[Layout, tuple[int, int, int]], data: st.DataObject) -> None:
+def test_footprints_of_boxes_are_exact(drawn: tuple[MapLayout, tuple[int, int, int]], data: st.DataObject) -> None:
     layout, shape = drawn
     spans = []
     for n in shape:

@@ -23,8 +23,8 @@ from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuMod
 from fvp_runner.npu_model.checks.schedule import Schedule
 from fvp_runner.npu_model.network.layers import LayerRecorder, compare_layers
 from fvp_runner.npu_model.network.network import NetworkInputError
-from fvp_runner.npu_model.spec.program import Program
-from fvp_runner.references.base import ReferenceError
+from fvp_runner.npu_model.spec.stream import DecodedStream
+from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.micro import Reference
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
@@ -266,7 +266,7 @@ def test_the_first_layer_that_differs_is_found(chain_model: bytes) -> None:
 def test_every_schedule_is_a_legal_order_of_all_steps(accelerator: str) -> None:
     net = network("bilinear_half", accelerator)
     (call,) = net.npu_calls
-    program = Program.decode(call.words, call.accelerator)
+    program = DecodedStream.decode(call.words, call.accelerator)
     orders = set()
     for schedule in Schedule.adversarial(12):
         order = [step.registers.index for step in schedule.order(program)]
@@ -294,10 +294,10 @@ def test_damaged_streams_give_a_typed_error_or_finish() -> None:
 
 def test_reference_refuses_what_it_cannot_run() -> None:
     reference = Reference(chain())
-    with pytest.raises(ReferenceError, match="takes 1 inputs, but got 2"):
+    with pytest.raises(ReferenceRunError, match="takes 1 inputs, but got 2"):
         reference.run([np.zeros(1, np.int8)] * 2)
-    with pytest.raises(ReferenceError, match=r"must be int8\[1, 6, 7, 5\], but is int16\[1\]"):
+    with pytest.raises(ReferenceRunError, match=r"must be int8\[1, 6, 7, 5\], but is int16\[1\]"):
         reference.run([np.zeros(1, np.int16)])
     uint8 = next(c for c in all_cases() if c.name == "conv_uint8_k3")
-    with pytest.raises(ReferenceError, match="tflite-micro cannot run twin"):
+    with pytest.raises(ReferenceRunError, match="tflite-micro cannot run twin"):
         Reference(uint8.build(), "twin").run([np.zeros((1, 9, 10, 7), np.uint8)])

@@ -17,7 +17,7 @@ from tests.support.pooling_stream import U55, pooling
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
 from fvp_runner.npu_model import NpuModelError
-from fvp_runner.references.base import ReferenceError
+from fvp_runner.references.base import ReferenceRunError
 from npu_memplan.commands.arrays import InputError
 from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command
@@ -124,7 +124,7 @@ def test_trace_has_one_event_for_each_operation(files: dict[str, Path], tmp_path
 def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path]) -> None:
     texts = [a.format(**files) for a in arguments]
     result = simulate(*texts)
-    assert isinstance(result.exception, InputError | ReferenceError)
+    assert isinstance(result.exception, InputError | ReferenceRunError)
     assert message in str(result.exception)
 
 

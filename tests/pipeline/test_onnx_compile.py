@@ -16,7 +16,7 @@ from onnx import TensorProto, helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from fvp_runner import runner  # noqa: E402
-from fvp_runner.references.base import ReferenceError  # noqa: E402
+from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.onnx import OnnxReference  # noqa: E402
 from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.commands.compile import command as compile_command  # noqa: E402
@@ -156,9 +156,9 @@ def test_a_wrong_result_is_told_from_the_reference(tmp_path: Path) -> None:
 
 def test_the_reference_checks_its_inputs(tmp_path: Path) -> None:
     reference = OnnxReference(floating(tmp_path / "f.onnx"))
-    with pytest.raises(ReferenceError, match="takes 1 inputs, but got 2"):
+    with pytest.raises(ReferenceRunError, match="takes 1 inputs, but got 2"):
         reference.run([np.zeros(1), np.zeros(1)])
-    with pytest.raises(ReferenceError, match=r"must be float32\[1, 3, 8, 8\], but is float64\[1\]"):
+    with pytest.raises(ReferenceRunError, match=r"must be float32\[1, 3, 8, 8\], but is float64\[1\]"):
         reference.run([np.zeros(1)])
 
 

@@ -61,14 +61,16 @@ def test_a_program_runs_on_npu_and_host(program: Path, tmp_path: Path, cli: Call
 @needs_torch
 def test_the_host_alone_computes_what_pytorch_computes(program: Path, tmp_path: Path) -> None:
     from fvp_runner import runner
-    from fvp_runner.references.base import ReferenceError
+    from fvp_runner.references.base import ReferenceRunError
     from fvp_runner.references.torch import TorchReference
 
     compile_model(program, CompileOptions(accelerator="none"), tmp_path / "out")
     created, reference = runner.create("host", tmp_path / "out"), TorchReference(program)
     inputs = load_inputs(created.artifact, ["random:1"])
     np.testing.assert_allclose(created.run(inputs).outputs[0], reference.run(inputs)[0], atol=1e-5)
-    with pytest.raises(ReferenceError, match=r"input x of digits.pt2 must be float32\[1, 1, 16, 16\], but is float64"):
+    with pytest.raises(
+        ReferenceRunError, match=r"input x of digits.pt2 must be float32\[1, 1, 16, 16\], but is float64"
+    ):
         reference.run([np.zeros((1, 1, 16, 16))])
 
 

@@ -14,7 +14,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.report.facts.kinds import kinds_of_bytes
-from npu_memplan.report.facts.memory import live_at, memory_view, union_bytes
+from npu_memplan.report.facts.memory import memory_view, placed_at, union_bytes
 from npu_memplan.report.text.advice import gain
 
 
@@ -50,7 +50,7 @@ def test_peak_and_rectangles_of_the_small_plan(small: Artifact) -> None:
     ]
     assert view.pool("sram").free_bytes == 3072
     assert view.pool("dram").free_bytes is None
-    assert [b.name for b in live_at(small.problem, small.plan, "sram", 3)] == ["conv", "relu", "weights"]
+    assert [b.name for b in placed_at(small.problem, small.plan, "sram", 3)] == ["conv", "relu", "weights"]
 
 
 def test_kinds_of_bytes_are_kept_apart(small: Artifact) -> None:

@@ -21,8 +21,8 @@ from ..arithmetic.weights import SCALE_BYTES, ScaleTable
 from ..errors import AccumulatorOverflowError
 from ..spec.convolution import ConvolutionSpec, Span
 from ..spec.registers import Registers
-from .memory import Memory
-from .output import Output
+from .memory import RegionMemory
+from .output import OutputPath
 from .padded_input import PaddedInput
 
 _FLOAT32 = 2.0**24
@@ -30,7 +30,7 @@ _PATCH_BYTES = 1 << 20  # of gathered input at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constants:
+class DecodedConstants:
     """Weights and scales of one operation, decoded; `source` are the bytes they came from."""
 
     source: list[bytes]
@@ -46,16 +46,16 @@ class Convolution:
     """The bound operation; `run` executes it once. `memo` keeps what was decoded beyond this binding."""
 
     def __init__(
-        self, spec: ConvolutionSpec, memory: Memory, regs: Registers, checks: bool, memo: list[Constants]
+        self, spec: ConvolutionSpec, memory: RegionMemory, regs: Registers, checks: bool, memo: list[DecodedConstants]
     ) -> None:
         self.spec, self.regs, self.checks, self.memo = spec, regs, checks, memo
-        self.output = Output(spec.output, memory, regs)
+        self.output = OutputPath(spec.output, memory, regs)
         is_float32 = spec.ifm.dtype.itemsize == 1
         kind = np.float32 if is_float32 else np.float64
         self.input = PaddedInput(memory, regs, spec.ifm, spec.window, spec.ifm_depth, kind, spec.ifm.zero_point)
         self._spans = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.weights + spec.scales]
         self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.weights + spec.scales]
-        self._constants: Constants | None = None
+        self._constants: DecodedConstants | None = None
 
     def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
         """Weight streams and scale tables, with the shadows of the bytes that are used; none without shadows."""
@@ -64,7 +64,7 @@ class Convolution:
             if shadow is not None:
                 yield span, shadow[:count]
 
-    def _prepare(self) -> Constants:
+    def _prepare(self) -> DecodedConstants:
         """Decode weights and scales, unless they are those of the last run."""
         source = [span.tobytes() for span in self._spans]
         if self._constants is None or source != self._constants.source:
@@ -74,7 +74,7 @@ class Convolution:
             self.output.rescale(self._constants.scale, self._constants.bias, self._constants.reach)
         return self._constants
 
-    def _decode(self, source: list[bytes]) -> Constants:
+    def _decode(self, source: list[bytes]) -> DecodedConstants:
         spec, cores = self.spec, len(self.spec.weights)
         shape = (spec.window.height, spec.window.width, spec.orders[0].ifm_depth, spec.output.depth)
         weights = np.zeros(shape, np.int64)
@@ -88,7 +88,7 @@ class Convolution:
             tables.append(ScaleTable.parse(data, order.ofm_depth, f"{self.regs.where}, {spec.scales[core].name}"))
         return self._arranged(source, weights, ScaleTable.interleave(tables))
 
-    def _arranged(self, source: list[bytes], weights: NDArray[np.int64], table: ScaleTable) -> Constants:
+    def _arranged(self, source: list[bytes], weights: NDArray[np.int64], table: ScaleTable) -> DecodedConstants:
         spec, dtype = self.spec, self.input.array.dtype
         info = np.iinfo(spec.ifm.dtype)
         largest, zero = max(abs(int(info.min)), int(info.max)), spec.ifm.zero_point
@@ -115,7 +115,7 @@ class Convolution:
             for start in range(0, rows, step):
                 part = slice(start, min(start + step, rows))
                 chunks.append((part, np.ascontiguousarray(matrix[part], dtype)))
-        return Constants(
+        return DecodedConstants(
             source=source,
             chunks=tuple(chunks),
             taps=taps,
@@ -135,7 +135,7 @@ class Convolution:
             self._convolve(constants)
         self.output.finish()
 
-    def _convolve(self, constants: Constants) -> None:
+    def _convolve(self, constants: DecodedConstants) -> None:
         spec, window, padded = self.spec, self.spec.window, self.input.array
         out, height, width = spec.output, spec.output.height, spec.output.width
         taps = window.height * window.width * spec.ifm_depth
@@ -154,7 +154,7 @@ class Convolution:
             self._check(sums, constants)
             self.output.put(first, sums)
 
-    def _depthwise(self, constants: Constants) -> None:
+    def _depthwise(self, constants: DecodedConstants) -> None:
         window, out, padded = self.spec.window, self.spec.output, self.input.array
         taps = constants.taps
         for first in range(0, out.height, self.output.rows_per_block):
@@ -168,7 +168,7 @@ class Convolution:
             self._check(sums, constants)
             self.output.put(first, sums)
 
-    def _check(self, sums: NDArray[Any], constants: Constants) -> None:
+    def _check(self, sums: NDArray[Any], constants: DecodedConstants) -> None:
         if self.checks and constants.overflow:
             worst = float(np.abs(sums + constants.bias).max(initial=0))
             if worst >= constants.overflow:

@@ -14,20 +14,20 @@ from ..errors import OutOfRegionError
 from ..spec.dma import DmaSpec, Side
 from ..spec.layout import Bytes
 from ..spec.registers import Registers
-from .memory import Memory, Shadow
+from .memory import RegionMemory, Shadow
 
 
 class Dma:
     """The bound transfer; `run` executes it once."""
 
-    def __init__(self, spec: DmaSpec, memory: Memory, regs: Registers) -> None:
+    def __init__(self, spec: DmaSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec, self.regs = spec, regs
         self._from, self._from_shadow = self._views(spec.source, memory)
         self._to, self._to_shadow = self._views(spec.destination, memory)
         if not spec.destination.internal:
             memory.writable(self._to, spec.destination.region, regs, spec.destination.name)
 
-    def _views(self, side: Side, memory: Memory) -> tuple[Bytes, Shadow | None]:
+    def _views(self, side: Side, memory: RegionMemory) -> tuple[Bytes, Shadow | None]:
         shape, stop = self.spec.shape, side.stop(self.spec.shape)
         shadow: Shadow | None
         if side.internal:

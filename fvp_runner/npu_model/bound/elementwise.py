@@ -15,8 +15,8 @@ from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
 from ..arithmetic.rescale import Scale
 from ..spec.elementwise import SCALED, ElementwiseSpec
 from ..spec.registers import Registers
-from .memory import FeatureMapAccess, Memory
-from .output import Output
+from .memory import FeatureMapAccess, RegionMemory
+from .output import OutputPath
 
 Int64 = NDArray[np.int64]
 Mode = ElementwiseMode
@@ -27,10 +27,10 @@ _INPUT_SHIFT = {1: 20, 2: 15}
 class Elementwise:
     """The bound operation; `run` executes it once."""
 
-    def __init__(self, spec: ElementwiseSpec, memory: Memory, regs: Registers) -> None:
+    def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         shape = (spec.output.height, spec.output.width, spec.output.depth)
-        self.output = Output(spec.output, memory, regs)
+        self.output = OutputPath(spec.output, memory, regs)
         self.ifm = FeatureMapAccess(memory, regs, spec.ifm, shape, is_write=False)
         self.ifm2: FeatureMapAccess | None = None
         if spec.ifm2 is not None:

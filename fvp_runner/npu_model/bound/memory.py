@@ -16,14 +16,14 @@ from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
 
 from ..errors import OutOfRegionError, UninitialisedReadError
-from ..spec.layout import Bytes, Layout, Piece
+from ..spec.layout import Bytes, MapLayout, Piece
 from ..spec.registers import Registers
 
 Shadow = NDArray[np.bool_]
 _WORD = np.dtype(np.complex128)  # 16 bytes moved as one element; never computed with
 
 
-class Memory:
+class RegionMemory:
     """Regions 0..7 (uint8, written in place) with optional shadows, and the NPU's internal memory."""
 
     def __init__(
@@ -102,9 +102,9 @@ class FeatureMapAccess:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: RegionMemory,
         regs: Registers,
-        layout: Layout,
+        layout: MapLayout,
         shape: tuple[int, int, int],
         is_write: bool,
         copy: bool = False,

@@ -8,17 +8,17 @@ from __future__ import annotations
 from ..spec.convolution import ConvolutionSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
-from ..spec.program import Step
-from .convolution import Constants, Convolution
+from ..spec.stream import DecodedStep
+from .convolution import Convolution, DecodedConstants
 from .dma import Dma
 from .elementwise import Elementwise
-from .memory import Memory
+from .memory import RegionMemory
 from .pooling import Pooling
 
 Bound = Convolution | Pooling | Elementwise | Dma
 
 
-def bind(step: Step, memory: Memory, checks: bool, memo: list[Constants]) -> Bound:
+def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:
     """The operation on real memory; `memo` keeps its decoded weights (at most one set) for the next binding."""
     registers, spec = step.registers, step.spec
     if isinstance(spec, ConvolutionSpec):

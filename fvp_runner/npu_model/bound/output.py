@@ -15,16 +15,16 @@ from ..arithmetic import tables
 from ..arithmetic.rescale import Clamped, Scale
 from ..spec.output import Activation, OutputSpec
 from ..spec.registers import Registers
-from .memory import FeatureMapAccess, Memory
+from .memory import FeatureMapAccess, RegionMemory
 
 Int64 = NDArray[np.int64]
 BLOCK_ELEMENTS = 1 << 15  # sums handled at once: a float64 block of these stays in a level-2 cache
 
 
-class Output:
+class OutputPath:
     """The bound output of one kernel. `put` takes sums; `finish` writes what is not yet in memory."""
 
-    def __init__(self, spec: OutputSpec, memory: Memory, regs: Registers) -> None:
+    def __init__(self, spec: OutputSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self.shape = (spec.height, spec.width, spec.depth)
         self.map = FeatureMapAccess(memory, regs, spec.layout, self.shape, is_write=True)

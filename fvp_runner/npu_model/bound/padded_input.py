@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import Upscale
 
-from ..spec.layout import Layout
+from ..spec.layout import MapLayout
 from ..spec.registers import Registers
 from ..spec.window import Window
-from .memory import FeatureMapAccess, Memory
+from .memory import FeatureMapAccess, RegionMemory
 
 
 class PaddedInput:
@@ -26,9 +26,9 @@ class PaddedInput:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: RegionMemory,
         regs: Registers,
-        layout: Layout,
+        layout: MapLayout,
         window: Window,
         depth: int,
         dtype: Any,

@@ -17,17 +17,17 @@ from ..arithmetic.rescale import Scale
 from ..errors import AccumulatorOverflowError
 from ..spec.pooling import PoolingSpec
 from ..spec.registers import Registers
-from .memory import Memory
-from .output import Output
+from .memory import RegionMemory
+from .output import OutputPath
 from .padded_input import PaddedInput
 
 
 class Pooling:
     """The bound operation; `run` executes it once."""
 
-    def __init__(self, spec: PoolingSpec, memory: Memory, regs: Registers, checks: bool) -> None:
+    def __init__(self, spec: PoolingSpec, memory: RegionMemory, regs: Registers, checks: bool) -> None:
         self.spec, self.regs = spec, regs
-        self.output = Output(spec.output, memory, regs)
+        self.output = OutputPath(spec.output, memory, regs)
         window, dtype = spec.window, spec.ifm.dtype
         zero = spec.ifm.zero_point
         largest = max(abs(int(np.iinfo(dtype).min)), int(np.iinfo(dtype).max)) + abs(zero)

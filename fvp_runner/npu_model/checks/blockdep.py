@@ -20,10 +20,10 @@ from ..errors import BlockDependencyError
 from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
-from ..spec.layout import Layout
+from ..spec.layout import MapLayout
 from ..spec.output import OutputSpec
 from ..spec.pooling import PoolingSpec
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.window import Window
 from .footprint import Access, internal_scratch, of_pieces, table
 
@@ -31,15 +31,15 @@ Span = tuple[int, int]
 Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
 
 
-def check(program: Program) -> tuple[str, ...]:
+def check(program: DecodedStream) -> tuple[str, ...]:
     """`BlockDependencyError` for the first kernel that may read blocks not yet written.
 
     Returned are the kernels that only time keeps from it: between the two stands a DMA_WAIT for a transfer that was
     started after the first. Such a wait says nothing of the kernel; it merely takes as long as the transfer does.
     """
-    previous: Step | None = None
-    younger: list[Step] = []  # transfers started after `previous`, unfinished for all we know
-    delay: Step | None = None  # the last of them that a DMA_WAIT has waited for
+    previous: DecodedStep | None = None
+    younger: list[DecodedStep] = []  # transfers started after `previous`, unfinished for all we know
+    delay: DecodedStep | None = None  # the last of them that a DMA_WAIT has waited for
     found: list[str] = []
     for command in program.commands:
         if isinstance(command, Wait):
@@ -49,9 +49,9 @@ def check(program: Program) -> tuple[str, ...]:
                 del younger[:finished]
             elif command.outstanding == 0:
                 previous = None
-        elif isinstance(command, Step) and command.is_dma:
+        elif isinstance(command, DecodedStep) and command.is_dma:
             younger.append(command)
-        elif isinstance(command, Step):
+        elif isinstance(command, DecodedStep):
             fault = None if previous is None else _fault(previous, command, program.accelerator)
             if fault is not None and delay is None:
                 raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
@@ -64,12 +64,12 @@ def check(program: Program) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _bytes_of(step: Step) -> int:
+def _bytes_of(step: DecodedStep) -> int:
     assert isinstance(step.spec, DmaSpec)
     return step.spec.size_bytes
 
 
-def _fault(previous: Step, step: Step, accelerator: Architecture) -> str | None:
+def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture) -> str | None:
     """What the BLOCKDEP of `step` lets go wrong after the kernel `previous`."""
     dependency = step.registers.raw(Register.BLOCKDEP)
     if not dependency:
@@ -112,7 +112,7 @@ def _steps(total: int, step: int) -> list[Span]:
     return [(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-def _grid(step: Step) -> tuple[list[Span], list[Span], list[Span]]:
+def _grid(step: DecodedStep) -> tuple[list[Span], list[Span], list[Span]]:
     """Block boundaries along rows, columns, channels."""
     output = step.spec.output  # type: ignore[union-attr]
     sizes = (
@@ -125,14 +125,14 @@ def _grid(step: Step) -> tuple[list[Span], list[Span], list[Span]]:
     return rows, columns, channels
 
 
-def _last_blocks(step: Step, count: int) -> list[Box]:
+def _last_blocks(step: DecodedStep, count: int) -> list[Box]:
     """The last `count` output blocks, the very last first."""
     rows, columns, channels = _grid(step)
     backwards = ((y, x, c) for y in reversed(rows) for x in reversed(columns) for c in reversed(channels))
     return list(islice(backwards, count))
 
 
-def _jobs(step: Step) -> Iterator[list[Access]]:
+def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
     """What each job reads of the feature maps, in order."""
     spec = step.spec
     assert not isinstance(spec, DmaSpec)
@@ -158,7 +158,7 @@ def _slice_channels(spec: ConvolutionSpec | PoolingSpec) -> int:
     return 16 if spec.window.part_kernel_first or spec.ifm.dtype.itemsize == 2 else 32
 
 
-def _access(name: str, layout: Layout, box: Box) -> Access:
+def _access(name: str, layout: MapLayout, box: Box) -> Access:
     empty = any(start >= stop for start, stop in box)
     return of_pieces(name, layout.region, () if empty else layout.block(*box), layout.dtype.itemsize)
 

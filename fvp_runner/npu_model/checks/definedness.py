@@ -12,14 +12,14 @@ import numpy as np
 from ..bound.convolution import Convolution
 from ..bound.dma import Dma
 from ..bound.elementwise import Elementwise
-from ..bound.memory import Memory
+from ..bound.memory import RegionMemory
 from ..bound.operation import Bound
 from ..errors import UninitialisedReadError
-from ..spec.program import Step
+from ..spec.stream import DecodedStep
 from .footprint import internal_scratch, table
 
 
-def check(memory: Memory, step: Step, operation: Bound) -> None:
+def check(memory: RegionMemory, step: DecodedStep, operation: Bound) -> None:
     """`UninitialisedReadError` when the operation would read something that was never written."""
     if isinstance(operation, Dma):
         return
@@ -46,7 +46,7 @@ def check(memory: Memory, step: Step, operation: Bound) -> None:
         )
 
 
-def overwrite_tables(memory: Memory, step: Step) -> None:
+def overwrite_tables(memory: RegionMemory, step: DecodedStep) -> None:
     """Forget look-up tables that the kernel's working memory lies over."""
     scratch = internal_scratch(step, memory.accelerator)
     if scratch is not None:

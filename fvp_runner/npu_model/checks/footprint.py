@@ -20,7 +20,7 @@ from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import Piece
 from ..spec.output import OutputSpec
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 
 Int64 = NDArray[np.int64]
 
@@ -131,7 +131,7 @@ class Footprint:
         return None
 
 
-def footprint(step: Step, accelerator: Architecture) -> Footprint:
+def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
     """All bytes a step reads and writes."""
     spec = step.spec
     if isinstance(spec, DmaSpec):
@@ -174,7 +174,7 @@ def table(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | No
     return start, start + output.lut_bytes
 
 
-def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] | None:
+def internal_scratch(step: DecodedStep, accelerator: Architecture) -> tuple[int, int] | None:
     """Internal bytes [start, stop) of the LUT slots that a kernel uses for its accumulators or its second input.
 
     Only the 32 and 64 MAC configurations give this memory to kernels, and only to those without a table.
@@ -192,7 +192,7 @@ def internal_scratch(step: Step, accelerator: Architecture) -> tuple[int, int] |
     return (start, stop) if start < stop else None
 
 
-def extents(program: Program) -> dict[int, int]:
+def extents(program: DecodedStream) -> dict[int, int]:
     """Region (0 to 7) -> one past the highest byte that the stream touches in it."""
     found: dict[int, int] = {}
     for step in program.steps:

@@ -11,20 +11,20 @@ from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
 
 from ..errors import MissingWaitError
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 from .footprint import INTERNAL, Footprint, footprint
 from .schedule import MAX_KERNELS
 
 
-def check(program: Program) -> None:
+def check(program: DecodedStream) -> None:
     """`MissingWaitError` for the first operation that may start too early."""
-    kernels: list[tuple[Step, Footprint]] = []
-    transfers: list[tuple[Step, Footprint]] = []
+    kernels: list[tuple[DecodedStep, Footprint]] = []
+    transfers: list[tuple[DecodedStep, Footprint]] = []
     for command in program.commands:
         if isinstance(command, Wait):
             queue = transfers if command.op is Op.DMA_WAIT else kernels
             del queue[: max(len(queue) - command.outstanding, 0)]
-        elif isinstance(command, Step):
+        elif isinstance(command, DecodedStep):
             mine = footprint(command, program.accelerator)
             own, others = (transfers, kernels) if command.is_dma else (kernels, transfers)
             for position, (earlier, its) in enumerate(others):
@@ -37,7 +37,7 @@ def check(program: Program) -> None:
             del own[: max(len(own) - limit, 0)]
 
 
-def _compare(earlier: Step, its: Footprint, later: Step, mine: Footprint, outstanding: int) -> None:
+def _compare(earlier: DecodedStep, its: Footprint, later: DecodedStep, mine: Footprint, outstanding: int) -> None:
     found = its.conflict(mine)
     if found is None:
         return

@@ -16,13 +16,13 @@ from ..errors import SelfOverwriteError
 from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
-from ..spec.layout import Layout
+from ..spec.layout import MapLayout
 from ..spec.pooling import PoolingSpec
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 from .footprint import Access, footprint
 
 
-def check(program: Program) -> None:
+def check(program: DecodedStream) -> None:
     """`SelfOverwriteError` for the first operation whose output covers bytes of its own input."""
     for step in program.steps:
         mine = footprint(step, program.accelerator)
@@ -36,12 +36,12 @@ def check(program: Program) -> None:
                     )
 
 
-def _element_by_element(step: Step, read: Access) -> bool:
+def _element_by_element(step: DecodedStep, read: Access) -> bool:
     spec = step.spec
     if isinstance(spec, DmaSpec) or read.name not in ("IFM", "IFM2"):
         return False
     shape = (spec.output.height, spec.output.width, spec.output.depth)
-    source: Layout | None = spec.ifm
+    source: MapLayout | None = spec.ifm
     if isinstance(spec, ElementwiseSpec):
         if read.name == "IFM2":
             source = spec.ifm2

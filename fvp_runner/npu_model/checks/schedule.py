@@ -16,7 +16,7 @@ from enum import Enum
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
 
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 
 MAX_KERNELS = 2  # started and unfinished at once, on U55 and U65
 
@@ -37,17 +37,17 @@ class Schedule:
     dma: Policy
     seed: int = 0
 
-    def order(self, program: Program) -> Iterator[Step]:
+    def order(self, program: DecodedStream) -> Iterator[DecodedStep]:
         """All steps in the order in which they take effect."""
         chance = random.Random(self.seed)
-        kernels: deque[Step] = deque()
-        transfers: deque[Step] = deque()
+        kernels: deque[DecodedStep] = deque()
+        transfers: deque[DecodedStep] = deque()
         queues = (
             (kernels, self.kernels, MAX_KERNELS),
             (transfers, self.dma, program.accelerator.max_outstanding_dma),
         )
 
-        def idle() -> Iterator[Step]:
+        def idle() -> Iterator[DecodedStep]:
             for queue, policy, _ in queues:
                 while queue and (policy is Policy.EAGER or (policy is Policy.RANDOM and chance.random() < 0.4)):
                     if queue is transfers and policy is Policy.RANDOM:
@@ -56,7 +56,7 @@ class Schedule:
 
         for command in program.commands:
             yield from idle()
-            if isinstance(command, Step):
+            if isinstance(command, DecodedStep):
                 queue, _, limit = queues[command.is_dma]
                 while len(queue) >= limit:
                     yield queue.popleft()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import read_network
 
-from ...references.base import ReferenceError
+from ...references.base import ReferenceRunError
 from ...references.litert import LiteRTReference
 from ...references.micro import KernelError, Reference, invoke, open_interpreter
 
@@ -35,14 +35,16 @@ def single_operator_model(data: bytes, index: int, inputs: Sequence[int], output
     for field, values in ((_INPUTS, inputs), (_OUTPUTS, outputs)):
         offset = graph._tab.Offset(field)
         if not offset:
-            raise ReferenceError(f"operator {index} cannot be taken out of its network: the subgraph lists no tensors")
+            raise ReferenceRunError(
+                f"operator {index} cannot be taken out of its network: the subgraph lists no tensors"
+            )
         slot = graph._tab.Pos + offset
         struct.pack_into("<I", patched, slot, len(patched) - slot)
         patched += struct.pack(f"<I{len(values)}i", len(values), *values)
     vector = graph._tab.Vector(graph._tab.Offset(_OPERATORS))
     distance = graph.Operators(index)._tab.Pos - vector
     if distance <= 0:
-        raise ReferenceError(f"operator {index} cannot be taken out of its network: the file has an unusual order")
+        raise ReferenceRunError(f"operator {index} cannot be taken out of its network: the file has an unusual order")
     struct.pack_into("<II", patched, vector - 4, 1, distance)
     for field in (_METADATA, _SIGNATURES):
         offset = model._tab.Offset(field)
@@ -51,7 +53,7 @@ def single_operator_model(data: bytes, index: int, inputs: Sequence[int], output
     return bytes(patched)
 
 
-class HostOperator:
+class ReferenceOperator:
     """One CPU operator; its own state (SVDF) is kept between runs until `reset`.
 
     tflite-micro runs it, LiteRT's reference kernels what that has no kernel for (and no state).

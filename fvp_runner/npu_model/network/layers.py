@@ -13,17 +13,16 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npu_memplan.models.network import Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.vela import NpuCall
 
+from ...result import Array
 from ..bound.dma import Dma
 from ..bound.operation import Bound
-from ..spec.program import Step
+from ..spec.stream import DecodedStep
 
-Array = NDArray[Any]
 _MAX_PLACES = 64  # candidate positions looked at for one written part
 
 
@@ -66,7 +65,7 @@ class LayerRecorder:
     def __init__(self) -> None:
         self.written: list[Written] = []
 
-    def __call__(self, call: NpuCall, step: Step, bound: Bound) -> None:
+    def __call__(self, call: NpuCall, step: DecodedStep, bound: Bound) -> None:
         if isinstance(bound, Dma):
             return
         where = step.registers.where

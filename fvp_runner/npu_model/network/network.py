@@ -20,16 +20,16 @@ from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.vela import NpuCall
 
+from ...base import POISON
 from ..bound.memory import Shadow
 from ..bound.operation import Bound
 from ..errors import NpuModelError, OutOfRegionError, UninitialisedReadError
 from ..model import NpuModel, Observer, RunStats
 from ..spec.layout import Bytes
-from ..spec.program import Step
-from .cpu_operator import HostOperator
+from ..spec.stream import DecodedStep
+from .cpu_operator import ReferenceOperator
 
-POISON = 0xA5
-CallObserver = Callable[[NpuCall, Step, Bound], None]
+CallObserver = Callable[[NpuCall, DecodedStep, Bound], None]
 
 
 class NetworkInputError(NpuModelError):
@@ -83,7 +83,7 @@ class NetworkModel:
     def __init__(self, network: Network, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
         self.network, self.checks, self._where = network, checks, where
         self._models: dict[str, NpuModel] = {}
-        self._hosts = {o.index: HostOperator(data, network, o) for o in network.cpu_operators}
+        self._hosts = {o.index: ReferenceOperator(data, network, o) for o in network.cpu_operators}
         administrative = {
             t for call in network.npu_calls for t in (call.scratch_tensor, call.scratch_fast_tensor) if t >= 0
         }
@@ -259,7 +259,7 @@ class NetworkModel:
         if observer is not None:
             seen = observer
 
-            def watch(step: Step, bound: Bound) -> None:
+            def watch(step: DecodedStep, bound: Bound) -> None:
                 seen(call, step, bound)
 
         stats = model.run(call.words, regions, given, observer=watch)

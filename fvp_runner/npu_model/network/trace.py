@@ -17,13 +17,13 @@ from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
-from ..spec.program import Program, Step
+from ..spec.stream import DecodedStep, DecodedStream
 
 _PROCESS = 1
 _TRACKS = {False: 1, True: 2}  # is it a transfer? -> thread
 
 
-def title(step: Step) -> str:
+def title(step: DecodedStep) -> str:
     """A short name: what the operation does, and its output."""
     spec = step.spec
     if isinstance(spec, DmaSpec):
@@ -38,7 +38,9 @@ def title(step: Step) -> str:
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
-def events(program: Program, call: int, start: int, where: MemoryMap | None = None) -> tuple[list[dict[str, Any]], int]:
+def events(
+    program: DecodedStream, call: int, start: int, where: MemoryMap | None = None
+) -> tuple[list[dict[str, Any]], int]:
     """Events of one NPU call that begins at cycle `start`, and the cycle at which it ends."""
     made = []
     placed = program.estimate(where)
@@ -85,7 +87,7 @@ def trace(network: Network, where: MemoryMap | None = None) -> str:
         found.append({"name": name, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}})
     now = 0
     for call in network.npu_calls:
-        made, now = events(Program.decode(call.words, call.accelerator), call.index, now, where)
+        made, now = events(DecodedStream.decode(call.words, call.accelerator), call.index, now, where)
         found += made
     unit = "one microsecond is one estimated NPU cycle"
     return json.dumps({"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}})

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from npu_memplan.ethosu.stream.isa import AccFormat, Op, Register
 
 from ..arithmetic.weights import WeightOrder
-from .layout import Layout
+from .layout import MapLayout
 from .output import OutputSpec
 from .registers import Registers
 from .window import Window, read_type
@@ -31,7 +31,7 @@ class ConvolutionSpec:
     """A CONV or DEPTHWISE as its registers describe it."""
 
     window: Window
-    ifm: Layout
+    ifm: MapLayout
     ifm_depth: int
     output: OutputSpec
     weights: tuple[Span, ...]  # one for each core
@@ -51,7 +51,7 @@ class ConvolutionSpec:
             regs.illegal("IFM_PRECISION asks for 32-bit input, which convolutions do not take")
         depthwise = regs.op is Op.DEPTHWISE
         depth = output.depth if depthwise else regs.raw(r.IFM_DEPTH_M1) + 1
-        ifm = Layout.read(regs, "IFM", dtype, brick, *window.input_shape)
+        ifm = MapLayout.read(regs, "IFM", dtype, brick, *window.input_shape)
         accumulator = AccFormat(regs.one_of(r.ACC_FORMAT, (0, 1)))
         parallel = 2 if cores == 2 and regs.one_of(r.PARALLEL_MODE, (0, 1)) else 1
         block = regs.raw(r.OFM_BLK_DEPTH_M1) + 1

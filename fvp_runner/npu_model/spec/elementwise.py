@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_memplan.ethosu.stream.isa import Broadcast, ElementwiseMode, Register, Rounding
 
-from .layout import Layout
+from .layout import MapLayout
 from .output import OutputSpec
 from .registers import Registers
 from .window import read_type
@@ -26,8 +26,8 @@ class ElementwiseSpec:
     """An ELEMENTWISE as its registers describe it."""
 
     mode: ElementwiseMode
-    ifm: Layout
-    ifm2: Layout | None  # None: unary, or a scalar
+    ifm: MapLayout
+    ifm2: MapLayout | None  # None: unary, or a scalar
     ifm2_shape: tuple[int, int, int]
     ifm2_dtype: np.dtype[Any]
     ifm2_zero_point: int
@@ -51,7 +51,7 @@ class ElementwiseSpec:
         output = OutputSpec.read(regs)
         shape = (output.height, output.width, output.depth)
         dtype, brick = read_type(regs, "IFM")
-        ifm = Layout.read(regs, "IFM", dtype, brick, *shape[:2])
+        ifm = MapLayout.read(regs, "IFM", dtype, brick, *shape[:2])
         ifm2, shape2, dtype2, zero2, scalar, swap = None, shape, dtype, 0, None, False
         if not mode.is_unary:
             broadcast = Broadcast(regs.bits(r.IFM2_BROADCAST, 0xC7))
@@ -63,7 +63,7 @@ class ElementwiseSpec:
             else:
                 axes = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
                 shape2 = tuple(1 if broadcast & axis else n for axis, n in zip(axes, shape, strict=True))  # type: ignore[assignment]
-                ifm2 = Layout.read(regs, "IFM2", dtype2, brick2, *shape2[:2])
+                ifm2 = MapLayout.read(regs, "IFM2", dtype2, brick2, *shape2[:2])
         operand_mode, rounding, opa, opb, ofm = 0, Rounding.TFL, (1, 0), (1, 0), (1, 0)
         if mode in (Mode.ADD, Mode.SUB) and dtype.itemsize < 4:
             precision = regs.raw(r.IFM_PRECISION)

@@ -50,7 +50,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MapLayout:
     """How one of IFM, IFM2, OFM lies in its region."""
 
     name: str
@@ -67,7 +67,7 @@ class Layout:
     zero_point: int
 
     @staticmethod
-    def read(regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int) -> Layout:
+    def read(regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int) -> MapLayout:
         """The layout that the registers called `name` describe, for a map of `height` x `width`.
 
         Only registers that such a map makes use of must be set.
@@ -90,7 +90,7 @@ class Layout:
         stride_y = regs.raw(register("STRIDE_Y")) if height > 1 else 0
         stride_x = regs.raw(register("STRIDE_X")) if width > 1 and not brick else 0
         stride_c = regs.raw(register("STRIDE_C")) if brick else 0
-        return Layout(
+        return MapLayout(
             name=name,
             region=regs.region(register("REGION")),
             bases=(bases[0], bases[1], bases[2], bases[3]),

@@ -13,7 +13,7 @@ import numpy as np
 
 from npu_memplan.ethosu.stream.isa import Register, Rounding
 
-from .layout import ELEMENT_TYPES, Layout
+from .layout import ELEMENT_TYPES, MapLayout
 from .registers import Registers
 
 
@@ -34,7 +34,7 @@ LUT_BYTES = {1: 256, 2: 2048, 4: 1024}  # by bytes of an output element
 class OutputSpec:
     """Everything the registers say about the output of one kernel."""
 
-    layout: Layout
+    layout: MapLayout
     height: int
     width: int
     depth: int
@@ -65,7 +65,7 @@ class OutputSpec:
         dtype = ELEMENT_TYPES[size, precision & 1]
         rounding = Rounding(regs.one_of(r.OFM_PRECISION, (0, 1, 2), precision >> 14))
         height, width, depth = (regs.raw(x) + 1 for x in (r.OFM_HEIGHT_M1, r.OFM_WIDTH_M1, r.OFM_DEPTH_M1))
-        layout = Layout.read(regs, "OFM", dtype, bool(precision & 64), height, width)
+        layout = MapLayout.read(regs, "OFM", dtype, bool(precision & 64), height, width)
         word = regs.bits(r.ACTIVATION, 0x701F)
         function = word & 0x1F
         if function not in (0, 3, 4) and not 16 <= function < 24:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from npu_memplan.ethosu.stream.isa import AccFormat, PoolMode, Register
 
-from .layout import Layout
+from .layout import MapLayout
 from .output import OutputSpec
 from .registers import Registers
 from .window import Window, read_type
@@ -21,7 +21,7 @@ class PoolingSpec:
 
     mode: PoolMode
     window: Window
-    ifm: Layout
+    ifm: MapLayout
     ifm_depth: int
     output: OutputSpec
     scale: tuple[int, int]  # multiplier, shift
@@ -44,7 +44,7 @@ class PoolingSpec:
                 regs.illegal(f"OFM_DEPTH_M1 = {output.depth - 1}, but a sum over the depth has one channel")
         elif dtype.itemsize > 2:
             regs.illegal("IFM_PRECISION asks for 32-bit input, which only REDUCE_SUM takes")
-        ifm = Layout.read(regs, "IFM", dtype, brick, *window.input_shape)
+        ifm = MapLayout.read(regs, "IFM", dtype, brick, *window.input_shape)
         scale = (1, 0)
         if mode is not PoolMode.MAX and output.global_scale:
             scale = regs.scale(Register.OFM_SCALE)

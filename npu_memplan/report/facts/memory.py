@@ -121,10 +121,10 @@ def point_label(problem: Problem, point: int) -> str:
     return f"point {point}"
 
 
-def live_at(problem: Problem, plan: Plan, pool: str, point: int) -> tuple[Buffer, ...]:
+def placed_at(problem: Problem, plan: Plan, pool: str, point: int) -> tuple[Buffer, ...]:
     """The buffers of `pool` that live at `point`, the largest first."""
     there = {p.buffer for p in plan.placements if p.pool == pool}
-    live = (b for b in problem.buffers if b.name in there and any(t.first <= point < t.last for t in b.lifetimes))
+    live = (b for b in problem.buffers if b.name in there and b.lives_at(point))
     return tuple(sorted(live, key=lambda b: (-b.size_bytes, b.name)))
 
 

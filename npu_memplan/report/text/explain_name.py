@@ -114,7 +114,7 @@ def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) 
     rows += [("its bytes", text) for text in reuse]
     pool = memory_view(problem, plan).pool(place.pool)
     point, live_bytes = pool.curve.peak
-    at_peak = any(t.first <= point < t.last for t in buffer.lifetimes)
+    at_peak = buffer.lives_at(point)
     rows.append(
         (
             "at the peak",

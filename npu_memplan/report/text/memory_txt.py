@@ -19,7 +19,7 @@ from ...exactness import summary
 from ...problem import BufferKind
 from ..colours import KIND_COLOURS
 from ..facts.kinds import kinds_of_bytes
-from ..facts.memory import MemoryView, PoolView, kib, live_at, memory_view, percent, point_label
+from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
 from ..facts.work import busy
 from .ascii_map import LETTERS, ascii_map, legend
 
@@ -126,7 +126,7 @@ def _kind_table(artifact: Artifact) -> Table:
 def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
     point, _ = pool.curve.peak
     table = _table(("buffer", False), ("kind", False), *((n, True) for n in ("bytes", "KiB", "offset")))
-    live = live_at(artifact.problem, artifact.plan, pool.pool.name, point)
+    live = placed_at(artifact.problem, artifact.plan, pool.pool.name, point)
     for b in live[:LARGEST]:
         offset = artifact.plan.placement(b.name).offset_bytes
         table.add_row(b.name, b.kind.value, f"{b.size_bytes:,}", kib(b.size_bytes)[:-4], f"{offset:,}")

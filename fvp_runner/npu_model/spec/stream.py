@@ -1,6 +1,6 @@
 """A decoded stream: commands, and for each operation what its registers mean.
 
-Invariant: a `Program` is independent of memory; every register that an operation uses was found set
+Invariant: a `DecodedStream` is independent of memory; every register that an operation uses was found set
 and legal while it was made, and no operation is larger than the limits below.
 """
 
@@ -31,7 +31,7 @@ _MAX_ELEMENTS = 1 << 25
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodedStep:
     """One operation: its registers and their meaning."""
 
     registers: Registers
@@ -44,16 +44,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class DecodedStream:
     """A stream that was decoded for one accelerator."""
 
     accelerator: Architecture
-    commands: tuple[Command | Step, ...]  # in stream order; operations as steps
-    steps: tuple[Step, ...]
+    commands: tuple[Command | DecodedStep, ...]  # in stream order; operations as steps
+    steps: tuple[DecodedStep, ...]
     messages: tuple[str, ...]  # what the stream uses that no reference can confirm
 
     @staticmethod
-    def decode(words: Sequence[int], accelerator: Architecture) -> Program:
+    def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
         try:
             raw = decode(words)
@@ -61,21 +61,21 @@ class Program:
             raise MalformedStreamError(str(error)) from error
         if len(raw) > _MAX_OPERATIONS:
             raise MalformedStreamError(f"the stream has {len(raw)} commands; more than {_MAX_OPERATIONS} are refused")
-        commands: list[Command | Step] = []
-        steps: list[Step] = []
+        commands: list[Command | DecodedStep] = []
+        steps: list[DecodedStep] = []
         for command in raw:
             if isinstance(command, Operation):
                 registers = Registers(command, len(steps))
-                step = Step(registers, read_spec(registers, accelerator))
+                step = DecodedStep(registers, read_spec(registers, accelerator))
                 steps.append(step)
                 commands.append(step)
             else:
                 commands.append(command)
-        return Program(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
+        return DecodedStream(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
 
     def estimate(self, where: MemoryMap | None = None) -> Estimate:
         """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system)."""
-        plain = (c.registers.operation if isinstance(c, Step) else c for c in self.commands)
+        plain = (c.registers.operation if isinstance(c, DecodedStep) else c for c in self.commands)
         return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
 
 
@@ -104,7 +104,7 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     return spec
 
 
-def _unconfirmed(steps: list[Step]) -> list[str]:
+def _unconfirmed(steps: list[DecodedStep]) -> list[str]:
     """One line for each feature that is implemented from its description only."""
     found: dict[str, str] = {}
     for step in steps:
