@@ -36,3 +36,11 @@ class Names:
             if name not in self._next:
                 self._next[name] = 1
                 return name
+
+
+_STEP = re.compile(r"_step(_\d+)?$")
+
+
+def node_of(variable: str) -> str:
+    """The name of the node that a variable of an imported model is a step of (see `frontend/graph/nodes.py`)."""
+    return _STEP.sub("", variable)

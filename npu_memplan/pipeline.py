@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import planners, verify
 from .artifact import Artifact
+from .artifact.timing import layers_csv
 from .codegen.interface import Interface, identifier
+from .ethosu.arch import accelerator
 from .ethosu.program.primfunc import from_primfunc
 from .files.staging import staged_directory
 from .frontend.attributes import quantised
@@ -141,7 +143,7 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
 
     `program` is what the problem was extracted from; it is found again when it is not given.
     """
-    from .artifact.described import with_estimates
+    from .artifact.described import timed
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
@@ -156,8 +158,12 @@ def build(loaded: Loaded, options: CompileOptions, problem: Problem, plan: Plan,
         artifact,
         constants_bytes=sources.constants_bytes,
         stream_bytes=sources.stream_bytes,
-        calls=with_estimates(artifact.calls, sources.launches, where) if where else artifact.calls,
     )
+    if where is not None:
+        artifact = timed(artifact, sources.launches, where)
+    if artifact.timing is not None and loaded.vela_cycles:
+        timing = replace(artifact.timing, vela_cycles=loaded.vela_cycles, vela_stream_cycles=loaded.vela_stream_cycles)
+        artifact = replace(artifact, timing=timing)
     return Compiled(artifact, module, script.result(), sources)
 
 
@@ -199,6 +205,10 @@ def write(compiled: Compiled, folder: Path) -> Artifact:
     paths = compiled.sources.write(sources)
     files = {f"source {path.name}": f"src/{path.name}" for path in paths}
     files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
+    if compiled.artifact.layers:
+        files["layers"] = "layers.csv"
+        peak = accelerator(compiled.artifact.target.accelerator).macs
+        (folder / "layers.csv").write_text(layers_csv(compiled.artifact.layers, peak), encoding="utf-8")
     artifact = replace(compiled.artifact, files=files)
     (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")

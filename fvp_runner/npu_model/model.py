@@ -35,7 +35,7 @@ Observer = Callable[[DecodedStep, Bound], None]
 class RunStats:
     """What a run did."""
 
-    cycles: int  # a rough estimate, see `npu_memplan.ethosu.time`
+    cycles: int  # an estimate, see `npu_memplan.ethosu.time`
     operations: int  # kernels and transfers
     messages: tuple[str, ...] = ()  # features that no reference confirms
     timing: tuple[str, ...] = ()  # what is right only because something else takes its time

@@ -16,7 +16,9 @@ from ..extract.program import Internal, Invoke, Program, Step, steps
 from ..frontend.attributes import Quantised
 from ..frontend.attributes import operators_of as source_operators_of
 from ..problem import Agent, Problem
+from .model import Artifact
 from .parts import Call, Operator, TensorSlot
+from .timing import Timing, bounds_of, layers_of
 
 
 def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:
@@ -38,12 +40,18 @@ def _call(call: Invoke, planned: set[str]) -> Call:
     )
 
 
-def with_estimates(calls: Iterable[Call], launches: Mapping[str, NpuLaunch], where: MemoryMap) -> tuple[Call, ...]:
-    """The calls with cycles and multiply-accumulates of those that `launches` has, by function."""
+def timed(artifact: Artifact, launches: Mapping[str, NpuLaunch], where: MemoryMap) -> Artifact:
+    """The artifact with the estimated time of its NPU calls, whose streams are `launches`, by function."""
     made = {name: estimate(launch.commands, launch.accelerator, where) for name, launch in launches.items()}
-    found = [(call, made.get(call.function)) for call in calls]
-    return tuple(
-        call if time is None else replace(call, estimated_cycles=time.total, macs=time.macs) for call, time in found
+    found = [(call, made.get(call.function)) for call in artifact.calls]
+    runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
+    return replace(
+        artifact,
+        calls=tuple(
+            call if time is None else replace(call, estimated_cycles=time.total, macs=time.macs) for call, time in found
+        ),
+        timing=Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None,
+        layers=layers_of(runs, [(operator.name, operator.kind) for operator in artifact.operators]),
     )
 
 

@@ -32,6 +32,7 @@ from ..problem import (
 )
 from ..problem.json import buffer_to_json, pool_to_json
 from .parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
+from .timing import Layer, Timing
 
 if TYPE_CHECKING:
     from .model import Artifact
@@ -88,6 +89,8 @@ class Document:
     points: tuple[str, ...]
     calls: tuple[Call, ...]
     operators: tuple[Operator, ...]
+    timing: Timing | None = None
+    layers: tuple[Layer, ...] = ()
     files: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -128,6 +131,8 @@ def artifact_to_json(artifact: Artifact) -> str:
         "points": list(artifact.problem.points),
         "calls": [{**asdict(call), "agent": call.agent.value} for call in artifact.calls],
         "operators": [_operator_row(operator) for operator in artifact.operators],
+        "timing": asdict(artifact.timing) if artifact.timing else None,
+        "layers": [asdict(layer) for layer in artifact.layers],
         "files": dict(artifact.files),
         "notes": list(artifact.notes),
     }
@@ -181,6 +186,8 @@ def _artifact(kind: type[Artifact], d: Document) -> Artifact:
         stream_bytes=d.stream_bytes,
         vela_arena_bytes=d.vela_arena_bytes,
         npu_operations=d.npu_operations,
+        timing=d.timing,
+        layers=d.layers,
         files=d.files,
         notes=d.notes,
     )

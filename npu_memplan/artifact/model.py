@@ -16,6 +16,7 @@ from ..options import CompileOptions
 from ..problem import Agent, Plan, Pool, Problem
 from .json import artifact_from_json, artifact_to_json
 from .parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
+from .timing import Layer, Timing
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
@@ -41,6 +42,8 @@ class Artifact:
     stream_bytes: int = 0  # command streams
     vela_arena_bytes: Mapping[str, int] = field(default_factory=dict)  # by pool, Vela's own, of the same buffers
     npu_operations: int = 0  # kernels and DMAs in the command streams
+    timing: Timing | None = None  # of the NPU's calls, estimated
+    layers: tuple[Layer, ...] = ()  # the same by operator of the source model
     files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
     notes: tuple[str, ...] = ()  # what the user should know of this compile
 

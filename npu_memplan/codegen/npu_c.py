@@ -15,7 +15,7 @@ from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.program.primfunc import schedule_primfunc
 from ..ethosu.stream.commands import Command
 from ..ethosu.stream.encode import encode
-from ..vocabulary import ACCELERATOR, REGIONS
+from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
 from .c_array import c_array
 from .errors import CodegenError
 from .program import ConstantArgument, FunctionCall, PoolArgument
@@ -29,6 +29,7 @@ class NpuLaunch:
     stream_bytes: int
     commands: tuple[Command, ...]
     accelerator: Architecture
+    operators: tuple[int, ...]  # of the source model, that each operation works for; none: unknown
 
 
 def print_launch(
@@ -55,7 +56,9 @@ def print_launch(
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
         + f"  return npu_memplan_npu_launch({stream}, (uint32_t)sizeof {stream}, bases, base_bytes, {count});\n}}\n"
     )
-    return NpuLaunch(text, words.nbytes, commands, accelerator(str(call.primfunc.attrs[ACCELERATOR])))
+    npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
+    served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
+    return NpuLaunch(text, words.nbytes, commands, npu, served)
 
 
 def _bases(

@@ -27,7 +27,8 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
 @click.option("--accelerator", default="ethos-u55-256", show_default=True,
               help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none.")  # fmt: skip
-@click.option("--system-config", help="System_Config of vela.ini; default: the accelerator's.")
+@click.option("--system-config", help="System_Config of vela.ini, or of the FVPs; default: the accelerator's.")
+@click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
 @click.option("--memory-mode", help="Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; "
               "default: the accelerator's.")  # fmt: skip
 @click.option("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..artifact.timing import Timing, bounds_of
 from ..files.whole_file import write_whole
 from .arrays import InputError, read_inputs, save_array
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fvp_runner.npu_model.network.network import NetworkRun
     from fvp_runner.result import RunResult
 
+    from ..ethosu.time import MemoryMap
     from ..models.network import Network
 
 
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
               help="The network before Vela: compare outputs and layers with its reference result.")  # fmt: skip
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
               help="Write one event per operation, for Perfetto or chrome://tracing.")  # fmt: skip
+@click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
+              "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
+@click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
+@click.option("--memory-mode", default="", help="How the network was compiled; default: the accelerator's.")
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
               help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")
@@ -47,6 +53,7 @@ def command(
     fuzz_schedule: int,
     no_checks: bool,
     as_json: bool,
+    **system: Any,
 ) -> None:
     """Run NETWORK once."""
     from fvp_runner.npu_model.network.layers import LayerRecorder
@@ -54,6 +61,7 @@ def command(
     from fvp_runner.npu_model.network.trace import trace
 
     from ..models.tflite import read_network
+    from ..options import CompileOptions
 
     data = _read(network)
     parsed = read_network(data, network.name)
@@ -67,7 +75,9 @@ def command(
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     original = None if reference is None else _read(reference)
     recorder = None if original is None or fuzz_schedule else LayerRecorder()
-    ran = NetworkModel(parsed, data, checks=not no_checks).run(values, recorder, fuzz_schedule)
+    where = CompileOptions(parsed.npu_calls[0].accelerator.name, **system).memory_map()
+    assert where is not None
+    ran = NetworkModel(parsed, data, not no_checks, where).run(values, recorder, fuzz_schedule)
     result, layers = None, None
     if original is not None:
         assert reference is not None
@@ -75,13 +85,23 @@ def command(
     for path, array in zip(outputs, ran.outputs, strict=False):
         save_array(path, array)
     if trace_file is not None:
-        write_whole(trace_file, trace(parsed).encode())
+        write_whole(trace_file, trace(parsed, where).encode())
     if as_json:
-        click.echo(json.dumps(_document(parsed, ran, result, layers, fuzz_schedule, not no_checks)))
+        times = {"npu_clock_hz": where.clock_hz, "npu_bounds": _bounds(parsed, where)}
+        click.echo(json.dumps(_document(parsed, ran, result, layers, fuzz_schedule, not no_checks) | times))
     else:
-        _print(parsed, ran, result, layers, fuzz_schedule, not no_checks)
+        spent = Timing(where.clock_hz, _bounds(parsed, where))
+        _print(parsed, ran, result, layers, fuzz_schedule, not no_checks, spent)
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
+
+
+def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
+    """Cycles of all NPU calls by cause."""
+    from ..ethosu.stream.decode import decode
+    from ..ethosu.time import estimate
+
+    return bounds_of(estimate(decode(call.words), call.accelerator, where) for call in network.npu_calls)
 
 
 def _read(path: Path) -> bytes:
@@ -155,13 +175,15 @@ def _print(
     layers: LayerReport | None,
     fuzzed: int,
     checks: bool,
+    spent: Timing,
 ) -> None:
     operations = sum(stats.operations for stats in ran.stats)
     cycles = sum(stats.cycles for stats in ran.stats)
     click.echo(
         f"{network.name} on the NPU model of {network.npu_calls[0].accelerator.name}: {len(network.npu_calls)} NPU "
-        f"call(s), {operations} operations, about {cycles:,} cycles (a rough estimate)"
+        f"call(s), {operations} operations, about {cycles:,} cycles (an estimate)"
     )
+    click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.causes()}")
     for message in sorted({message for stats in ran.stats for message in stats.messages}):
         click.echo(f"note: {message}")
     if network.cpu_operators:

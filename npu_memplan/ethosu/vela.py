@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..models.network import Network
 from ..models.tflite import read_network
 from .arch import Architecture, accelerator
-from .vela_worker import VelaError, VelaOptions, configuration, run_regor, start_compile
+from .vela_worker import VelaError, VelaOptions, configuration, ini_text, run_regor, start_compile
 
 __all__ = [
     "VelaError",
@@ -48,6 +48,8 @@ class VelaResult:
     arena_bytes: Mapping[str, int]  # pool name ("sram", "dram") -> bytes of Vela's own placement
     npu_operations: int  # of Vela's own counting; 0 when the core does not say
     cpu_operations: int
+    operators: tuple[Mapping[int, int], ...] = ()  # of each NPU call: offset of a kernel -> operator of the model
+    cycles: int = 0  # of the NPU, by Vela's own estimate; 0 when the core does not say
     messages: tuple[str, ...] = ()  # what Vela printed, and why a core was not the one asked for
 
 
@@ -95,6 +97,8 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         arena_bytes=arena_bytes(compiled, load_memory_mode(memory_mode).pools),
         npu_operations=summary.get("npu_operations", 0),
         cpu_operations=summary.get("cpu_operations", len(compiled.cpu_operators)),
+        operators=tuple(dict(rows) for rows in summary.get("operators", ())),
+        cycles=summary.get("cycles", 0),
         messages=messages,
     )
 
@@ -121,7 +125,9 @@ def _run_legacy(
         source = Path(folder) / "model.tflite"
         source.write_bytes(model)
         command = [sys.executable, "-m", "ethosu.vela", str(source), "--debug-force-legacy-core"]
-        command += ["--output-dir", folder, "--accelerator-config", target.name, "--config", "Arm/vela.ini"]
+        config = Path(folder) / "vela.ini"
+        config.write_text(ini_text(options), encoding="utf-8")
+        command += ["--output-dir", folder, "--accelerator-config", target.name, "--config", str(config)]
         command += ["--system-config", system, "--memory-mode", mode, "--optimise", options.optimise]
         if options.arena_cache_size is not None:
             command += ["--arena-cache-size", str(options.arena_cache_size)]

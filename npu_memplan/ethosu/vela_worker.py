@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import configparser
 import contextlib
+import io
 import json
 import subprocess
 import sys
@@ -36,6 +37,7 @@ class VelaOptions:
     arena_cache_size: int | None = None  # bytes; None: the memory mode's, else the address space
     core: str = "regor"  # or "legacy"
     ignore_operators: tuple[str, ...] = ()  # TFLite operator names that stay on the CPU
+    ini: str = ""  # a vela.ini of the user's own; what it lacks is taken from Vela's
 
 
 def _ini_path() -> Path:
@@ -49,6 +51,26 @@ def _ini_path() -> Path:
     raise VelaError("Vela is not installed (no ethosu/config_files/Arm/vela.ini); pip install 'ethos-u-vela>=5.2,<6'")
 
 
+def _read_ini(options: VelaOptions) -> configparser.ConfigParser:
+    ini = configparser.ConfigParser()
+    ini.optionxform = str  # type: ignore[assignment,method-assign]  # Vela tells large letters from small
+    ini.read(_ini_path(), encoding="utf-8")
+    try:
+        ini.read([options.ini] if options.ini else [], encoding="utf-8")
+    except (UnicodeDecodeError, configparser.Error) as error:
+        raise VelaError(f"cannot read {options.ini} as a vela.ini: {error}") from None
+    return ini
+
+
+def ini_text(options: VelaOptions) -> str:
+    """The text of vela.ini, with the user's sections in place of Vela's."""
+    if not options.ini:
+        return _ini_path().read_text(encoding="utf-8")
+    merged = io.StringIO()
+    _read_ini(options).write(merged)
+    return merged.getvalue()
+
+
 def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str, int]:
     """System configuration, memory mode and cache size in effect, checked against vela.ini."""
     from ..target_data import accelerator_system
@@ -56,8 +78,7 @@ def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str,
     default = accelerator_system(target.name)
     system = options.system_config or default.system_config
     mode = options.memory_mode or default.memory_mode
-    ini = configparser.ConfigParser()
-    ini.read(_ini_path(), encoding="utf-8")
+    ini = _read_ini(options)
     for kind, prefix, value in (("--system-config", "System_Config.", system), ("--memory-mode", "Memory_Mode.", mode)):
         if not ini.has_section(prefix + value):
             known = ", ".join(s[len(prefix) :] for s in ini.sections() if s.startswith(prefix))
@@ -131,8 +152,8 @@ def _start_regor(
         "architecture": f"Ethos{target.product.name}",
         "system": f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
         f"[vela]\nsystem_config_name={system}\nmemory_mode_name={mode}\n",
-        "ini": str(_ini_path()),
-        "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\n"
+        "ini": ini_text(options),
+        "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\nenable_db=true\n"
         f"[scheduler]\noptimize={options.optimise}\narena_size_limit={cache_bytes}\ncpu_tensor_alignment=16\n"
         "tensor_allocator=HillClimb\n[graph]\nsoftmax_int16_neg_exp_range=10.0\n",
     }
@@ -183,11 +204,23 @@ sys.path[:] = json.loads(sys.argv[2])
 from ethosu import regor
 text, _, model = sys.stdin.buffer.read().partition(b"\\0")
 request = json.loads(text)
-with open(request["ini"], encoding="utf-8") as ini:
-    system = request["system"] + ini.read()
+system = request["system"] + request["ini"]
 compiled = regor.compile(request["architecture"], model, "TFLITE", system, options=request["options"])
 report = compiled.perf_report
 summary = {"npu_operations": report.npuOps, "cpu_operations": report.cpuOps}
+def rows(name, *columns):
+    table = compiled.opt_database.tables.get(name)
+    if table is None or not set(columns) <= set(table.header):
+        return []
+    places = [table.header.index(column) for column in columns]
+    return [[row[place] for place in places] for row in table.data]
+index = {key: int(operator) for key, operator in rows("source", "id", "ext_key")}
+source = {key: index.get(number, -1) for key, number, _ in rows("perf", "id", "source_id", "op_cycles")}
+streams = {}
+for offset, stream, operation in rows("queue", "offset", "cmdstream_id", "scheduled_id"):
+    streams.setdefault(int(stream), []).append([int(offset), source.get(operation, -1)])
+summary["operators"] = [streams[stream] for stream in sorted(streams)]
+summary["cycles"] = sum(int(cycles) for _, _, cycles in rows("perf", "id", "source_id", "op_cycles"))
 with os.fdopen(int(sys.argv[1]), "wb") as result:
     result.write(json.dumps(summary).encode() + b"\\0" + compiled.model)
 """

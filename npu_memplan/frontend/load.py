@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError
+from ..ethosu.stream.decode import decode
+from ..ethosu.time import estimate
 from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
@@ -33,6 +35,8 @@ class Loaded:
     module: Any  # tvm.IRModule
     vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
     notes: tuple[str, ...] = ()
+    vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
+    vela_stream_cycles: int = 0  # ours of the same
 
 
 def load_model(path: Path, options: CompileOptions) -> Loaded:
@@ -48,7 +52,13 @@ def load_model(path: Path, options: CompileOptions) -> Loaded:
         built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
         return Loaded(path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
-    return Loaded(path, data, imported.module, _comparable_arenas(imported.vela) if imported.vela else {})
+    vela = imported.vela
+    if vela is None:
+        return Loaded(path, data, imported.module, {})
+    where = options.memory_map()
+    streams = [(decode(call.words), call.accelerator) for call in vela.parsed.npu_calls] if where else []
+    ours = sum(estimate(commands, npu, where).total for commands, npu in streams if where)
+    return Loaded(path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
 
 
 def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:

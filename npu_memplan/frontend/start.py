@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from ..errors import NpuMemplanError
+from ..ethosu.time.systems import load_system
 from ..ethosu.vela_worker import VelaOptions, start_compile
 from ..options import NO_NPU, CompileOptions
 
@@ -38,9 +39,11 @@ def _import_less_of_tvm() -> None:
 
 def vela_options(options: CompileOptions) -> VelaOptions:
     """What resolved `options` of a compile mean for Vela."""
+    system = load_system(options.system_config, Path(options.vela_ini) if options.vela_ini else None)
     return VelaOptions(
         accelerator=options.accelerator,
-        system_config=options.system_config,
+        system_config=system.vela,
+        ini=options.vela_ini,
         memory_mode=options.memory_mode,
         optimise=options.optimise,
         arena_cache_size=options.arena_cache_size_bytes,

@@ -7,7 +7,6 @@ Invariant: a tensor has one scale and one zero point, whoever mentions it; two o
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -28,13 +27,12 @@ from ..ethosu.lower.graph import (
     Tensor,
     Transpose,
 )
+from ..names import node_of
 from ..vocabulary import LAYER
 from .arithmetic import arithmetic_of
 from .parsers import parse
 from .partition import kind_of
 from .reader import Reader, shape_of
-
-_STEP = re.compile(r"_step(_\d+)?$")  # behind the name of the node that a variable is a step of (graph/nodes.py)
 
 
 def build_graph(function: Any, name: str) -> Graph:
@@ -120,7 +118,7 @@ def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
         source = value.args[0]
         if source not in bindings:
             break
-        otherwise, value = _STEP.sub("", str(source.name)), bindings[source]
+        otherwise, value = node_of(str(source.name)), bindings[source]
     return otherwise
 
 

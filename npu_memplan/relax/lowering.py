@@ -13,7 +13,7 @@ import tvm
 from tvm import ir, relax
 
 from ..ethosu.arch import accelerator as find_accelerator
-from ..ethosu.lower.lower import lower
+from ..ethosu.lower.lower import OperatorOf, lower
 from ..ethosu.program.primfunc import to_primfunc
 from .graphs import build_graph
 from .partition import offloaded
@@ -42,16 +42,19 @@ def _outputs(typed: Any) -> Any:
     return list(typed.fields) if isinstance(typed, relax.TupleType) else typed
 
 
-def lower_for_ethosu(mod: Any, accelerator: str = "ethos-u55-256", fast_region: int = -1) -> Any:
+def lower_for_ethosu(
+    mod: Any, accelerator: str = "ethos-u55-256", fast_region: int = -1, operators: OperatorOf | None = None
+) -> Any:
     """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
 
-    `fast_region` is the NPU region of memory that feature maps should prefer, when there are several pools.
+    `fast_region` is the NPU region of memory that feature maps should prefer, when there are several pools;
+    `operators` says which operator of the source model a layer is (see `lower`).
     """
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
     for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
         name = f"ethosu_{number}"
-        result = lower(build_graph(function, name), target, fast_region)
+        result = lower(build_graph(function, name), target, fast_region, operators)
         primfunc = to_primfunc(result.program)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)

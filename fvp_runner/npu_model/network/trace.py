@@ -1,7 +1,7 @@
 """A trace of the operations in Chrome's format, which Perfetto and chrome://tracing open.
 
-Invariant: one complete event for each kernel and each transfer; a microsecond on the time axis is one
-estimated cycle.
+Invariant: one complete event for each kernel and each transfer, and one for what it moves over each port; a
+microsecond on the time axis is one estimated cycle.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
-from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.ethosu.time import Estimate, MemoryMap
 from npu_memplan.models.network import Network
 
 from ..spec.convolution import ConvolutionSpec
@@ -21,6 +21,7 @@ from ..spec.stream import DecodedStep, DecodedStream
 
 _PROCESS = 1
 _TRACKS = {False: 1, True: 2}  # is it a transfer? -> thread
+_PORT_TRACKS = 3  # thread of AXI port 0; the other follows
 
 
 def title(step: DecodedStep) -> str:
@@ -73,7 +74,31 @@ def events(
                 "args": details,
             }
         )
-    return made, start + placed.total
+    return made + _port_events(placed, start), start + placed.total
+
+
+def _port_events(placed: Estimate, start: int) -> list[dict[str, Any]]:
+    """One event for what each operation moves over each port, one after the other on the port's own track."""
+    made = []
+    free: dict[int, float] = {}
+    for number, share in enumerate(placed.shares):
+        for (memory, writes), (size, beats, cycles) in share.traffic.items():
+            port = placed.ports[memory]
+            begin = max(free.get(port, 0.0), share.start)
+            free[port] = begin + cycles
+            made.append(
+                {
+                    "name": f"{'write' if writes else 'read'} {memory} {size} B",
+                    "cat": "port",
+                    "ph": "X",
+                    "ts": start + round(begin),
+                    "dur": max(1, round(cycles)),
+                    "pid": _PROCESS,
+                    "tid": _PORT_TRACKS + port,
+                    "args": {"operation": number, "beats": beats},
+                }
+            )
+    return made
 
 
 def trace(network: Network, where: MemoryMap | None = None) -> str:
@@ -83,6 +108,8 @@ def trace(network: Network, where: MemoryMap | None = None) -> str:
         ("process_name", 0, network.name),
         ("thread_name", _TRACKS[False], "kernels"),
         ("thread_name", _TRACKS[True], "DMA"),
+        ("thread_name", _PORT_TRACKS, "AXI port 0"),
+        ("thread_name", _PORT_TRACKS + 1, "AXI port 1"),
     ):
         found.append({"name": name, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}})
     now = 0

@@ -48,6 +48,7 @@ class Builder:
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.cycles = 0  # estimated, of all operations
         self.macs = 0
+        self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
         self._buffers: dict[str, NpuBuffer] = {}
         self._operations: list[NpuOperation] = []
@@ -337,4 +338,4 @@ class Builder:
         return slot
 
     def _add(self, op: Op, parameter: int, registers: Mapping[R, int], addresses: Mapping[R, tuple[str, int]]) -> None:
-        self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses)))
+        self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses), self.operator))

@@ -6,6 +6,7 @@ internal and free for the planner; the program computes exactly what TFLite's re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..arch import Architecture
@@ -15,6 +16,8 @@ from .fold import fold_pads
 from .graph import Graph
 from .layers import Emitter
 from .storage import assign
+
+OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +30,23 @@ class Lowered:
     macs: int
 
 
-def lower(graph: Graph, accelerator: Architecture, fast_region: int = -1) -> Lowered:
+def lower(
+    graph: Graph, accelerator: Architecture, fast_region: int = -1, operators: OperatorOf | None = None
+) -> Lowered:
     """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
 
+    `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
     `LoweringError` or `BlockError` name the layer that cannot be.
     """
     graph = fold_pads(graph)
     builder = Builder(accelerator, fast_region)
     storage = assign(builder, graph)
     emitter = Emitter(builder, graph, storage)
+    known: dict[str, int] = {}
     for layer in graph.layers:
+        if operators is not None:
+            builder.operator = operators(layer.output, tuple(known.get(name, -1) for name in layer.inputs))
+            known[layer.output] = builder.operator
         emitter.emit(layer)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     return Lowered(program, constants, builder.cycles, builder.macs)

@@ -11,8 +11,9 @@ operation, graph outputs and states are reads after the last.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -90,15 +91,34 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     return tuple(found)
 
 
-def lift(network: Network, call: NpuCall, name: str = "npu") -> NpuProgram:
-    """The program of one NPU call; buffers begin with inputs and states, constants, outputs."""
+def lift(
+    network: Network, call: NpuCall, name: str = "npu", operators: Mapping[int, int] = MappingProxyType({})
+) -> NpuProgram:
+    """The program of one NPU call; buffers begin with inputs and states, constants, outputs.
+
+    `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
+    """
     operations = [c for c in decode(call.words) if isinstance(c, Operation)]
-    return _Lifter(network, call, operations, name).program()
+    lifter = _Lifter(network, call, operations, name)
+    lifter.served = _served(operations, operators)
+    return lifter.program()
+
+
+def _served(operations: Sequence[Operation], operators: Mapping[int, int]) -> list[int]:
+    """The source model's operator of each operation; a transfer works for the kernel after it."""
+    found: list[int] = []
+    coming = -1
+    for operation in reversed(operations):
+        if operation.op is not Op.DMA_START:
+            coming = operators.get(operation.offset_bytes, -1)
+        found.append(coming)
+    return found[::-1]
 
 
 class _Lifter:
     def __init__(self, network: Network, call: NpuCall, operations: Sequence[Operation], name: str) -> None:
         self._network, self._call, self._operations, self._name = network, call, operations, name
+        self.served = [-1] * len(operations)
         self._arguments = arguments(network, call)
         self._builder = WebBuilder()
         self._accesses = [accesses(op, call.accelerator) for op in operations]
@@ -341,4 +361,4 @@ class _Lifter:
                     buffer, base = places[self._builder.find(self._nodes[time][access.role])]
                     addresses[register] = (buffer, address - base)
         registers = {r: v for r, v in op.registers.items() if r in kept}
-        return NpuOperation(op.op, op.parameter, registers, addresses)
+        return NpuOperation(op.op, op.parameter, registers, addresses, self.served[time])

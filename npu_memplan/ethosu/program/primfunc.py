@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...vocabulary import (
     KIND,
     KIND_ETHOSU,
     OFFSET,
+    OPERATORS,
     PARAM_OFFSETS,
     PARAM_REGIONS,
     PARAM_ROLES,
@@ -99,6 +101,8 @@ def to_primfunc(program: NpuProgram) -> Any:
         PARAM_REGIONS: [b.original_region for b in listed],
         PARAM_OFFSETS: [b.original_offset for b in listed],
     }
+    if any(operation.operator >= 0 for operation in program.operations):
+        attributes[OPERATORS] = [operation.operator for operation in program.operations]
     function = tirx.PrimFunc(parameters, tirx.SeqStmt(statements) if len(statements) != 1 else statements[0])
     return function.with_attr(attributes)
 
@@ -177,6 +181,14 @@ class _Reader:
             operation = self._statement(statement)
             if operation is not None:
                 operations.append(operation)
+        served = [int(index) for index in self._function.attrs.get(OPERATORS, ())]
+        if served and len(served) != len(operations):
+            raise PrimFuncError(
+                f"NPU function {self._name}: {OPERATORS} has {len(served)} entries for {len(operations)} operations"
+            )
+        operations = [
+            replace(o, operator=index) for o, index in zip(operations, served or [-1] * len(operations), strict=True)
+        ]
         target = accelerator(str(self._function.attrs[ACCELERATOR]))
         return NpuProgram(target, tuple(self._buffers), tuple(operations), self._name)
 

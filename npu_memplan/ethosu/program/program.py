@@ -65,6 +65,7 @@ class NpuOperation:
     parameter: int
     registers: Mapping[Register, int]  # without addresses, regions and BLOCKDEP
     addresses: Mapping[Register, tuple[str, int]]
+    operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ class Share:
     cycles: int  # by which it makes the stream longer: the sum over all operations is the total
     bound: Bound
     macs: int
-    traffic: Mapping[tuple[str, bool], tuple[int, int]]  # (memory, writes) -> (bytes, beats)
+    compute_cycles: int  # of the multipliers or the output unit alone, whichever is slower
+    traffic: Mapping[tuple[str, bool], tuple[int, int, float]]  # (memory, writes) -> (bytes, beats, memory's cycles)
 
     @property
     def is_transfer(self) -> bool:
@@ -61,7 +62,7 @@ class Share:
 
     def bytes_of(self, memory: str) -> int:
         """Bytes read from and written to `memory`."""
-        return sum(size for (name, _), (size, _) in self.traffic.items() if name == memory)
+        return sum(size for (name, _), (size, _, _) in self.traffic.items() if name == memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Estimate:
         moved = sum(
             beats
             for share in self.shares
-            for (name, written), (_, beats) in share.traffic.items()
+            for (name, written), (_, beats, _) in share.traffic.items()
             if written is writes and self.ports[name] == port
         )
         fetched = not writes and self.ports[self.stream_memory] == port
@@ -126,13 +127,13 @@ def cycles_in_a_row(operation: Operation, accelerator: Architecture, where: Memo
 
 def _share(slot: Slot, cycles: int) -> Share:
     needs = slot.demand
-    traffic: dict[tuple[str, bool], tuple[int, int]] = {}
+    traffic: dict[tuple[str, bool], tuple[int, int, float]] = {}
     for load in needs.loads:
         key = (load.memory.name, load.writes)
-        size, beats = traffic.get(key, (0, 0))
-        traffic[key] = (size + load.traffic.bytes, beats + load.traffic.beats)
-    start, stop = round(slot.start), round(slot.stop)
-    return Share(needs.operation, start, stop, cycles, _bound(needs, slot), needs.macs, traffic)
+        size, beats, busy = traffic.get(key, (0, 0, 0.0))
+        traffic[key] = (size + load.traffic.bytes, beats + load.traffic.beats, busy + load.cycles)
+    start, stop, compute = round(slot.start), round(slot.stop), max(needs.multipliers, needs.output)
+    return Share(needs.operation, start, stop, cycles, _bound(needs, slot), needs.macs, compute, traffic)
 
 
 def _bound(needs: Demand, slot: Slot) -> Bound:

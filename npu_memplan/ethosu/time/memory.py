@@ -80,3 +80,4 @@ class MemoryMap:
 
     regions: Mapping[int, Memory]
     stream: Memory
+    clock_hz: float = 0.0  # of the NPU; 0: unknown

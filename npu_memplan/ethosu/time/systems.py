@@ -52,7 +52,7 @@ class System:
         found = {region: self.memories.get(name, self._pool(name)) for region, name in regions.items()}
         found.setdefault(1, self._pool(mode.pools[0]))
         found[0] = next((self.memories[name] for name in constants if name in self.memories), fixed)
-        return MemoryMap(found, fixed)
+        return MemoryMap(found, fixed, self.clock_hz)
 
     def _pool(self, name: str) -> Memory:
         """A mode's pool: `sram` is behind port 0, `dram` behind port 1."""

@@ -70,7 +70,7 @@ def import_tflite(
     result = compile_tflite(data, options, name)  # picks up what was started
     network = with_omitted_inputs(result.parsed, source)
     check_host_operators(network, result.messages, kept)
-    return Imported(from_network(network, source, result.messages, kept), network, result)
+    return Imported(from_network(network, source, result.messages, kept, result.operators), network, result)
 
 
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:
@@ -95,10 +95,12 @@ def from_network(
     source: Network | None = None,
     messages: Sequence[str] = (),
     kept: Mapping[str, str] = MappingProxyType({}),
+    served: Sequence[Mapping[int, int]] = (),
 ) -> Any:
     """The IRModule of a compiled network. `source` is the model it was compiled from, for names and reasons.
 
-    `kept` are kinds of operators that were kept off the NPU, and why.
+    `kept` are kinds of operators that were kept off the NPU, and why; `served` the source's operator of each kernel of
+    each NPU call, by offset in its stream.
     """
     from .main_builder import MainBuilder
 
@@ -107,9 +109,11 @@ def from_network(
     states = builder.states
     _alias_states(builder)
 
+    of_call = dict(zip((call.index for call in network.npu_calls), served, strict=False))
+
     def emit(operator: NpuCall | CpuOperator) -> None:
         if isinstance(operator, NpuCall):
-            _npu_call(builder, operator)
+            _npu_call(builder, operator, of_call.get(operator.index, {}))
         else:
             builder.host_operator(operator)
 
@@ -136,11 +140,11 @@ def _alias_states(builder: MainBuilder) -> None:
             builder.values.setdefault(tensor.index, builder.values[homes[tensor.arena_offset]])
 
 
-def _npu_call(builder: MainBuilder, call: NpuCall) -> None:
+def _npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int]) -> None:
     from tvm import relax
 
     name = builder.function_name("npu")
-    program = lift(builder.network, call, name)
+    program = lift(builder.network, call, name, served)
     found = arguments(builder.network, call)
     inputs = [builder.value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
     if call.read_only.nbytes:

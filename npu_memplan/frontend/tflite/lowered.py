@@ -22,6 +22,7 @@ from .described import activation_type, operator_label
 from .floats import check_not_float
 from .lifted import Imported
 from .on_host import check_on_host, host_reason
+from .operator_names import OperatorNames
 
 if TYPE_CHECKING:
     from .operators import RelaxImport
@@ -63,7 +64,7 @@ def build_module(
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
-    module = lower_for_ethosu(partitioned, accelerator, fast_region)
+    module = lower_for_ethosu(partitioned, accelerator, fast_region, OperatorNames(network, imported.operator_of))
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
     module = legalize_host(round_integer_averages(module), reasons, name)
     operators = [

@@ -189,7 +189,7 @@ def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
         f'<div class="plain"><table><thead><tr><th scope="col">operation</th>{heads}<th class="num" scope="col">change'
         f'</th><th scope="col"></th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
     )
-    hint = "estimated cycles of each operation on its own; kernels and DMA overlap, so the sum is above the estimate"
+    hint = "estimated cycles by which operations make the inference longer; they add up to the estimate"
     return _panel("work", "The NPU's work", table, hint)
 
 

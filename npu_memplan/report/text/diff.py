@@ -128,7 +128,7 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
     if len(differing) < len(kinds):
         rest = sum(w.before.cycles for w in kinds if w.before == w.after)
         rows.append((f"{len(kinds) - len(differing)} more kinds", "", f"{rest:,}", "", f"{rest:,}", "same"))
-    lines = ["", "Estimated NPU cycles, each operation on its own (kernels and DMA overlap):"]
+    lines = ["", "Estimated NPU cycles by which operations make the inference longer:"]
     lines += align(rows, right={1, 2, 3, 4, 5})
     changed = sorted((w for w in work if w.by and w.output), key=lambda w: -abs(w.by))
     if changed:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...artifact import Artifact
+from ...artifact.timing import Timing
 from ...exactness import summary
 from ...problem import BufferKind
 from ..colours import KIND_COLOURS
@@ -52,6 +53,8 @@ def print_memory(artifact: Artifact, console: Console) -> None:
             f"{percent(share, 1)} of its peak",
             markup=False,
         )
+        if artifact.timing is not None and artifact.estimated_cycles:
+            console.print(_time(artifact.timing, artifact.estimated_cycles), markup=False)
     console.print(_status(artifact, view), markup=False)
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).", markup=False)
@@ -72,6 +75,13 @@ def print_memory(artifact: Artifact, console: Console) -> None:
         console.print(line, markup=False)
     for note in artifact.notes:
         console.print(f"note: {note}", markup=False)
+
+
+def _time(timing: Timing, cycles: int) -> str:
+    """Milliseconds, what they are spent with, and Vela's own estimate."""
+    clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
+    lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela(cycles)]
+    return "\n".join(line for line in lines if line)
 
 
 def _block(console: Console, heading: str, table: Table) -> None:

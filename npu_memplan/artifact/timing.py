@@ -1,0 +1,148 @@
+"""The estimated time of a compiled model: in all, by cause, and by operator of the source model.
+
+Invariant: the layers' cycles add up to the estimate of all NPU calls; whatever is said here was read off the command
+streams that run. Nothing is estimated of the host.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..problem import Count
+
+if TYPE_CHECKING:
+    from ..ethosu.time import Estimate, Share
+
+_LARGE = 0.15  # differences of estimates below that are not explained
+# Vela's names of memories in its per-layer file
+_VELAS = {"sram": "SRAM AC", "dram": "DRAM AC", "on_chip_flash": "OnFlash AC", "flash": "OffFlash AC"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What the NPU does for one operator of the source model."""
+
+    operator: int  # its index in the file; -1: unknown
+    name: str
+    kind: str
+    operations: Count  # kernels and transfers
+    cycles: Count  # by which they make the inference longer
+    compute_cycles: Count  # of multipliers or output unit alone, whichever is slower
+    macs: Count
+    bound: str  # what most of its cycles are spent with
+    access_cycles: Mapping[str, Count]  # of each memory's time
+    bytes: Mapping[str, Count]  # by memory, read and written
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The estimate of one inference. Sums of cycles are those of the artifact's calls."""
+
+    clock_hz: float
+    bounds: Mapping[str, Count]  # cycles by cause, the most first
+    vela_cycles: Count | None = None  # Vela's own estimate of the stream that it made
+    vela_stream_cycles: Count | None = None  # ours of the same stream, as Vela placed it
+
+    def milliseconds(self, cycles: int) -> float:
+        """At the NPU's clock."""
+        return 1000 * cycles / self.clock_hz
+
+    def causes(self, most: int = 3) -> str:
+        """`63 % reading flash, 25 % multiplying`: the largest shares."""
+        total = sum(self.bounds.values()) or 1
+        return ", ".join(f"{100 * cycles / total:.0f} % {cause}" for cause, cycles in list(self.bounds.items())[:most])
+
+    def beside_vela(self, cycles: int) -> str:
+        """Vela's own estimate beside that of the plan, `cycles`, with reasons of large differences; or nothing."""
+        if not self.vela_cycles or self.vela_stream_cycles is None:
+            return ""
+        text = f"Vela's own estimate of its stream: {self.vela_cycles:,} cycles; ours of it {self.vela_stream_cycles:,}"
+        reasons = []
+        if abs(self.vela_stream_cycles / self.vela_cycles - 1) > _LARGE:
+            reasons.append(
+                "the two count differently: ours adds up waits between operations and what shares a port, Vela's takes "
+                "the slowest part of each operation"
+            )
+        if abs(cycles / self.vela_stream_cycles - 1) > _LARGE:
+            more = cycles - self.vela_stream_cycles
+            why = "wait for the operation before (--prefetch makes room)" if more > 0 else "run ahead"
+            than = "more" if more > 0 else "fewer"
+            reasons.append(f"this plan takes {abs(more):,} cycles {than} than Vela's: copies of weights {why}")
+        return f"{text} ({'; '.join(reasons)})" if reasons else text
+
+
+def layers_of(
+    made: Iterable[tuple[Estimate, Sequence[int]]], operators: Sequence[tuple[str, str]]
+) -> tuple[Layer, ...]:
+    """Estimates with the operator of each operation, taken together; `operators`: (name, kind) in the file's order."""
+    parts: dict[int, list[Share]] = {}
+    for time, served in made:
+        known = served or [-1] * len(time.shares)
+        for share, operator in zip(time.shares, known, strict=True):
+            parts.setdefault(operator, []).append(share)
+    known_first = sorted(parts, key=lambda index: (index < 0, index))
+    return tuple(_layer(index, parts[index], *(operators[index] if index >= 0 else ("", ""))) for index in known_first)
+
+
+def _layer(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
+    access: dict[str, float] = {}
+    moved: dict[str, int] = {}
+    causes: dict[str, int] = {}
+    for share in shares:
+        causes[str(share.bound)] = causes.get(str(share.bound), 0) + share.cycles
+        for (memory, _), (size, _, cycles) in share.traffic.items():
+            access[memory] = access.get(memory, 0.0) + cycles
+            moved[memory] = moved.get(memory, 0) + size
+    return Layer(
+        operator=index,
+        name=name,
+        kind=kind,
+        operations=len(shares),
+        cycles=sum(share.cycles for share in shares),
+        compute_cycles=sum(share.compute_cycles for share in shares),
+        macs=sum(share.macs for share in shares),
+        bound=max(causes.items(), key=lambda item: (item[1], item[0]))[0],
+        access_cycles={memory: round(cycles) for memory, cycles in sorted(access.items())},
+        bytes=dict(sorted(moved.items())),
+    )
+
+
+def bounds_of(made: Iterable[Estimate]) -> dict[str, int]:
+    """Cycles of all estimates by cause, the most first."""
+    found: dict[str, int] = {}
+    for time in made:
+        for bound, cycles in time.bounds().items():
+            found[str(bound)] = found.get(str(bound), 0) + cycles
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def layers_csv(layers: Sequence[Layer], peak_macs: int) -> str:
+    """layers.csv: a row an operator, Vela's columns where Vela has them; `peak_macs`: of the NPU in a cycle."""
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    memories = sorted({memory for layer in layers for memory in layer.bytes})
+    writer.writerow(
+        ["Operator Index", "Original Operator", "Target", "NPU Operations", "Op Cycles", "Network% (cycles)", "NPU"]
+        + [*_VELAS.values(), "MAC Count", "Network% (MAC)", "Util% (MAC)", "Bound By"]
+        + [f"{memory} bytes" for memory in memories]
+        + ["Name"]
+    )
+    cycles, macs = sum(layer.cycles for layer in layers) or 1, sum(layer.macs for layer in layers) or 1
+    for layer in layers:
+        writer.writerow(
+            [layer.operator, layer.kind, "NPU", layer.operations, layer.cycles, f"{100 * layer.cycles / cycles:.2f}"]
+            + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in _VELAS)]
+            + [layer.macs, f"{100 * layer.macs / macs:.2f}", f"{utilisation(layer, peak_macs):.2f}", layer.bound]
+            + [layer.bytes.get(memory, 0) for memory in memories]
+            + [layer.name]
+        )
+    return sink.getvalue()
+
+
+def utilisation(layer: Layer, peak_macs: int) -> float:
+    """Per cent of the multiply-accumulates that the NPU could make in the layer's cycles."""
+    return 100 * layer.macs / (layer.cycles * peak_macs) if layer.cycles else 0.0

@@ -1,0 +1,121 @@
+"""Time by operator of the source model: right for both producers, and the same sum everywhere."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.ethosu.time import load_system
+from npu_memplan.models.network import CpuOperator
+from npu_memplan.models.tflite import read_network
+
+PRODUCERS = (("--npu-compiler", "vela"), ("--npu-compiler", "tvm"), ("--npu-compiler", "tvm", "--stripes"))
+COMPUTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "ADD", "SOFTMAX", "MEAN")
+
+
+@pytest.mark.parametrize("flags", PRODUCERS, ids=" ".join)
+@pytest.mark.parametrize("name", ["kws_ref_model", "pretrainedResnet_quant", "ad01_int8"])
+def test_every_operator_has_its_time_under_its_name(
+    name: str, flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = shared_model(name)
+    made = cli("compile", model, *flags, "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    artifact = Artifact.load(tmp_path / "out")
+    source = read_network(model.read_bytes())
+    for layer in artifact.layers:
+        operator = source.operators[layer.operator]
+        assert isinstance(operator, CpuOperator)
+        assert (layer.kind, layer.name) == (operator.name, source.tensors[operator.outputs[0]].name)
+        assert layer.macs == _macs(source, operator)
+    computed = [o.index for o in source.operators if isinstance(o, CpuOperator) and o.name in COMPUTED]
+    assert [layer.operator for layer in artifact.layers] == computed
+    assert sum(layer.cycles for layer in artifact.layers) == artifact.estimated_cycles
+    assert artifact.timing is not None
+    assert sum(artifact.timing.bounds.values()) == artifact.estimated_cycles
+    assert (artifact.timing.vela_cycles is not None) is (flags == PRODUCERS[0])
+
+
+def _macs(network, operator: CpuOperator) -> int:
+    """Multiply-accumulates of an operator, from the shapes in the file."""
+    if operator.name not in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+        return 0
+    output, weights = network.tensors[operator.outputs[0]].shape, network.tensors[operator.inputs[1]].shape
+    elements = 1
+    for extent in output:
+        elements *= extent
+    taps = {"CONV_2D": weights[1:], "DEPTHWISE_CONV_2D": weights[1:3], "FULLY_CONNECTED": weights[1:]}[operator.name]
+    for extent in taps:
+        elements *= extent
+    return elements
+
+
+def test_layers_csv_sums_to_the_total(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    made = cli("compile", shared_model("kws_ref_model"), "--json", "-o", tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    document = json.loads(made.out)
+    assert sum(int(row["Op Cycles"]) for row in rows) == document["estimated_cycles"]
+    assert sum(int(row["MAC Count"]) for row in rows) == document["npu_macs"]
+    assert sum(float(row["Network% (cycles)"]) for row in rows) == pytest.approx(100, abs=0.1)
+    assert {row["Bound By"] for row in rows} >= {"multiplying", "reading flash"}
+
+
+MODELS = ("kws_ref_model", "ad01_int8", "trained_lstm_int8", "pretrainedResnet_quant", "micro_speech_quantized")
+OPTIONS = (
+    *PRODUCERS,
+    ("--optimise", "Size"),
+    ("--prefetch",),
+    ("--memory-mode", "Sram_Only"),
+    ("--constant-pool", "flash"),
+    ("--accelerator", "ethos-u55-32"),
+    ("--accelerator", "ethos-u65-512"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", OPTIONS, ids=" ".join)
+def test_no_estimate_is_below_what_its_memories_need(
+    flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    for name in MODELS:
+        made = cli("compile", shared_model(name), *flags, "--force", "-o", tmp_path / "out")
+        assert made.code == 0, made.err
+        artifact = Artifact.load(tmp_path / "out")
+        port = 16 if "u65" in artifact.target.accelerator else 8
+        for memory in load_system(artifact.target.system_config).memories.values():
+            moved = sum(layer.bytes.get(memory.name, 0) for layer in artifact.layers)
+            assert artifact.estimated_cycles is not None
+            assert artifact.estimated_cycles >= moved / (port * memory.clock_scale), (name, memory.name)
+
+
+def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    ini = tmp_path / "own.ini"
+    ini.write_text(
+        "[System_Config.Slow]\ncore_clock=100e6\naxi0_port=Sram\naxi1_port=OffChipFlash\nSram_clock_scale=1.0\n"
+        "Sram_burst_length=32\nSram_read_latency=32\nSram_write_latency=32\nOffChipFlash_clock_scale=0.03125\n"
+        "OffChipFlash_burst_length=128\nOffChipFlash_read_latency=64\nOffChipFlash_write_latency=64\n"
+    )
+    model = shared_model("kws_ref_model")
+    usual = cli("compile", model, "--json", "-o", tmp_path / "usual")
+    slow = cli("compile", model, "--system-config", "Slow", "--vela-ini", ini, "--json", "-o", tmp_path / "slow")
+    assert slow.code == 0, slow.err
+    assert json.loads(slow.out)["estimated_cycles"] > 1.5 * json.loads(usual.out)["estimated_cycles"]
+    text = (tmp_path / "slow" / "memory.txt").read_text()
+    assert " ms at 100 MHz; " in text
+    wrong = cli("compile", model, "--system-config", "Slow", "-o", tmp_path / "wrong")
+    assert wrong.code == 2
+    assert "system configuration 'Slow' is unknown; known: Ethos_U55_Deep_Embedded" in wrong.err
+
+
+def test_a_profile_of_the_fvp_is_compiled_for_its_configuration(
+    cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    made = cli(
+        "compile", shared_model("kws_ref_model"), "--system-config", "FVP_Ethos_U55_High_End", "-o", tmp_path / "o"
+    )
+    assert made.code == 0, made.err
