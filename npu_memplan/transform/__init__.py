@@ -12,8 +12,10 @@ from .pipeline import pipeline
 from .plain_c import write_c
 from .plan_memory import PlanMemory
 from .workspace import KeptPools, Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
+from .workspaces import AllocateWorkspaces
 
 __all__ = [
+    "AllocateWorkspaces",
     "ConfigError",
     "ConstantMemoryPools",
     "ConstantPoolInfo",

@@ -11,12 +11,13 @@ import tvm
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
 from npu_memplan.rewrite import POOLS
-from npu_memplan.transform import ConfigError, PlanMemory
+from npu_memplan.transform import AllocateWorkspaces, ConfigError, PlanMemory, pool_sizes
 from npu_memplan.vocabulary import RUN_TIME
 
 
@@ -276,3 +277,36 @@ def test_a_kv_cache_of_the_virtual_machine():
         cache = create(tvm.runtime.tensor(np.ones((4, 2, 8), np.float32)), tvm.runtime.ShapeTuple([16, 2, 8]), 4)
         results.append(vm["main"](tvm.runtime.tensor(x), cache)[0].numpy().tobytes())
     assert results[0] == results[1]
+
+
+@I.ir_module
+class Asking:
+    """The library function takes a workspace that the program does not pass yet."""
+
+    @R.function
+    def main(x: R.Tensor(("n", 16), "float32")):
+        n = T.int64()
+        with R.dataflow():
+            y = R.exp(x)
+            z = R.call_dps_packed("npu_memplan.test.scratched", (y,), out_ty=R.Tensor((n, 16), "float32"))
+            u = R.add(z, y)
+            R.output(u)
+        return u
+
+
+@tvm.register_global_func("npu_memplan.test.scratched.bytes", override=True)
+def _bytes(source, result):
+    assert len(result.shape) == 2
+    return source.shape[0] * source.shape[1] * 4
+
+
+@pytest.mark.parametrize("size", [4096, _bytes, "npu_memplan.test.scratched.bytes"], ids=["number", "function", "name"])
+def test_workspaces_by_a_number_or_a_function_are_planned(size, run):
+    module = AllocateWorkspaces({"npu_memplan.test.scratched": size})(Asking)
+    planned = PlanMemory(poison=0xA5)(module)
+    assert set(left(planned).values()) == {"the caller owns it", "the caller gets it"}
+    # y, z and the workspace
+    assert pool_sizes(planned, {"n": 8})["workspace"] == 2 * 512 + (4096 if size == 4096 else 512)
+    x = np.random.default_rng(0).standard_normal((8, 16), dtype=np.float32)
+    assert run(planned, [[x]])[0][0].tobytes() == run(module, [[x]])[0][0].tobytes()
+    tvm.ir.assert_structural_equal(AllocateWorkspaces({"npu_memplan.test.scratched": 0})(Asking), Asking)
