@@ -48,7 +48,7 @@ class _Adder(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """A call with its workspace, if it asks for one."""
         call = super().visit_call_(call)
-        name = call.args[0].global_symbol if _is_packed(call) else None
+        name = str(call.args[0].global_symbol) if _is_packed(call) else ""
         if name not in self.sizes:
             return call
         arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
