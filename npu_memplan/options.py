@@ -161,11 +161,3 @@ class CompileOptions:
         return tuple(
             Pool(name, size, alignment=16, agents=agents, read_only=True) for name, size in self.constant_pools.items()
         )
-
-    def region_pools(self) -> dict[int, tuple[str, ...]]:
-        """Candidate pools of a buffer by the region its compiler chose; -1 for all others."""
-        names = load_memory_mode(self.memory_mode or "Shared_Sram").pools
-        if len(names) == 1:
-            return {}
-        slow, fast = names
-        return {-1: (slow,), 1: (slow,), 2: (fast, slow)}

@@ -53,13 +53,6 @@ class Library:
         """Write the tar; no half-written file is ever left under `path`."""
         write_whole(path, self.tar())
 
-    def write_tree(self, directory: Path) -> None:
-        """Write the files below an existing `directory`."""
-        for name, content in self.files.items():
-            target = directory / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-
 
 def build_library(
     module: Any,

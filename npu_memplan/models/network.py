@@ -27,11 +27,6 @@ class CpuOperator:
     version: int = 1
     table: Any = field(default=None, repr=False)  # the tflite.Operator
 
-    @property
-    def is_custom(self) -> bool:
-        """True for operators outside the TFLite schema."""
-        return self.builtin_code == 32
-
     def options(self, kind: type[_Options]) -> _Options | None:
         """The built-in options as `kind` (e.g. `tflite.SoftmaxOptions`), None when the file has none."""
         import tflite

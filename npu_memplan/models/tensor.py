@@ -27,7 +27,7 @@ class Tensor:
     dtype: str  # numpy name
     scales: tuple[float, ...] = ()  # empty: not quantised; several: per channel
     zero_points: tuple[int, ...] = ()
-    quantized_dimension: int = 0
+    quantised_dimension: int = 0
     data: NDArray[np.uint8] | None = field(default=None, repr=False)  # constant bytes
     is_variable: bool = False
     arena_offset: int = -1  # OfflineMemoryAllocation; -1: none

@@ -97,13 +97,13 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
     if not 0 <= table.Buffer() < model.BuffersLength():
         raise NetworkError(f"{name}: tensor {index} {label!r} uses buffer {table.Buffer()}, which does not exist")
     buffer = model.Buffers(table.Buffer())
-    quantization = table.Quantization()
+    quantisation = table.Quantization()
     scales: tuple[float, ...] = ()
     zeros: tuple[int, ...] = ()
-    if quantization is not None and quantization.ScaleLength():
-        scales = tuple(quantization.ScaleAsNumpy().tolist())
-        if quantization.ZeroPointLength():
-            zeros = tuple(quantization.ZeroPointAsNumpy().tolist())
+    if quantisation is not None and quantisation.ScaleLength():
+        scales = tuple(quantisation.ScaleAsNumpy().tolist())
+        if quantisation.ZeroPointLength():
+            zeros = tuple(quantisation.ZeroPointAsNumpy().tolist())
     tensor = Tensor(
         index=index,
         name=label,
@@ -111,7 +111,7 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         dtype=dtype,
         scales=scales,
         zero_points=zeros,
-        quantized_dimension=quantization.QuantizedDimension() if quantization is not None else 0,
+        quantised_dimension=quantisation.QuantizedDimension() if quantisation is not None else 0,
         data=buffer.DataAsNumpy() if buffer.DataLength() else None,
         is_variable=bool(table.IsVariable()),
         arena_offset=offset,

@@ -50,7 +50,7 @@ def check_tensor(tensor: Tensor) -> None:
         if not low <= zero <= high:
             raise DamagedError(f"{what} of type {tensor.dtype} has zero point {zero}; it must be in {low}..{high}")
     if len(tensor.scales) > 1:
-        axis = tensor.quantized_dimension
+        axis = tensor.quantised_dimension
         # Old converters wrote the weights' dimension on the biases, which have one.
         extent = tensor.shape[axis if 0 <= axis < len(tensor.shape) else 0] if tensor.shape else 1
         if extent != len(tensor.scales):

@@ -134,7 +134,6 @@ def test_an_uncompiled_model_is_all_cpu_operators(shared_model: Callable[[str], 
     options = softmax.options(tflite.SoftmaxOptions)
     assert options is not None
     assert options.Beta() == 1.0
-    assert not softmax.is_custom
     assert net.npu_calls == ()
     weights = net.tensors[net.operators[0].inputs[1]]
     assert weights.array().shape == weights.shape

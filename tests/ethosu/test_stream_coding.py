@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
-from npu_memplan.ethosu.stream.decode import StreamError, decode, words_of
+from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.encode import EncodeError, encode
 from npu_memplan.ethosu.stream.isa import Op, Register
 
@@ -92,11 +92,6 @@ def test_every_truncation_of_a_real_stream_is_an_error(compiled: Callable[..., A
 def test_damage_is_named_with_its_offset(words: list[int], message: str) -> None:
     with pytest.raises(StreamError, match=message):
         decode(words)
-
-
-def test_odd_bytes_are_truncated() -> None:
-    with pytest.raises(StreamError, match="3 bytes, which is no multiple of 4"):
-        words_of(b"abc")
 
 
 @pytest.mark.parametrize(

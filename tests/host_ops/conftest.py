@@ -17,7 +17,7 @@ from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
 from npu_memplan.extract import STATES, extract
-from npu_memplan.frontend.host_ops import HostOperator, lower_operator
+from npu_memplan.frontend.host_ops import LoweredOperator, lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.planners import plan
@@ -26,7 +26,7 @@ from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, re
 from npu_memplan.verify import check
 
 
-def module_of(network: Network, lowered: HostOperator) -> Any:
+def module_of(network: Network, lowered: LoweredOperator) -> Any:
     """A Relax module whose main is one call of a lowered operator."""
     builder = relax.BlockBuilder()
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npu_memplan.fixed_point import functions
+from npu_memplan.fixed_point import multiplier as fp
 from npu_memplan.frontend.host_ops import (
     UnsupportedOperatorError,
     lower_operator,
     supported_names,
     unsupported_reason,
 )
-from npu_memplan.frontend.host_ops import fixed_point as fp
 from npu_memplan.models.tflite import read_network
 from tests.support.single_op import TensorSpec, constant, write_model
 
@@ -131,8 +132,13 @@ def test_lowering_is_deterministic():
         (-0.25, -(1 << 30), -1),
     ],
 )
-def test_quantize_multiplier(real, multiplier, shift):
-    assert fp.quantize_multiplier(real) == (multiplier, shift)
+def test_quantise_multiplier(real, multiplier, shift):
+    assert fp.quantise_multiplier(real) == (multiplier, shift)
+
+
+def test_a_scale_that_no_shift_reaches_is_refused():
+    with pytest.raises(fp.ScaleError, match=r"^the scale 1099511627776.0 is above 2\*\*31, more than"):
+        fp.quantise_multiplier(2.0**40)
 
 
 def test_rounding_is_away_from_zero():
@@ -149,12 +155,12 @@ def test_high_mul_rounds_up_at_half():
 def test_exp_is_close_to_exp(integer_bits):
     raw = -np.arange(0, 1 << 31, 1 << 22, dtype=np.int64)
     real = raw / 2.0 ** (31 - integer_bits)
-    got = fp.exp_on_negative(raw, integer_bits) / 2.0**31
+    got = functions.exp_on_negative(raw, integer_bits) / 2.0**31
     np.testing.assert_allclose(got, np.exp(real), atol=2e-7)
 
 
 def test_sigmoid_and_tanh_are_close():
     raw = np.arange(-(1 << 31), 1 << 31, 1 << 24, dtype=np.int64)
     real = raw / 2.0**27
-    np.testing.assert_allclose(fp.logistic(raw, 4) / 2.0**31, 1 / (1 + np.exp(-real)), atol=2e-6)
-    np.testing.assert_allclose(fp.tanh(raw, 4) / 2.0**31, np.tanh(real), atol=2e-6)
+    np.testing.assert_allclose(functions.logistic(raw, 4) / 2.0**31, 1 / (1 + np.exp(-real)), atol=2e-6)
+    np.testing.assert_allclose(functions.tanh(raw, 4) / 2.0**31, np.tanh(real), atol=2e-6)

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from fvp_runner.references.micro import Reference
-from npu_memplan.frontend.tflite.repairs import clear_stray_quantized_dimensions, round_integer_averages
+from npu_memplan.frontend.tflite.repairs import clear_stray_quantised_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
@@ -59,20 +59,20 @@ def test_dense_layers_flatten_and_tvm_still_does_not() -> None:
     assert [int(d) for d in module["main"].ret_ty.shape] == [1, 5]
 
 
-def test_stray_quantized_dimensions_are_cleared() -> None:
+def test_stray_quantised_dimensions_are_cleared() -> None:
     model = case("depthwise_c1")  # one scale, but dimension 3
     with pytest.raises(Exception, match="QuantizedDimension"):
         plain_import(model)
-    repaired, count = clear_stray_quantized_dimensions(model)
+    repaired, count = clear_stray_quantised_dimensions(model)
     assert count >= 1
     assert len(repaired) == len(model)
-    assert clear_stray_quantized_dimensions(repaired)[1] == 0
+    assert clear_stray_quantised_dimensions(repaired)[1] == 0
     import_relax(model)
 
 
 def test_per_channel_dimensions_stay() -> None:
     model = case("conv_k3x3")
-    assert clear_stray_quantized_dimensions(model) == (model, 0)
+    assert clear_stray_quantised_dimensions(model) == (model, 0)
 
 
 def run_on_host(module: object, value: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.report.facts.work import Work, busy, by_kind, npu_work, work_changes
+from npu_memplan.report.facts.work import NpuWork, busy, by_kind, npu_work, work_changes
 from npu_memplan.report.page.compare import compare_page
 from npu_memplan.report.text.diff import diff
 
@@ -49,8 +49,8 @@ def test_both_producers_do_the_same_layers(both: Any) -> None:
 
 
 def test_changes_stand_side_by_side() -> None:
-    before = (Work("convolution", "4x4x8", 2, 200, 9), Work("DMA", "", 1, 50))
-    after = (Work("convolution", "4x4x8", 1, 120, 9), Work("convolution", "2x2x8", 1, 30, 3))
+    before = (NpuWork("convolution", "4x4x8", 2, 200, 9), NpuWork("DMA", "", 1, 50))
+    after = (NpuWork("convolution", "4x4x8", 1, 120, 9), NpuWork("convolution", "2x2x8", 1, 30, 3))
     changes = work_changes(before, after)
     assert [(c.kind, c.output, c.by) for c in changes] == [
         ("convolution", "4x4x8", -80),

@@ -40,6 +40,14 @@ _HOOK = ctypes.CFUNCTYPE(
 )
 
 
+def write_tree(library: Library, directory: Path) -> None:
+    """The files of a library below an existing `directory`, as its tar unpacks."""
+    for name, content in library.files.items():
+        target = directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
 class Application:
     """One shared library with the modules in it."""
 
@@ -50,7 +58,7 @@ class Application:
         for number, library in enumerate(libraries):
             tree = folder / f"tree{number}"
             tree.mkdir()
-            library.write_tree(tree)
+            write_tree(library, tree)
             sources += sorted((tree / "codegen/host/src").glob("*.c"))
             includes += [tree / "codegen/host/include", tree / ETHOSU, tree / "runtime/include"]
         shared = folder / "application.so"

@@ -27,7 +27,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
 from tests.support.demo_library import EXAMPLE, library, tensors
-from tests.support.mlf_host import metadata_main
+from tests.support.mlf_host import metadata_main, write_tree
 
 CROSS = "arm-none-eabi-gcc"
 LAUNCH = """
@@ -203,7 +203,7 @@ def test_two_modules_share_a_workspace_on_qemu(tmp_path: Path, shared_model: Cal
 def test_every_source_compiles_the_way_the_demo_makefile_does(tmp_path: Path) -> None:
     if shutil.which(CROSS) is None:
         pytest.skip(f"needs {CROSS}")
-    library(EXAMPLE).write_tree(tmp_path)
+    write_tree(library(EXAMPLE), tmp_path)
     driver = tmp_path / "driver"
     driver.mkdir()
     (driver / "ethosu_driver.h").write_text(

@@ -6,7 +6,6 @@ Invariant: every word is accounted for; anything that is not a known command is 
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
 from ...errors import NpuMemplanError
@@ -20,16 +19,6 @@ _OPERATIONS = frozenset((Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_
 
 class StreamError(NpuMemplanError):
     """A command stream is malformed."""
-
-
-def words_of(data: bytes) -> tuple[int, ...]:
-    """`data` as little-endian 32-bit words; `StreamError` when its length is no multiple of 4."""
-    if len(data) % 4:
-        raise StreamError(
-            f"the command stream has {len(data)} bytes, which is no multiple of 4: it is truncated; "
-            "compile the network again"
-        )
-    return struct.unpack(f"<{len(data) // 4}I", data)
 
 
 def decode(words: Sequence[int]) -> tuple[Command, ...]:

@@ -21,16 +21,16 @@ from . import (
     movement,
     pooling,
     reduction,
-    requantize,
     resize,
     softmax,
     svdf,
     transpose_conv,
 )
-from .operator import HostOperator, UnsupportedOperatorError, lower_operator, supported_names, unsupported_reason
+from . import requantise as requantize
+from .operator import LoweredOperator, UnsupportedOperatorError, lower_operator, supported_names, unsupported_reason
 
 __all__ = [
-    "HostOperator",
+    "LoweredOperator",
     "UnsupportedOperatorError",
     "activation",
     "batch_matmul",

@@ -12,22 +12,21 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ethosu.lower import graph, tables
-from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
-from .fixed_point import (
+from ...fixed_point.functions import logistic, tanh
+from ...fixed_point.multiplier import (
     LIMITS,
     IntArray,
     activation_range,
     f32,
     input_radius,
-    logistic,
-    multiply_by_quantized,
-    quantize_multiplier,
+    multiply_by_quantised,
+    quantise_multiplier,
     round_half_away,
     rounding_shift,
-    tanh,
 )
-from .fixed_tir import multiply_by_quantized as multiply_when_running
+from ...models.tensor import Tensor
+from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
+from .fixed_tir import multiply_by_quantised as multiply_when_running
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .sigmoid16 import store_sigmoid16
 from .tir import clamp, const, load, select
@@ -48,9 +47,9 @@ def _store_table(work: Lowering, data: Tensor, output: Tensor, reference: Refere
 
 
 def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
-    scale = quantize_multiplier(data.scale / output.scale)
+    scale = quantise_multiplier(data.scale / output.scale)
     low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
-    return np.clip(output.zero_point + multiply_by_quantized(values - data.zero_point, *scale), low, high)
+    return np.clip(output.zero_point + multiply_by_quantised(values - data.zero_point, *scale), low, high)
 
 
 @lowering("RELU")
@@ -59,7 +58,7 @@ def relu(work: Lowering) -> None:
     data, output = _pair(work)
     if data.dtype in EIGHT_BITS:
         return _store_table(work, data, output, _relu)
-    scale = quantize_multiplier(data.scale / output.scale)
+    scale = quantise_multiplier(data.scale / output.scale)
     low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -88,14 +87,14 @@ def leaky_relu(work: Lowering) -> None:
 
     alpha = float(work.options(tflite.LeakyReluOptions).Alpha())
     data, output = _pair(work)
-    identity = quantize_multiplier(data.scale / output.scale)
-    multiplier, shift = quantize_multiplier(data.scale * alpha / output.scale)
+    identity = quantise_multiplier(data.scale / output.scale)
+    multiplier, shift = quantise_multiplier(data.scale * alpha / output.scale)
     sign = -1 if multiplier < 0 else 1
 
     def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
         x = values - data.zero_point
-        below = sign * multiply_by_quantized(x, abs(multiplier), shift)
-        return output.zero_point + np.where(x >= 0, multiply_by_quantized(x, *identity), below)
+        below = sign * multiply_by_quantised(x, abs(multiplier), shift)
+        return output.zero_point + np.where(x >= 0, multiply_by_quantised(x, *identity), below)
 
     if data.dtype in EIGHT_BITS:
         return _store_table(work, data, output, reference)
@@ -116,11 +115,11 @@ def absolute(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ("int8", "int16"))
     rescales = f32(data.scale) != f32(output.scale)
-    scale = quantize_multiplier(data.scale / output.scale)
+    scale = quantise_multiplier(data.scale / output.scale)
 
     def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
         x = np.abs(values - data.zero_point)
-        return output.zero_point + (multiply_by_quantized(x, *scale) if rescales else x)
+        return output.zero_point + (multiply_by_quantised(x, *scale) if rescales else x)
 
     if data.dtype == "int8":
         return _store_table(work, data, output, reference)
@@ -174,8 +173,8 @@ def hard_swish(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ("int8",))
     fine = f32(1.0 / 128.0) * f32(data.scale)
-    out_multiplier, out_shift = quantize_multiplier(float(fine / f32(output.scale)))
-    rel_multiplier, rel_shift = quantize_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
+    out_multiplier, out_shift = quantise_multiplier(float(fine / f32(output.scale)))
+    rel_multiplier, rel_shift = quantise_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
     if out_shift > 0:
         raise UnsupportedOperatorError(f"its output scale {output.scale} is too small for input scale {data.scale}")
     out16, rel16 = _to_int16(out_multiplier), _to_int16(rel_multiplier)
@@ -219,7 +218,7 @@ def sigmoidal(work: Lowering) -> None:
 
     def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
         x = values - data.zero_point
-        scaled = multiply_by_quantized(np.clip(x, -radius, radius), multiplier, shift)
+        scaled = multiply_by_quantised(np.clip(x, -radius, radius), multiplier, shift)
         inner = (
             rounding_shift(tanh(scaled, integer_bits), 24)
             if is_tanh

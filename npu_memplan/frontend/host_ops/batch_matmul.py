@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import clamp_to_activation, require_same_type
 from .elementwise import broadcast
-from .fixed_point import quantize_multiplier
-from .fixed_tir import multiply_by_quantized
+from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, const, load
 
@@ -31,7 +31,7 @@ def batch_matmul(work: Lowering) -> None:
     inner, columns = b.shape[:-3:-1] if turned_b else b.shape[-2:]
     if depth != inner or output.shape[-2:] != (rows, columns):
         raise UnsupportedOperatorError(f"{list(a.shape)} x {list(b.shape)} do not make {list(output.shape)}")
-    scale = quantize_multiplier(a.scale * b.scale / output.scale)
+    scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
@@ -44,7 +44,7 @@ def batch_matmul(work: Lowering) -> None:
             y = load(second, *_element(place, b, output, (column, k) if turned_b else (k, column)))
             y = y - const(b.zero_point)
             total.add(x * y)
-        result = multiply_by_quantized(function, total.get(), *scale)
+        result = multiply_by_quantised(function, total.get(), *scale)
         function.store(target, clamp_to_activation(result, 0, output), *place)
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...fixed_point.multiplier import activation_range, f32, quantise_multiplier
 from ...models.tensor import Tensor
-from .fixed_point import activation_range, f32, quantize_multiplier
 from .fixed_tir import ChannelScales
 from .operator import Lowering, UnsupportedOperatorError
 from .tir import Buffer, Expr, both, clamp, const, load
@@ -77,7 +77,7 @@ def channel_scales(
     if data.dtype == "uint8" and len(set(per_channel)) > 1:
         raise UnsupportedOperatorError(f"weights {weights.name!r} are uint8 with a scale for each channel")
     products = [float(f32(data.scale) * f32(scale)) if single else data.scale * scale for scale in per_channel]
-    pairs = [quantize_multiplier(product / output.scale) for product in products]
+    pairs = [quantise_multiplier(product / output.scale) for product in products]
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ...fixed_point.multiplier import quantise_multiplier
 from .common import EIGHT_BITS, require_same_type
 from .elementwise import rescaled
-from .fixed_point import quantize_multiplier
 from .operator import Lowering, UnsupportedOperatorError, lowering
 
 _LEFT_SHIFT = 8
@@ -34,7 +34,7 @@ def compare(work: Lowering) -> None:
     for tensor in (a, b):
         if tensor.scale >= 1.0:
             raise UnsupportedOperatorError(f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1")
-    scales = [quantize_multiplier(tensor.scale) for tensor in (a, b)]
+    scales = [quantise_multiplier(tensor.scale) for tensor in (a, b)]
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...fixed_point.functions import reciprocal_one_plus
+from ...fixed_point.multiplier import IntArray, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import clamp_to_activation, require_same_type
 from .elementwise import broadcast
-from .fixed_point import IntArray, quantize_multiplier, reciprocal_one_plus
 from .fixed_tir import high_mul, leading_zeros, rounding_shift_by
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, const, load, select
@@ -29,7 +30,7 @@ def divide(work: Lowering) -> None:
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), ("int8",))
     ratio = a.scale / (b.scale * output.scale)
-    multiplier, shift = quantize_multiplier(ratio)
+    multiplier, shift = quantise_multiplier(ratio)
     if shift > _LEAST_HEADROOM:
         raise UnsupportedOperatorError(f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)

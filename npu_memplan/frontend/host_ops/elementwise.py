@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, clamp_to_activation, require_same_type
-from .fixed_point import quantize_multiplier
-from .fixed_tir import multiply_by_quantized
+from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Buffer, Expr, const, largest, load, select, smallest
 
@@ -30,14 +30,14 @@ def add(work: Lowering) -> None:
     factors = [a.scale / twice, b.scale / twice, twice / ((1 << left_shift) * output.scale)]
     if not factors[2] < 1.0:
         raise UnsupportedOperatorError(f"output scale {output.scale} is too small for its inputs' scales")
-    scales = [quantize_multiplier(f) for f in factors]
+    scales = [quantise_multiplier(f) for f in factors]
 
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
         operands = rescaled(work, (first, second), place, left_shift, scales[:2])
         total = operands[0] - operands[1] if subtract else operands[0] + operands[1]
-        result = multiply_by_quantized(function, total, *scales[2])
+        result = multiply_by_quantised(function, total, *scales[2])
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
 
 
@@ -49,14 +49,14 @@ def multiply(work: Lowering) -> None:
     options = work.options(tflite.MulOptions)
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), ACTIVATION_TYPES)
-    scale = quantize_multiplier(a.scale * b.scale / output.scale)
+    scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
         x = load(first, *broadcast(place, a, output)) - const(a.zero_point)
         y = load(second, *broadcast(place, b, output)) - const(b.zero_point)
-        result = multiply_by_quantized(function, x * y, *scale)
+        result = multiply_by_quantised(function, x * y, *scale)
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
 
 
@@ -67,14 +67,14 @@ def squared_difference(work: Lowering) -> None:
     require_same_type((a, b, output), ("int8",))
     left_shift = 7
     twice = 2 * max(a.scale, b.scale)
-    scales = [quantize_multiplier(tensor.scale / twice) for tensor in (a, b)]
-    result_scale = quantize_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
+    scales = [quantise_multiplier(tensor.scale / twice) for tensor in (a, b)]
+    result_scale = quantise_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
     with function.grid(output.shape) as place:
         operands = rescaled(work, (first, second), place, left_shift, scales)
         difference = function.bind(operands[0] - operands[1], "difference")
-        value = multiply_by_quantized(function, difference * difference, *result_scale)
+        value = multiply_by_quantised(function, difference * difference, *result_scale)
         function.store(target, clamp_to_activation(value, 0, output), *place)
 
 
@@ -84,15 +84,15 @@ def prelu(work: Lowering) -> None:
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((data, alpha, output), EIGHT_BITS)
     work.describe("prelu")
-    above = quantize_multiplier(data.scale / output.scale)
-    below = quantize_multiplier(data.scale * alpha.scale / output.scale)
+    above = quantise_multiplier(data.scale / output.scale)
+    below = quantise_multiplier(data.scale * alpha.scale / output.scale)
     function = work.function
     source, slopes, target = work.read(0, "input"), work.read(1, "alpha"), work.write()
     with function.grid(output.shape) as place:
         x = function.bind(load(source, *broadcast(place, data, output)) - const(data.zero_point), "x")
         slope = load(slopes, *broadcast(place, alpha, output)) - const(alpha.zero_point)
-        yes = multiply_by_quantized(function, x, *above)
-        no = multiply_by_quantized(function, x * slope, *below)
+        yes = multiply_by_quantised(function, x, *above)
+        no = multiply_by_quantised(function, x * slope, *below)
         function.store(target, clamp_to_activation(select(x >= 0, yes, no), 0, output), *place)
 
 
@@ -122,7 +122,7 @@ def rescaled(
     for index, (buffer, scale) in enumerate(zip(buffers, scales, strict=True)):
         tensor = work.tensor(index)
         value = load(buffer, *broadcast(place, tensor, work.output())) - const(tensor.zero_point)
-        operands.append(multiply_by_quantized(work.function, value * const(1 << left_shift), *scale))
+        operands.append(multiply_by_quantised(work.function, value * const(1 << left_shift), *scale))
     return operands
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .fixed_point import LIMITS, input_radius, quantize_multiplier
+from ...fixed_point.multiplier import LIMITS, input_radius, quantise_multiplier
 from .fixed_tir import exp_on_negative, high_mul, rounding_shift
 from .operator import UnsupportedOperatorError
 from .tir import Buffer, Expr, Function, const, largest, load, row_indices, select
@@ -31,7 +31,7 @@ class Differences:
         real = min(beta * scale * (1 << (31 - DIFF_INTEGER_BITS)), float((1 << 31) - 1))
         if real <= 1.0:
             raise UnsupportedOperatorError(f"beta {beta} x input scale {scale} is too small for fixed point")
-        multiplier, shift = quantize_multiplier(real)
+        multiplier, shift = quantise_multiplier(real)
         return cls(multiplier, shift, -input_radius(DIFF_INTEGER_BITS, shift))
 
     def rescale(self, difference: Expr) -> Expr:

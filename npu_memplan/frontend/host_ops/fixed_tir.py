@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .fixed_point import EXP_MINUS_EIGHTH, INT32_MAX, ONE_THIRD, exp_steps
+from ...fixed_point.functions import EXP_MINUS_EIGHTH, ONE_THIRD, exp_steps
+from ...fixed_point.multiplier import INT32_MAX
 from .tir import Expr, Function, cast, clamp, const, load, select
 
 
@@ -81,7 +82,7 @@ def reciprocal_one_plus(function: Function, a: Expr) -> Expr:
     return function.bind(saturating_shift_left(x, 1), "reciprocal")
 
 
-def multiply_by_quantized(function: Function, value: Expr, multiplier: int, shift: int) -> Expr:
+def multiply_by_quantised(function: Function, value: Expr, multiplier: int, shift: int) -> Expr:
     """`value * multiplier * 2^(shift - 31)` with TFLite's double rounding."""
     if shift > 0:
         value = value * const(1 << shift) if shift < 31 else const(0)
@@ -129,7 +130,7 @@ class ChannelScales:
         if not buffers:
             if wide:
                 return multiply_wide(value, self.multipliers[0], self.shifts[0])
-            return multiply_by_quantized(function, value, self.multipliers[0], self.shifts[0])
+            return multiply_by_quantised(function, value, self.multipliers[0], self.shifts[0])
         multiplier, shift = load(buffers["multiplier"], channel), load(buffers["shift"], channel)
         if wide:
             total = function.bind(cast(shift, "int64"), "total_shift", "int64")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
+from ...fixed_point.functions import ROOT_HALF
+from ...fixed_point.multiplier import INT32_MAX, LIMITS
 from .common import require_same_type
-from .fixed_point import INT32_MAX, LIMITS, ROOT_HALF
 from .fixed_tir import high_mul, leading_zeros, rounding_shift, rounding_shift_by, saturating_shift_left
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, Function, clamp, const, largest, load, row_indices, select

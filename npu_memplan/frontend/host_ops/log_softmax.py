@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 
+from ...fixed_point.functions import ROOT_HALF
+from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from .common import require_same_type
 from .exponentials import DIFF_INTEGER_BITS, SUM_INTEGER_BITS, Differences, sum_of_row
-from .fixed_point import LIMITS, ROOT_HALF, quantize_multiplier
 from .fixed_tir import (
     clamp_wide,
     high_mul,
     leading_zeros,
-    multiply_by_quantized,
+    multiply_by_quantised,
     reciprocal_one_plus,
     rounding_shift,
     saturating_shift_left,
@@ -44,7 +45,7 @@ def log_softmax(work: Lowering) -> None:
             f"the reference demands {_OUTPUT[0]} and {_OUTPUT[1]}"
         )
     differences = Differences.scaled(1.0, data.scale)
-    back = quantize_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
+    back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
     low, high = LIMITS["int8"]
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -52,7 +53,7 @@ def log_softmax(work: Lowering) -> None:
         peak, total = sum_of_row(function, source, row, differences)
         log = function.bind(_logarithm(function, total), "log")
         # Differences from here on down have the least result; above, nothing leaves int32.
-        floor = multiply_by_quantized(function, log + const(LIMITS["int32"][0]), *back)
+        floor = multiply_by_quantised(function, log + const(LIMITS["int32"][0]), *back)
         floor = function.bind(largest(floor, const(differences.lowest - 1)), "floor")
         with function.loop(data.shape[-1], "c") as c:
             difference = function.bind(load(source, *row_indices(row, c, data.shape)) - peak, "difference")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_same_type
-from .fixed_point import LIMITS, quantize_multiplier
-from .fixed_tir import multiply_by_quantized
+from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .sigmoid16 import sigmoid16, sigmoid_table
 from .tir import Expr, cast, clamp, const, load
@@ -91,7 +91,7 @@ def lstm(work: Lowering) -> None:
                 x = (state * const(3) + const(1 << (-tanh_shift - 1))) >> const(-tanh_shift)
             squashed = sigmoid16(function, table, x, True)
             real = _OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale
-            value = multiply_by_quantized(function, cast(squashed, "int32") * exit_, *quantize_multiplier(real))
+            value = multiply_by_quantised(function, cast(squashed, "int32") * exit_, *quantise_multiplier(real))
             result = function.bind(clamp(value + const(hidden.zero_point), *LIMITS["int8"]), "result")
             function.store(memory, result, n, u)
             function.store(target, result, *place(n, t, u))
@@ -125,4 +125,4 @@ def _clamp16(value: Expr) -> Expr:
 
 def _scaled(function: Any, value: Expr, real: float) -> Expr:
     """`value` times a real number, as an int16."""
-    return _clamp16(multiply_by_quantized(function, value, *quantize_multiplier(real)))
+    return _clamp16(multiply_by_quantised(function, value, *quantise_multiplier(real)))

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import NpuMemplanError
+from ...fixed_point.multiplier import ScaleError
 from ...models.file import said_by
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
@@ -27,7 +28,7 @@ class UnsupportedOperatorError(NpuMemplanError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostOperator:
+class LoweredOperator:
     """A lowered operator.
 
     Parameters of `primfunc`, in order: `inputs`, `constants`, `outputs`. Inputs and outputs
@@ -136,11 +137,11 @@ class Lowering:
         """Say what the NPU would have to do instead: a kind of `relax.parsers`, and its numbers."""
         self._layer = {"kind": kind, **numbers}
 
-    def finish(self) -> HostOperator:
+    def finish(self) -> LoweredOperator:
         """The lowered operator."""
         name = self.operator.name.lower()
         parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
-        return HostOperator(
+        return LoweredOperator(
             name=name,
             primfunc=self._described(self.function.finish(parameters, name)),
             inputs=tuple(self.inputs),
@@ -182,7 +183,7 @@ def supported_names() -> tuple[str, ...]:
     return tuple(sorted(_LOWERINGS))
 
 
-def lower_operator(network: Network, operator: CpuOperator) -> HostOperator:
+def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
     lower = _LOWERINGS.get(operator.name)
     if lower is None:
@@ -191,6 +192,8 @@ def lower_operator(network: Network, operator: CpuOperator) -> HostOperator:
     try:
         lower(work)
         return work.finish()
+    except ScaleError as error:
+        raise UnsupportedOperatorError(str(error)) from None
     except NpuMemplanError:
         raise
     except Exception as error:  # of numbers that no sound model has, TVM and numpy raise what they like

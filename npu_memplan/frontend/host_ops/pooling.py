@@ -6,6 +6,7 @@ away from zero; input and output have the same scale and zero point.
 
 from __future__ import annotations
 
+from ...fixed_point.multiplier import LIMITS
 from .common import (
     ACTIVATION_TYPES,
     clamp_to_range,
@@ -15,7 +16,6 @@ from .common import (
     require_same_type,
     shape4,
 )
-from .fixed_point import LIMITS
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, both, const, largest, load, select, smallest, truncated_div
 

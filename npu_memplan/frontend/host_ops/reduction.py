@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from .common import ACTIVATION_TYPES, EIGHT_BITS, flat_values, require_same_type
-from .fixed_point import LIMITS, quantize_multiplier
-from .fixed_tir import multiply_by_quantized
+from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, clamp, const, largest, load, select, smallest
 
@@ -35,7 +35,7 @@ def mean(work: Lowering) -> None:
     rank = len(data.shape)
     axes = _axes(work, rank)
     count = math.prod(data.shape[a] for a in axes)
-    multiplier, shift = quantize_multiplier(data.scale / output.scale)
+    multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
         bits = min(count.bit_length() - 1, 32, 31 + shift)
         multiplier, shift = (multiplier << bits) // count, shift - bits
@@ -49,7 +49,7 @@ def mean(work: Lowering) -> None:
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
             total.add(load(source, *_joined(rank, axes, place, inner)))
         centred = total.get() - const(data.zero_point * count)
-        value = multiply_by_quantized(function, centred, multiplier, shift) + const(output.zero_point)
+        value = multiply_by_quantised(function, centred, multiplier, shift) + const(output.zero_point)
         function.store(target, clamp(value, low, high), *_output_place(output.shape, rank, axes, place))
 
 

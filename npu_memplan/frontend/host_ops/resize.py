@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import tirx
 
+from ...fixed_point.multiplier import LIMITS
 from .common import EIGHT_BITS, require_same_type, shape4
-from .fixed_point import LIMITS
 from .movement import same_type
 from .operator import Lowering, lowering
 from .tir import Buffer, Expr, cast, clamp, const, load, raw_load, select, truncated_div

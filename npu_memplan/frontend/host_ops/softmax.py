@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 
+from ...fixed_point.multiplier import LIMITS
 from .common import EIGHT_BITS, require_same_type
 from .exponentials import SUM_INTEGER_BITS, Differences, sum_of_row
-from .fixed_point import LIMITS
 from .fixed_tir import high_mul, leading_zeros, reciprocal_one_plus, rounding_shift_by
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .softmax16 import store_softmax16

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_same_type
-from .fixed_point import quantize_multiplier
-from .fixed_tir import leading_zeros, multiply_by_quantized
+from .fixed_tir import leading_zeros, multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError
 from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices
 
@@ -30,7 +30,7 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
     if data.zero_point or output.zero_point or not math.isclose(output.scale, 1 / 32768, rel_tol=1e-3):
         raise UnsupportedOperatorError("int16 needs zero points of 0 and an output scale of 1/32768")
     # Differences in [-65535, 0] stand for exponents in [-10, 0].
-    multiplier, shift = quantize_multiplier(data.scale * beta / (10.0 / 65535.0))
+    multiplier, shift = quantise_multiplier(data.scale * beta / (10.0 / 65535.0))
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
     function = work.function
@@ -47,7 +47,7 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
         total.set(const(0))
         with function.loop(depth, "c") as c:
             difference = load(source, *row_indices(row, c, data.shape)) - peak.get()
-            scaled = multiply_by_quantized(function, difference, multiplier, shift)
+            scaled = multiply_by_quantised(function, difference, multiplier, shift)
             power = function.bind(_look_up(function, exp_table, scaled + const(32767)), "power")
             function.store(exponents, power, c)
             total.add(power)

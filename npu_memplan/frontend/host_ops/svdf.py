@@ -7,9 +7,9 @@ ranks are planned int32 scratch, as in the reference.
 
 from __future__ import annotations
 
+from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from .common import bias_of, require_same_type
-from .fixed_point import LIMITS, quantize_multiplier
-from .fixed_tir import multiply_by_quantized
+from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import clamp, const, load
 
@@ -35,8 +35,8 @@ def svdf(work: Lowering) -> None:
     bias = bias_of(work, 3, units)
     if bias is not None and bias.dtype != "int32":
         raise UnsupportedOperatorError(f"bias {bias.name!r} is {bias.dtype}, not int32")
-    into_state = quantize_multiplier(data.scale * features.scale / state.scale)
-    into_output = quantize_multiplier(state.scale * times.scale / output.scale)
+    into_state = quantise_multiplier(data.scale * features.scale / state.scale)
+    into_output = quantise_multiplier(state.scale * times.scale / output.scale)
     low, high = LIMITS[state.dtype]
 
     function = work.function
@@ -52,7 +52,7 @@ def svdf(work: Lowering) -> None:
         total.set(const(0))
         with function.loop(depth, "k") as k:
             total.add(load(feature_weights, f, k) * (load(source, b, k) - const(data.zero_point)))
-        newest = clamp(multiply_by_quantized(function, total.get(), *into_state), low, high)
+        newest = clamp(multiply_by_quantised(function, total.get(), *into_state), low, high)
         function.store(kept, newest + const(state.zero_point), b, f * memory + const(memory - 1))
     with function.grid((batches, filters), ("b", "f")) as (b, f):
         total.set(const(0))
@@ -64,5 +64,5 @@ def svdf(work: Lowering) -> None:
         total.set(load(offsets, u) if offsets is not None else const(0))
         with function.loop(rank, "r") as r:
             total.add(load(over_time, b, u * rank + r))
-        value = multiply_by_quantized(function, total.get(), *into_output) + const(output.zero_point)
+        value = multiply_by_quantised(function, total.get(), *into_output) + const(output.zero_point)
         function.store(target, clamp(value, *LIMITS["int8"]), b, u)

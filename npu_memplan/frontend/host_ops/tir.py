@@ -2,7 +2,7 @@
 
 Invariant: what it builds is plain: serial loops from zero, stores, loads, binds and ifs over
 whole buffers, in int32 unless asked otherwise. Scratch is allocated in front of everything,
-in global memory, so that it is planned with the rest of the program; `Local` is a scalar
+in global memory, so that it is planned with the rest of the program; `LocalScalar` is a scalar
 that stays in registers and is never planned.
 """
 
@@ -20,7 +20,7 @@ Expr = Any
 Buffer = Any
 
 
-class Local:
+class LocalScalar:
     """A mutable scalar."""
 
     def __init__(self, function: Function, buffer: Buffer) -> None:
@@ -59,11 +59,11 @@ class Function:
         self._allocations.append(tirx.AllocBuffer(buffer))
         return buffer
 
-    def local(self, name: str, dtype: str = "int32") -> Local:
+    def local(self, name: str, dtype: str = "int32") -> LocalScalar:
         """A scalar in registers; assign before reading."""
         buffer = self.buffer(name, [1], dtype, scope="local")
         self._allocations.append(tirx.AllocBuffer(buffer))
-        return Local(self, buffer)
+        return LocalScalar(self, buffer)
 
     def store(self, buffer: Buffer, value: Expr, *indices: Expr) -> None:
         """`buffer[indices] = value`, cast to the buffer's type."""
@@ -74,7 +74,7 @@ class Function:
     def bind(self, value: Expr, name: str, dtype: str = "int32") -> Expr:
         """A named value, computed once, here.
 
-        It is a `Local`, not a let binding: TVM's simplifier expands chains of let bindings,
+        It is a `LocalScalar`, not a let binding: TVM's simplifier expands chains of let bindings,
         which fixed-point code is full of, into expressions of exponential size.
         """
         local = self.local(name, dtype)

@@ -17,7 +17,7 @@ from .repairs import REPAIRS
 
 def import_nodes(proto: Any) -> NodeImport:
     """Import a checked model. Raises whatever TVM's frontend raises for what it does not know."""
-    importer = _Importer({}, "float32")
+    importer = _NodeImporter({}, "float32")
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
     module, node_of = named_after(importer.from_onnx(proto.graph, opset), importer.results)
     module = relax.transform.DecomposeOpsForInference()(module)
@@ -43,7 +43,7 @@ def _nodes(graph: Any, stored: set[str]) -> tuple[SourceNode, ...]:
     return tuple(found)
 
 
-class _Importer(ONNXGraphImporter):  # type: ignore[misc]
+class _NodeImporter(ONNXGraphImporter):  # type: ignore[misc]
     """`results`: variable -> position of the node, name of the output."""
 
     def __init__(self, shapes: Any, dtype: Any) -> None:

@@ -22,7 +22,7 @@ from ..graph.nodes import named_after
 from .described import network_attributes
 from .main_builder import MainBuilder
 from .on_host import check_on_host
-from .repairs import RepairedConverter, clear_stray_quantized_dimensions
+from .repairs import RepairedConverter, clear_stray_quantised_dimensions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +40,21 @@ def import_operators(model: bytes, network: Network, host: Mapping[int, str]) ->
     Stateful operators and those that TVM's frontend cannot import become host code too, which partitioning may
     still take for the NPU. `UnsupportedModelError` names operators that `host_ops` cannot do either.
     """
-    return _Importer(model, network, host).run()
+    return _OperatorImporter(model, network, host).run()
 
 
 class _NotImportedError(NpuMemplanError):
     """TVM's frontend cannot import one operator; the message says why."""
 
 
-class _Importer:
+class _OperatorImporter:
     def __init__(self, model: bytes, network: Network, host: Mapping[int, str]) -> None:
         self.network = network
         self.main = MainBuilder(network)
         self.kept = frozenset(host)
         self.host = dict(host)
         self.last: dict[Any, int] = {}  # the variable that ends an operator's bindings -> the operator
-        repaired, _ = clear_stray_quantized_dimensions(model)
+        repaired, _ = clear_stray_quantised_dimensions(model)
         root = tflite.Model.GetRootAsModel(repaired, 0)
         self.graph = root.Subgraphs(0)
         self.converter = RepairedConverter(root, self.graph, self.main.block_builder)

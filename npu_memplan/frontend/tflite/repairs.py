@@ -29,8 +29,8 @@ MOVING_OPERATORS = frozenset(
 )
 
 
-def clear_stray_quantized_dimensions(model: bytes) -> tuple[bytes, int]:
-    """Set quantized_dimension to 0 where it means nothing: one scale, or no such dimension; (model, how many).
+def clear_stray_quantised_dimensions(model: bytes) -> tuple[bytes, int]:
+    """Set `quantized_dimension` to 0 where it means nothing: one scale, or no such dimension; (model, how many).
 
     Old converters wrote the weights' dimension (3) on one-dimensional biases and on weights with one scale.
     TVM 0.27 then dequantises along an axis that does not exist, or refuses the weights. Unnecessary when TVM

@@ -105,11 +105,11 @@ class _Converters:
         """Converters by the names that TVM's importer gives to operators."""
         made: dict[str, Callable[[Any, Any], Any]] = {}
         for overload in ("default", "tensor", "tensor2"):
-            made[f"quantize_per_tensor.{overload}"] = self._quantize_per_tensor
-            made[f"dequantize_per_tensor.{overload}"] = self._dequantize_per_tensor
+            made[f"quantize_per_tensor.{overload}"] = self._quantise_per_tensor
+            made[f"dequantize_per_tensor.{overload}"] = self._dequantise_per_tensor
         made["hardswish.default"] = self._hard_swish
-        made["quantize_per_channel.default"] = self._quantize_per_channel
-        made["dequantize_per_channel.default"] = self._dequantize_per_channel
+        made["quantize_per_channel.default"] = self._quantise_per_channel
+        made["dequantize_per_channel.default"] = self._dequantise_per_channel
         return made
 
     def _hard_swish(self, node: Any, importer: Any) -> Any:
@@ -119,23 +119,23 @@ class _Converters:
         gate = emit(relax.op.clip(emit(relax.op.add(x, relax.const(np.float32(3)))), 0, 6))
         return emit(relax.op.divide(emit(relax.op.multiply(x, gate)), relax.const(np.float32(6))))
 
-    def _quantize_per_tensor(self, node: Any, importer: Any) -> Any:
+    def _quantise_per_tensor(self, node: Any, importer: Any) -> Any:
         source, scale, zero, low, high, dtype = node.args[:6]
-        return self._quantize(importer, node, source, (scale, zero), (low, high), dtype, -1)
+        return self._quantise(importer, node, source, (scale, zero), (low, high), dtype, -1)
 
-    def _quantize_per_channel(self, node: Any, importer: Any) -> Any:
+    def _quantise_per_channel(self, node: Any, importer: Any) -> Any:
         source, scales, zeros, axis, low, high, dtype = node.args[:7]
-        return self._quantize(importer, node, source, (scales, zeros), (low, high), dtype, axis)
+        return self._quantise(importer, node, source, (scales, zeros), (low, high), dtype, axis)
 
-    def _dequantize_per_tensor(self, node: Any, importer: Any) -> Any:
+    def _dequantise_per_tensor(self, node: Any, importer: Any) -> Any:
         source, scale, zero = node.args[:3]
-        return self._dequantize(importer, node, source, scale, zero, -1)
+        return self._dequantise(importer, node, source, scale, zero, -1)
 
-    def _dequantize_per_channel(self, node: Any, importer: Any) -> Any:
+    def _dequantise_per_channel(self, node: Any, importer: Any) -> Any:
         source, scales, zeros, axis = node.args[:4]
-        return self._dequantize(importer, node, source, scales, zeros, axis)
+        return self._dequantise(importer, node, source, scales, zeros, axis)
 
-    def _quantize(
+    def _quantise(
         self, importer: Any, node: Any, source: Any, scaling: tuple[Any, Any], limits: tuple[Any, Any], dtype: Any,
         axis: int,
     ) -> Any:  # fmt: skip
@@ -152,7 +152,7 @@ class _Converters:
             result = importer.block_builder.emit(relax.op.clip(result, low, high))
         return result
 
-    def _dequantize(self, importer: Any, node: Any, source: Any, scale: Any, zero: Any, axis: int) -> Any:
+    def _dequantise(self, importer: Any, node: Any, source: Any, scale: Any, zero: Any, axis: int) -> Any:
         from tvm import relax
 
         value = importer.env[source]

@@ -26,7 +26,7 @@ _INTERNAL = 1 << 8  # DMA region bit: the NPU's own memory (lookup tables)
 
 
 @dataclass(frozen=True, slots=True)
-class Padding:
+class BrickPadding:
     """A feature map stored in bricks of 16 channels: `lost_bytes` of `size_bytes` hold nothing."""
 
     buffer: str
@@ -50,7 +50,7 @@ class Copy:
 class NpuFindings:
     """Paddings by buffer (largest loss first) and copies in program order."""
 
-    paddings: tuple[Padding, ...] = ()
+    paddings: tuple[BrickPadding, ...] = ()
     copies: tuple[Copy, ...] = ()
 
 
@@ -58,7 +58,7 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
     """What the streams beside plan.json show (nothing without `directory`), and host calls that no
     operator of the model asked for."""
     where = _Where(artifact)
-    paddings: dict[str, Padding] = {}
+    paddings: dict[str, BrickPadding] = {}
     copies: list[Copy] = list(_host_extras(artifact, where))
     for point, operation in operations(artifact, directory) if directory is not None else ():
         if operation.op is Op.DMA_START:
@@ -146,7 +146,7 @@ class _Where:
         return best[1] if best else None
 
 
-def _padding(where: _Where, name: str, view: FeatureMap) -> Padding | None:
+def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
     """Padding of the buffer as far as this operation shows it (it may write a slice of the channels)."""
     if view.stride_y <= 0 or view.stride_c <= 0:
         return None
@@ -157,7 +157,7 @@ def _padding(where: _Where, name: str, view: FeatureMap) -> Padding | None:
     # the padding of the very last pixel may lie beyond the buffer's end: count pixels, not bricks
     pixels = -(-size // (bricks * BRICK_CHANNELS * view.element_bytes))
     lost = max(0, size - pixels * channels * view.element_bytes)
-    return Padding(name, channels, bricks * BRICK_CHANNELS, size, lost)
+    return BrickPadding(name, channels, bricks * BRICK_CHANNELS, size, lost)
 
 
 def _host_extras(artifact: Artifact, where: _Where) -> Iterator[Copy]:

@@ -20,7 +20,7 @@ from .bricks import command_streams, kind_of
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class NpuWork:
     """`count` operations of one kind with outputs of one size."""
 
     kind: str  # e.g. "depthwise convolution", "DMA"
@@ -30,9 +30,9 @@ class Work:
     macs: int = 0
 
 
-def npu_work(artifact: Artifact, directory: Path | None) -> tuple[Work, ...]:
+def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:
     """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
-    found: dict[tuple[str, str], Work] = {}
+    found: dict[tuple[str, str], NpuWork] = {}
     npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
     if directory is None or npu is None or where is None:
         return ()
@@ -41,7 +41,7 @@ def npu_work(artifact: Artifact, directory: Path | None) -> tuple[Work, ...]:
     ]
     for share, output in _outputs(shares):
         key = (kind_of(share.operation), output)
-        so_far = found.get(key, Work(*key))
+        so_far = found.get(key, NpuWork(*key))
         found[key] = replace(
             so_far, count=so_far.count + 1, cycles=so_far.cycles + share.cycles, macs=so_far.macs + share.macs
         )
@@ -95,8 +95,8 @@ class WorkChange:
 
     kind: str
     output: str
-    before: Work
-    after: Work
+    before: NpuWork
+    after: NpuWork
 
     @property
     def by(self) -> int:
@@ -104,11 +104,11 @@ class WorkChange:
         return self.after.cycles - self.before.cycles
 
 
-def work_changes(before: tuple[Work, ...], after: tuple[Work, ...]) -> tuple[WorkChange, ...]:
+def work_changes(before: tuple[NpuWork, ...], after: tuple[NpuWork, ...]) -> tuple[WorkChange, ...]:
     """Both programs' work side by side, in the order of `before`, then of what only `after` does."""
     old, new = ({(w.kind, w.output): w for w in side} for side in (before, after))
     keys = dict.fromkeys([*old, *new])
-    return tuple(WorkChange(*key, old.get(key, Work(*key)), new.get(key, Work(*key))) for key in keys)
+    return tuple(WorkChange(*key, old.get(key, NpuWork(*key)), new.get(key, NpuWork(*key))) for key in keys)
 
 
 def by_kind(changes: tuple[WorkChange, ...]) -> tuple[WorkChange, ...]:
@@ -122,5 +122,5 @@ def by_kind(changes: tuple[WorkChange, ...]) -> tuple[WorkChange, ...]:
     return tuple(sorted(sums, key=lambda c: -max(c.before.cycles, c.after.cycles)))
 
 
-def _sum(kind: str, parts: list[Work]) -> Work:
-    return Work(kind, "", sum(w.count for w in parts), sum(w.cycles for w in parts), sum(w.macs for w in parts))
+def _sum(kind: str, parts: list[NpuWork]) -> NpuWork:
+    return NpuWork(kind, "", sum(w.count for w in parts), sum(w.cycles for w in parts), sum(w.macs for w in parts))

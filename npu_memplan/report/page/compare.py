@@ -17,7 +17,7 @@ from ...artifact import Artifact
 from ...problem import BufferKind
 from ..colours import KIND_COLOURS, KIND_LABELS
 from ..facts.memory import kib, percent
-from ..facts.work import Work, WorkChange, busy, by_kind
+from ..facts.work import NpuWork, WorkChange, busy, by_kind
 from ..text.diff import Change, PlanDiff, signed
 from .html import asset, fill
 from .svg import svg_inline
@@ -205,11 +205,11 @@ def _work_row(change: WorkChange, name: str, kind: str, most: int) -> str:
     )
 
 
-def _both(change: WorkChange) -> tuple[Work, Work]:
+def _both(change: WorkChange) -> tuple[NpuWork, NpuWork]:
     return change.before, change.after
 
 
-def _cells(work: Work) -> tuple[str, str]:
+def _cells(work: NpuWork) -> tuple[str, str]:
     return (f"{work.count:,} x", f"{work.cycles:,}") if work.count else ("-", "-")
 
 

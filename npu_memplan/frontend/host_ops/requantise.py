@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, require_same_type
-from .fixed_point import LIMITS, quantize_multiplier
-from .fixed_tir import clamp_wide, multiply_by_quantized
+from .fixed_tir import clamp_wide, multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, clamp, const, load, raw_load
 
@@ -25,7 +25,7 @@ _PAIRS = frozenset(
 
 
 @lowering("QUANTIZE")
-def quantize(work: Lowering) -> None:
+def quantise(work: Lowering) -> None:
     """From one scale and zero point to another."""
     data, output = work.tensor(0), work.output()
     if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
@@ -34,12 +34,12 @@ def quantize(work: Lowering) -> None:
         raise UnsupportedOperatorError(f"from {data.dtype} to {output.dtype} is not done on the host")
     require_same_type((data,), (data.dtype,))
     require_same_type((output,), (output.dtype,))
-    scale = quantize_multiplier(data.scale / output.scale)
+    scale = quantise_multiplier(data.scale / output.scale)
     low, high = LIMITS[output.dtype]
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid(output.shape) as place:
-        value = multiply_by_quantized(function, load(source, *place) - const(data.zero_point), *scale)
+        value = multiply_by_quantised(function, load(source, *place) - const(data.zero_point), *scale)
         if output.dtype == "int32":
             result = clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
         else:
@@ -62,7 +62,7 @@ def _from_float(work: Lowering, output: Tensor) -> None:
 
 
 @lowering("DEQUANTIZE")
-def dequantize(work: Lowering) -> None:
+def dequantise(work: Lowering) -> None:
     """scale x (value - zero point) as float32."""
     data, output = work.tensor(0), work.output()
     require_same_type((data,), ("int8", "int16", "uint8"))
