@@ -25,7 +25,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import plan
 from npu_memplan.problem import BufferKind, Problem
-from npu_memplan.transform.stripes import stripe
+from npu_memplan.transform.stripes import StripeOptions, stripe
 
 # TVM v0.14 with ethos-u-vela 3.8.0, ethos-u55-256, measured: pool by hill_climb, pool by the cascader with striping
 LEGACY = {
@@ -87,7 +87,7 @@ def row(model: Path, npu: str, folder: Path) -> Row:
     io_bytes = sum(tensors[i].size_bytes for i in (*imported.network.inputs, *imported.network.outputs))
     lifted = measure(model, npu, "vela", imported.module, folder)
     lowered = measure(model, npu, "tvm", build_module(model, npu).module, folder)
-    module = stripe(build_module(model, npu).module, io_in_pools=False, reuse_inputs=False)
+    module = stripe(build_module(model, npu).module, StripeOptions(io_in_pools=False, reuse_inputs=False))
     striped = measure(model, npu, "tvm", module, folder, stripes=True)
     return Row(model.stem, io_bytes, sum(imported.vela.arena_bytes.values()), lifted, lowered, striped)
 

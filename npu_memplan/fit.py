@@ -23,7 +23,7 @@ from .report.text.explain import align
 from .sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
-    from .pipeline import Compiled
+    from .stages import Compiled
 
 PRICE = (
     "What fits comes first, the cheapest first: on the NPU in the memories asked for, then with a second memory,",

@@ -1,27 +1,55 @@
 """The artifact of a compiled program: what the problem, the plan and the module say together.
 
 Invariant: nothing here is decided, only read: placements come from the plan, calls and points
-from the program that the problem was extracted from.
+from the program that the problem was extracted from, bytes and times from the printed sources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..codegen.npu_c import NpuLaunch
-from ..ethosu.time import MemoryMap, estimate
+from ..codegen.sources import Sources
+from ..ethosu.program.primfunc import from_primfunc
+from ..ethosu.time import estimate
 from ..extract.program import Internal, Invoke, Program, Step, steps
-from ..frontend.attributes import Quantised
-from ..frontend.attributes import operators_of as source_operators_of
+from ..frontend.attributes import Quantised, operators_of, quantised
 from ..problem import Agent, Problem
+from ..stages import Loaded, Planned
+from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .model import Artifact
 from .parts import Call, Operator, TensorSlot
 from .timing import Timing, bounds_of, layers_of
 
 
-def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:
+def describe(planned: Planned, module: Any) -> Artifact:
+    """The artifact of the planned `module`, without what only its printed sources say."""
+    posed, plan = planned.posed, planned.plan
+    loaded, problem = posed.loaded, posed.problem
+    main = module["main"]
+    npu = [f for f in loaded.module.functions.values() if is_npu(f)]
+    return Artifact(
+        name=loaded.name,
+        source=loaded.path.name,
+        source_sha256=hashlib.sha256(loaded.data).hexdigest(),
+        target=loaded.request.options,
+        problem=replace(problem, name=loaded.name),  # the function it came from is called main
+        plan=plan,
+        regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
+        inputs=_slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
+        outputs=_slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
+        states=_slots(main.attrs[PLACED_STATES], quantised(main, "state")),
+        calls=_calls(posed.program, problem),
+        operators=_operators(main),
+        vela_arena_bytes=loaded.vela_arena_bytes,
+        npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
+        notes=loaded.notes + ((plan.note,) if plan.note else ()),
+    )
+
+
+def _calls(program: Program, problem: Problem) -> tuple[Call, ...]:
     """The calls of main in program order, with the planned buffers that each reads and writes."""
     planned = {buffer.name for buffer in problem.buffers}
     return tuple(_call(call, planned) for call in program.calls)
@@ -40,17 +68,24 @@ def _call(call: Invoke, planned: set[str]) -> Call:
     )
 
 
-def timed(artifact: Artifact, launches: Mapping[str, NpuLaunch], where: MemoryMap) -> Artifact:
-    """The artifact with the estimated time of its NPU calls, whose streams are `launches`, by function."""
+def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifact:
+    """`artifact` with what the printed `sources` say: bytes, and the estimated time of NPU calls beside Vela's."""
+    artifact = replace(artifact, constants_bytes=sources.constants_bytes, stream_bytes=sources.stream_bytes)
+    where, launches = artifact.memory_map, sources.launches
+    if where is None:
+        return artifact
     made = {name: estimate(launch.commands, launch.accelerator, where) for name, launch in launches.items()}
     found = [(call, made.get(call.function)) for call in artifact.calls]
     runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
+    timing = Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
+    if timing is not None and loaded.vela_cycles:
+        timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_cycles=loaded.vela_stream_cycles)
     return replace(
         artifact,
         calls=tuple(
             call if time is None else replace(call, estimated_cycles=time.total, macs=time.macs) for call, time in found
         ),
-        timing=Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None,
+        timing=timing,
         layers=layers_of(runs, [(operator.name, operator.kind) for operator in artifact.operators]),
     )
 
@@ -59,7 +94,7 @@ def _names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name in planned))
 
 
-def slots_of(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
+def _slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
     """Slots of a planned main's `npu.placed_*` attribute, with names and quantisation of the model's `tensors`."""
     return tuple(
         TensorSlot(
@@ -76,9 +111,8 @@ def slots_of(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[Tens
     )
 
 
-def operators_of(main: Any) -> tuple[Operator, ...]:
+def _operators(main: Any) -> tuple[Operator, ...]:
     """The source model's operators, as `main` describes them."""
     return tuple(
-        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
-        for o in source_operators_of(main)
+        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim) for o in operators_of(main)
     )

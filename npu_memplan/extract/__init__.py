@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Pool, Problem
+from ..stages import Loaded, Posed
 from ..vocabulary import STATES
 from .build import Options, build
 from .errors import ExtractionError
 from .lower import prepare
-from .program import Program
 from .relax_walk import walk
 
-__all__ = ["STATES", "ExtractionError", "Options", "extract", "extract_program", "prepare"]
+__all__ = ["STATES", "ExtractionError", "Options", "extract", "pose", "prepare"]
 
 
 def extract(
@@ -39,13 +39,17 @@ def extract(
     `Options` says what the other parameters mean. Raises `ExtractionError` when the module has
     no such function or a value cannot be given a storage.
     """
-    options = Options(io_in_pools, overlaps, reuse_inputs, alignment, tuple(constant_pools))
-    return extract_program(module, pools, options, function)[0]
+    program = walk(prepare(module), function, constants=bool(constant_pools))
+    return build(program, pools, Options(io_in_pools, overlaps, reuse_inputs, alignment, tuple(constant_pools)))[0]
 
 
-def extract_program(
-    module: Any, pools: Sequence[Pool], options: Options, function: str = "main"
-) -> tuple[Problem, Program]:
-    """As `extract`, with the program that the problem was read from; its steps carry their points."""
-    program = walk(prepare(module), function, constants=bool(options.constant_pools))
-    return build(program, pools, options)[0], program
+def pose(loaded: Loaded) -> Posed:
+    """The planning problem of a loaded model, and the program that it was read from; its steps carry their points."""
+    request = loaded.request
+    program = walk(prepare(loaded.module), "main", constants=bool(request.constant_pools))
+    how = Options(
+        overlaps=request.options.overlaps,
+        reuse_inputs=request.options.reuse_inputs,
+        constant_pools=request.constant_pools,
+    )
+    return Posed(loaded, build(program, request.pools, how)[0], program)

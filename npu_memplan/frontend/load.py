@@ -1,4 +1,4 @@
-"""A model file to one IRModule, by the producer that the user chose.
+"""The stage `read`: a model file to one IRModule, by the producer that the user chose.
 
 Invariant: whoever made the module, the stages behind it see the same form.
 """
@@ -6,9 +6,7 @@ Invariant: whoever made the module, the stages behind it see the same form.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.stream.decode import decode
@@ -17,7 +15,8 @@ from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
-from ..options import NO_NPU, CompileOptions
+from ..options import NO_NPU
+from ..stages import Loaded, Request
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
@@ -26,44 +25,33 @@ class FormatError(NpuMemplanError):
     """The chosen compiler does not read this kind of file."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
-    """A model as a module, and what its NPU compiler would have used by itself."""
-
-    path: Path
-    data: bytes = field(repr=False)
-    module: Any  # tvm.IRModule
-    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
-    notes: tuple[str, ...] = ()
-    vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
-    vela_stream_cycles: int = 0  # ours of the same
-
-
-def load_model(path: Path, options: CompileOptions) -> Loaded:
-    """Read `path` and make its module; `options` are resolved. Raises the frontends' errors."""
-    data = read_file(path)
-    if is_onnx(path) or is_torch(path):
-        return _load_graph(path, data, options)
+def read(path: Path, request: Request) -> Loaded:
+    """The module of the file `path`. Raises the frontends' errors."""
+    data, options = read_file(path), request.options
+    kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
+    if kind != "tflite":
+        return _read_graph(path, data, kind, request)
     if options.accelerator == NO_NPU:
-        return Loaded(path, data, import_host_only(data, path.name).module, {})
+        return Loaded(request, path, data, import_host_only(data, path.name).module, {})
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
-        built = build_module(data, options.accelerator, options.host_ops, path.name, _fast_region(options))
-        return Loaded(path, data, built.module, {}, built.notes)
+        built = build_module(data, options.accelerator, options.host_ops, path.name, request.fast_region)
+        return Loaded(request, path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     if vela is None:
-        return Loaded(path, data, imported.module, {})
+        return Loaded(request, path, data, imported.module, {})
     where = options.memory_map()
     streams = [(decode(call.words), call.accelerator) for call in vela.parsed.npu_calls] if where else []
     ours = sum(estimate(commands, npu, where).total for commands, npu in streams if where)
-    return Loaded(path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
+    return Loaded(request, path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
 
 
-def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:
+def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     """An ONNX model or a PyTorch program."""
-    what = "an ONNX model" if is_onnx(path) else "a PyTorch program"
+    options = request.options
+    what = "an ONNX model" if kind == "onnx" else "a PyTorch program"
     if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
         raise FormatError(
             f"{path.name} is {what}, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "
@@ -71,24 +59,19 @@ def _load_graph(path: Path, data: bytes, options: CompileOptions) -> Loaded:
         )
     from .attributes import operators_of
 
-    if is_onnx(path):
+    if kind == "onnx":
         from .onnx.build import build_onnx_module
 
-        module = build_onnx_module(path, options.accelerator, options.host_ops, "", _fast_region(options))
+        module = build_onnx_module(path, options.accelerator, options.host_ops, "", request.fast_region)
     else:
         from .torch.build import build_torch_module
 
-        module = build_torch_module(path, options.accelerator, options.host_ops, _fast_region(options))
+        module = build_torch_module(path, options.accelerator, options.host_ops, request.fast_region)
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:
-        return Loaded(path, data, module, {})
-    return Loaded(path, data, module, {}, (f"{', '.join(dict.fromkeys(host))}: on the host, in TVM's own code",))
-
-
-def _fast_region(options: CompileOptions) -> int:
-    """The NPU region of the last pool, which is the NPU's own memory where there are two; else -1."""
-    count = len(options.planned_pools())
-    return count if count > 1 else -1
+        return Loaded(request, path, data, module, {})
+    notes = (f"{', '.join(dict.fromkeys(host))}: on the host, in TVM's own code",)
+    return Loaded(request, path, data, module, {}, notes)
 
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:

@@ -1,6 +1,6 @@
 """What a command does first: Vela begins in its own process while this one imports everything else.
 
-Invariant: it only saves time. What is wrong with the model or the options is left for `load_model` to say, and the
+Invariant: it only saves time. What is wrong with the model or the options is left for `read` to say, and the
 result is the same without it. Nothing heavy is imported here, not even numpy.
 """
 
@@ -18,7 +18,7 @@ from ..options import NO_NPU, CompileOptions
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:
-    """Begin what `load_model` will ask Vela for, if it will. For commands only: their process imports less of TVM."""
+    """Begin what `read` will ask Vela for, if it will. For commands only: their process imports less of TVM."""
     if options.accelerator == NO_NPU or options.npu_compiler != "vela":
         return
     with contextlib.suppress(NpuMemplanError, OSError):

@@ -26,6 +26,16 @@ def plan(problem: Problem, planner: str = "auto", time_limit_s: float | None = N
     return run_ahead(problem, answer) if planner in SEARCHING else answer
 
 
+def solve(problem: Problem, planner: str, time_limit_s: float | None, seed: int, room: bool) -> tuple[Problem, Plan]:
+    """What `plan` answers, and the problem that it solves: with `room`, that of `with_room` where the pools have it."""
+    if room:
+        try:
+            return (roomy := with_room(problem)), planners.plan(roomy, planner, time_limit_s, seed)
+        except planners.PlanningError:
+            pass
+    return problem, plan(problem, planner, time_limit_s, seed)
+
+
 def with_room(problem: Problem) -> Problem:
     """`problem` with room for every copy to run ahead."""
     return _earlier(problem, _copies(problem))

@@ -36,25 +36,31 @@ class Choice:
     cycles: int
 
 
-def stripe(
-    module: Any,
-    capacity_bytes: int | None = None,
-    *,
-    io_in_pools: bool = True,
-    reuse_inputs: bool = True,
-    where: MemoryMap | None = None,
-) -> Any:
-    """A new module with the NPU functions in stripes; `capacity_bytes` is what the pool of feature maps may hold.
+@dataclass(frozen=True, slots=True)
+class StripeOptions:
+    """For which memory stripes are made.
 
-    `io_in_pools`, `reuse_inputs`: whether inputs and outputs lie in it, and whether inputs may be overwritten;
-    `where`: the memories around the NPU (None: its default system's).
+    `capacity_bytes` is what the pool of feature maps may hold; `io_in_pools`, `reuse_inputs`: whether inputs and
+    outputs lie in it, and whether inputs may be overwritten; `where`: the memories around the NPU (None: its default
+    system's).
     """
+
+    capacity_bytes: int | None = None
+    io_in_pools: bool = True
+    reuse_inputs: bool = True
+    where: MemoryMap | None = None
+
+
+def stripe(module: Any, options: StripeOptions) -> Any:
+    """`module` with the NPU functions in stripes."""
     functions = dict(module.functions.items())
     for variable, function in functions.items():
         if is_npu(function):
             program = from_primfunc(function)
-            groups = Groups(program, io_in_pools=io_in_pools, reuse_inputs=reuse_inputs, where=where)
-            chosen = best_choice(groups, capacity_bytes)
+            groups = Groups(
+                program, io_in_pools=options.io_in_pools, reuse_inputs=options.reuse_inputs, where=options.where
+            )
+            chosen = best_choice(groups, options.capacity_bytes)
             if chosen.groups:
                 made = to_primfunc(apply(program, chosen.groups))
                 kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}

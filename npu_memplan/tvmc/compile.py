@@ -11,17 +11,15 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from .. import verify
 from ..codegen.interface import PoolSpec
 from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
-from ..extract import extract
 from ..frontend.attributes import quantised
-from ..models.file import read_file
-from ..options import NO_NPU
-from ..planners import prefetch
+from ..options import NO_NPU, CompileOptions
+from ..pipeline import lower, plan, pose, read
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
+from ..stages import Request
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
 from .errors import TvmcError
 from .options import TvmcOptions
@@ -33,53 +31,42 @@ DEFAULT_POOL = "global_workspace"
 
 def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Library:
     """Compile the model that `options` name; nothing is written."""
-    module = _load(options)
-    _check_stateless(module, options)
-    if options.striping:
-        module = _in_stripes(module, options)
-    workspace = list(options.pools) or [Pool(DEFAULT_POOL)]
-    if len(workspace) > len(_WORKSPACE_REGIONS):
-        raise TvmcError(
-            f"{len(workspace)} workspace pools were given, but the NPU's base addresses leave room for "
-            f"{len(_WORKSPACE_REGIONS)}; name fewer in --workspace-pools"
-        )
-    problem = extract(module, workspace, reuse_inputs=options.workspace_io, constant_pools=options.constant_pools)
+    loaded = read(options.model, _request(options))
+    _check_stateless(loaded.module, options)
+    posed = pose(lower(loaded))
+    count = len(posed.loaded.request.pools)
     if not options.workspace_io:
-        problem = _own_io_pools(problem, len(workspace))
-    plan = prefetch.plan(problem, options.planner)
-    verify.check(problem, plan)
-    planned = _with_regions(rewrite(module, problem, plan), _regions(options, problem, len(workspace)))
-    interface, pools = _interface(options, module, planned, problem, plan, len(workspace))
+        posed = replace(posed, problem=_own_io_pools(posed.problem, count))
+    made = plan(posed)
+    module, problem = posed.loaded.module, made.posed.problem
+    planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
+    interface, pools = _interface(options, module, planned, problem, made.plan, count)
     source = module.script(show_meta=True)
     return build_library(planned, interface, pools, source, options.target_strings, date or datetime.now(timezone.utc))
 
 
-def _load(options: TvmcOptions) -> Any:
-    if options.model_format == "onnx":
-        from ..frontend.onnx.build import build_onnx_module
+def _request(options: TvmcOptions) -> Request:
+    """What these options ask of the stages."""
+    pools = options.pools or (Pool(DEFAULT_POOL),)
+    if len(pools) > len(_WORKSPACE_REGIONS):
+        raise TvmcError(
+            f"{len(pools)} workspace pools were given, but the NPU's base addresses leave room for "
+            f"{len(_WORKSPACE_REGIONS)}; name fewer in --workspace-pools"
+        )
+    asked = CompileOptions(
+        accelerator=options.accelerator or NO_NPU,
+        npu_compiler=options.npu_compiler,
+        optimise="Size" if options.cascader else "Performance",
+        planner=options.planner,
+        reuse_inputs=options.workspace_io,
+    )
+    stripes = None
+    if options.striping:
+        from ..transform.stripes import StripeOptions
 
-        return build_onnx_module(options.model, options.accelerator or NO_NPU)
-    data, name = read_file(options.model), options.model.name
-    if options.accelerator is None:
-        from ..frontend.tflite.lifted import import_host_only
-
-        return import_host_only(data, name).module
-    if options.npu_compiler == "tvm":
-        from ..frontend.tflite.lowered import build_module
-
-        return build_module(data, options.accelerator, name=name).module
-    from ..ethosu.vela import VelaOptions
-    from ..frontend.tflite.lifted import import_tflite
-
-    optimise = "Size" if options.cascader else "Performance"
-    return import_tflite(data, VelaOptions(options.accelerator, optimise=optimise), name=name).module
-
-
-def _in_stripes(module: Any, options: TvmcOptions) -> Any:
-    from ..transform.stripes import stripe
-
-    capacity = options.pools[0].size_bytes if len(options.pools) == 1 else None
-    return stripe(module, capacity, reuse_inputs=options.workspace_io, io_in_pools=options.workspace_io)
+        capacity = pools[0].size_bytes if len(pools) == 1 else None
+        stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)
+    return Request(asked.resolved(), pools, options.constant_pools, stripes, options.model_format)
 
 
 def _check_stateless(module: Any, options: TvmcOptions) -> None:

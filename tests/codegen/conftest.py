@@ -57,16 +57,14 @@ def example() -> Path:
 
 @pytest.fixture
 def staged(digits: Callable[..., Path]) -> Callable[..., Any]:
-    """`staged(host_ops...)` -> (loaded model, options, problem, artifact directory)."""
+    """`staged(host_ops...)` -> (posed model, artifact directory)."""
 
     def load(*host_ops: str) -> Any:
-        from npu_memplan.frontend.load import load_model
         from npu_memplan.options import CompileOptions
-        from npu_memplan.pipeline import pose
+        from npu_memplan.pipeline import lower, pose, read
+        from npu_memplan.stages import request
 
-        folder = digits(*host_ops)
-        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops).resolved()
-        loaded = load_model(EXAMPLE, options)
-        return loaded, options, pose(loaded, options), folder
+        options = CompileOptions(accelerator="ethos-u55-128", host_ops=host_ops)
+        return pose(lower(read(EXAMPLE, request(options)))), digits(*host_ops)
 
     return load

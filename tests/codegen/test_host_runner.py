@@ -23,6 +23,7 @@ from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, write
 from npu_memplan.problem import Placement, used_bytes
+from npu_memplan.stages import Planned
 from npu_memplan.verify import verify
 from tests.support.plain_artifacts import plain_artifact
 from tests.support.plain_artifacts import write as write_plain
@@ -104,16 +105,16 @@ def _broken_copies(folder):
 
 def test_a_broken_plan_makes_the_run_fail(example, tmp_path, staged):
     """Two live buffers at one offset: wrong outputs, or the NPU model complains."""
-    loaded, options, problem, folder = staged("SOFTMAX")
+    posed, folder = staged("SOFTMAX")
     reference = Reference(example.read_bytes())
     inputs = _inputs(folder)
     want = reference.run(inputs)
     seen = []
     for number, broken in enumerate(itertools.islice(_broken_copies(folder), 0, 15, 3)):
-        assert verify(problem, broken), "the plan was meant to be wrong"
+        assert verify(posed.problem, broken), "the plan was meant to be wrong"
         target = tmp_path / f"broken{number}"
         target.mkdir()
-        write(build(loaded, options, problem, broken), target)
+        write(build(Planned(posed, broken)), target)
         try:
             got = host.HostRunner(target, runner.RunOptions(verify=False)).run(inputs).outputs
             seen.append("wrong" if any((g != w).any() for g, w in zip(got, want, strict=True)) else "unnoticed")

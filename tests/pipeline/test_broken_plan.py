@@ -13,23 +13,20 @@ from fvp_runner.host import runner as host
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.references.micro import Reference
 from fvp_runner.runner import RunOptions
-from npu_memplan import planners
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.frontend.load import Loaded, load_model
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import build, pose, write
+from npu_memplan.pipeline import build, lower, plan, pose, read, write
 from npu_memplan.problem import Buffer, Plan, Problem
+from npu_memplan.stages import Planned, request
 from npu_memplan.verify import VerificationError, check, verify
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
-OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX")).resolved()
+OPTIONS = CompileOptions(host_ops=("FULLY_CONNECTED", "SOFTMAX"))
 
 
 @pytest.fixture(scope="module")
-def stages() -> tuple[Loaded, Problem, Plan]:
-    loaded = load_model(MODEL, OPTIONS)
-    problem = pose(loaded, OPTIONS)
-    return loaded, problem, planners.plan(problem)
+def planned() -> Planned:
+    return plan(pose(lower(read(MODEL, request(OPTIONS)))))
 
 
 def on_top(problem: Problem, plan: Plan, first: Buffer, second: Buffer) -> Plan:
@@ -51,10 +48,10 @@ def clashing_pairs(problem: Problem) -> list[tuple[Buffer, Buffer]]:
     ]
 
 
-def notices(loaded: Loaded, problem: Problem, plan: Plan, folder: Path) -> bool:
-    """Whether a run of `plan` gives other outputs than the reference, or its checks complain."""
+def notices(planned: Planned, folder: Path) -> bool:
+    """Whether a run of the plan gives other outputs than the reference, or its checks complain."""
     folder.mkdir()
-    write(build(loaded, OPTIONS, problem, plan), folder)
+    write(build(planned), folder)
     runner = host.create(folder, RunOptions(verify=False))
     reference = Reference(MODEL.read_bytes())
     samples = np.load(MODEL.parent / "samples.npz")["images"]
@@ -68,14 +65,13 @@ def notices(loaded: Loaded, problem: Problem, plan: Plan, folder: Path) -> bool:
     return False
 
 
-def test_the_right_plan_passes(stages, tmp_path: Path) -> None:
-    loaded, problem, plan = stages
-    assert verify(problem, plan) == ()
-    assert not notices(loaded, problem, plan, tmp_path / "right")
+def test_the_right_plan_passes(planned: Planned, tmp_path: Path) -> None:
+    assert verify(planned.posed.problem, planned.plan) == ()
+    assert not notices(planned, tmp_path / "right")
 
 
-def test_verify_names_both_buffers_of_every_broken_pair(stages) -> None:
-    _, problem, plan = stages
+def test_verify_names_both_buffers_of_every_broken_pair(planned: Planned) -> None:
+    problem, plan = planned.posed.problem, planned.plan
     pairs = clashing_pairs(problem)
     assert len(pairs) > 10
     for first, second in pairs:
@@ -106,11 +102,11 @@ def pair_of(kinds: tuple[str, str]) -> Callable[[list[tuple[Buffer, Buffer]]], t
     ],
     ids="-".join,
 )
-def test_with_verification_off_the_run_notices(stages, tmp_path: Path, kinds: tuple[str, str]) -> None:
-    loaded, problem, plan = stages
+def test_with_verification_off_the_run_notices(planned: Planned, tmp_path: Path, kinds: tuple[str, str]) -> None:
+    problem = planned.posed.problem
     first, second = pair_of(kinds)(clashing_pairs(problem))
-    broken = on_top(problem, plan, first, second)
-    assert notices(loaded, problem, broken, tmp_path / "broken"), f"{first.name} and {second.name} share bytes unseen"
+    broken = replace(planned, plan=on_top(problem, planned.plan, first, second))
+    assert notices(broken, tmp_path / "broken"), f"{first.name} and {second.name} share bytes unseen"
 
 
 def test_errors_of_the_checks_are_errors_users_can_meet() -> None:

@@ -1,0 +1,102 @@
+"""What the stages of a compile hand on: each value is the result of one stage and all that the next one takes.
+
+Invariant: what was asked for travels in the value (`Loaded.request`); nothing is passed beside it. Pure data: nothing
+heavy is imported here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .codegen.interface import identifier
+from .options import CompileOptions
+from .problem import Plan, Pool, Problem
+
+if TYPE_CHECKING:
+    from .artifact import Artifact
+    from .codegen.sources import Sources
+    from .extract.program import Program
+    from .transform.stripes import StripeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, by whichever command, and what follows from it."""
+
+    options: CompileOptions  # resolved
+    pools: tuple[Pool, ...]
+    constant_pools: tuple[Pool, ...] = ()
+    stripes: StripeOptions | None = None  # None: no stripes
+    model_format: str = ""  # "tflite", "onnx" or "torch"; empty: by the file's name
+    fast_region: int = -1  # the NPU region that feature maps prefer; -1: none
+    beyond: str = ""  # a pool that may become larger than it is, where nothing fits it
+
+
+def request(options: CompileOptions, beyond: str = "") -> Request:
+    """What `options` of `npu-memplan compile` ask for; `OptionError` when they contradict each other."""
+    options = options.resolved()
+    pools = options.planned_pools()
+    stripes = None
+    if options.stripes:
+        from .transform.stripes import StripeOptions
+
+        # feature maps rather lie in the last pool; with two, inputs and outputs do not
+        capacity, alone = pools[-1].size_bytes, len(pools) == 1
+        stripes = StripeOptions(capacity, alone, options.reuse_inputs, options.memory_map())
+    return Request(
+        options,
+        pools,
+        options.planned_constant_pools(),
+        stripes,
+        fast_region=len(pools) if len(pools) > 1 else -1,  # the last pool is then the NPU's own memory
+        beyond=beyond,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model as a module, and what its NPU compiler would have used by itself: of `read`, and of `lower`."""
+
+    request: Request
+    path: Path
+    data: bytes = field(repr=False)
+    module: Any  # tvm.IRModule
+    vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
+    notes: tuple[str, ...] = ()
+    vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
+    vela_stream_cycles: int = 0  # ours of the same
+
+    @property
+    def name(self) -> str:
+        """The model's name in C."""
+        return identifier(self.request.options.name or self.path.stem)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posed:
+    """The planning problem of a loaded model, and the program that it was read from."""
+
+    loaded: Loaded
+    problem: Problem
+    program: Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A problem and its plan, which `build` takes as it is, right or wrong."""
+
+    posed: Posed
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compiled:
+    """Everything a compile makes, in memory."""
+
+    artifact: Artifact
+    module: Any  # the planned IRModule
+    script: str  # the same as TVMScript
+    sources: Sources

@@ -1,0 +1,35 @@
+"""The stage `lower`: the passes over a read module that were asked for.
+
+Invariant: each pass takes an IRModule and its options and gives an IRModule. What is cut into stripes stays only where
+a plan of the whole program then needs fewer bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .. import planners
+from ..extract import pose, prepare
+from ..stages import Loaded
+from .order import reorder
+from .stripes import stripe
+
+
+def lower(loaded: Loaded) -> Loaded:
+    """`loaded` after its passes."""
+    request = loaded.request
+    if request.options.reorder:
+        loaded = replace(loaded, module=reorder(prepare(loaded.module)))
+    if request.stripes is None:
+        return loaded
+    cut = replace(loaded, module=stripe(loaded.module, request.stripes))
+    # a function knows its own buffers only: what other calls need may make the peak anyway
+    alone = len(loaded.module.functions) == 2  # main and one function
+    return cut if alone or _required(cut) < _required(loaded) else loaded
+
+
+def _required(loaded: Loaded) -> int:
+    """Bytes that all pools together need, whatever they have."""
+    problem = pose(loaded).problem
+    unlimited = replace(problem, pools=tuple(replace(pool, size_bytes=None) for pool in problem.pools))
+    return sum(usage.used_bytes for usage in planners.plan(unlimited).usage)
