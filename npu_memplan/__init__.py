@@ -61,7 +61,7 @@ def compile(model: str | Path, output: str | Path, *, force: bool = False, fit: 
 
     asked = CompileOptions(**options)
     if fit:
-        from .fit import compile_to_fit
+        from .fit.trials import compile_to_fit
 
         return compile_to_fit(Path(model), asked, Path(output), fit, force)[0]
     from .pipeline import compile_model

@@ -68,7 +68,7 @@ def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bo
     start_loading(model, options)  # Vela's own process works while this one imports TVM
     from rich.console import Console
 
-    from ..fit import compile_to_fit
+    from ..fit.trials import compile_to_fit
     from ..pipeline import compile_model
 
     fitted = None

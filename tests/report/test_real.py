@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.fit import FitError, compile_to_fit
+from npu_memplan.fit.trials import FitError, compile_to_fit
 from npu_memplan.options import CompileOptions
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent

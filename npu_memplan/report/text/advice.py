@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...artifact import Artifact
-from ...levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
+from ...fit.levers import ORDER, SEARCH, SECOND_MEMORY, SIZE, Lever
 from ...problem import Buffer, BufferKind
 from ..facts.bricks import NpuFindings
 from ..facts.memory import PoolView

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
-from ...levers import levers
+from ...fit.levers import levers
 from ...problem import Agent
 from ..facts.bricks import NpuFindings, npu_findings, npu_labels
 from ..facts.kinds import ByteKind, kinds_of_bytes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 
-from ...levers import levers
+from ...fit.levers import levers
 from ...options import CompileOptions
 from ...planners.errors import PlanningError
 from ...problem import Problem

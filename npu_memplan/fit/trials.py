@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .artifact import Artifact
-from .errors import NpuMemplanError
-from .exactness import Exactness
+from ..artifact import Artifact
+from ..errors import NpuMemplanError
+from ..exactness import Exactness
+from ..options import NO_NPU, CompileOptions
+from ..problem import PlanStatus
+from ..report.facts.memory import both
+from ..report.text.explain import align
+from ..sizes import parse_named_size, parse_size
 from .levers import further, trials
-from .options import NO_NPU, CompileOptions
-from .problem import PlanStatus
-from .report.facts.memory import both
-from .report.text.explain import align
-from .sizes import parse_named_size, parse_size
 
 if TYPE_CHECKING:
-    from .stages import Compiled
+    from ..stages import Compiled
 
 PRICE = (
     "What fits comes first, the cheapest first: on the NPU in the memories asked for, then with a second memory,",
@@ -140,8 +140,8 @@ def compile_to_fit(
     `options` are left alone when they fit. `say` is told what is being tried. Nothing is written when nothing fits
     (`FitError`).
     """
-    from .files.staging import staged_directory
-    from .pipeline import plan_model, write
+    from ..files.staging import staged_directory
+    from ..pipeline import plan_model, write
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
     options = options.resolved()
