@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ethosu.lower.graph import Arithmetic
+from ..ethosu.lower.tensors import Arithmetic
 from ..vocabulary import ARITHMETIC
 
 

@@ -12,27 +12,16 @@ from typing import Any
 
 from tvm import ir, relax
 
+from ..ethosu.layers import parse
 from ..ethosu.lower.emit import LoweringError
-from ..ethosu.lower.graph import (
-    Arithmetic,
-    Concat,
-    Graph,
-    Layer,
-    Pad,
-    Pool,
-    PoolKind,
-    Reshape,
-    Resize,
-    Slice,
-    Tensor,
-    Transpose,
-)
+from ..ethosu.lower.graph import Graph
+from ..ethosu.lower.layer import Layer
+from ..ethosu.lower.tensors import Arithmetic, Tensor
+from ..ethosu.reading.reader import Reader, shape_of
 from ..names import node_of
 from ..vocabulary import LAYER
 from .arithmetic import arithmetic_of
-from .parsers import parse
 from .partition import kind_of
-from .reader import Reader, shape_of
 
 
 def build_graph(function: Any, name: str) -> Graph:
@@ -122,13 +111,6 @@ def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
     return otherwise
 
 
-def _keeps_scale(layer: Layer) -> bool:
-    """Layers that move stored values as they are."""
-    if isinstance(layer, Pool):
-        return layer.kind in (PoolKind.MAX, PoolKind.AVERAGE)
-    return isinstance(layer, Reshape | Resize | Slice | Pad | Transpose | Concat)
-
-
 def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, Tensor]:
     """Give tensors that no operator describes the scale of those they are moved from or to; else 1 and 0."""
     tensors = dict(tensors)
@@ -136,7 +118,7 @@ def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, 
     while changed:
         changed = False
         for layer in (*layers, *reversed(layers)):
-            if not _keeps_scale(layer):
+            if not layer.storage(tensors).keeps_scale:
                 continue
             group = (*layer.inputs, layer.output)
             known = next((tensors[n] for n in group if not math.isnan(tensors[n].scale)), None)

@@ -146,8 +146,8 @@ class _Converter:
             return
         name = _name(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
-            window = getattr(self, f"_{name.split('.')[1]}")(expression)
-            self.values[variable] = _Value(nhwc=self.builder.emit(window, name_hint=variable.name))
+            converted = self._conv2d(expression) if name == "nn.conv2d" else self._pool2d(name, expression)
+            self.values[variable] = _Value(nhwc=self.builder.emit(converted, name_hint=variable.name))
         elif name == "dequantize" and self._is_stored(expression):
             self.values[variable] = _Value(source=expression.args[0], call=expression)
         elif name in ("reshape", "flatten", "permute_dims") and self._dequantisation(expression.args[0]) is not None:
@@ -280,14 +280,8 @@ class _Converter:
         weights = relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis)
         return self.builder.emit(weights, name_hint=f"{plain.name}_use")
 
-    def _max_pool2d(self, call: Any) -> Any:
-        return self._window(relax.op.nn.max_pool2d, call)
-
-    def _avg_pool2d(self, call: Any) -> Any:
-        return self._window(relax.op.nn.avg_pool2d, call)
-
-    def _window(self, make: Callable[..., Any], call: Any) -> Any:
-        a = call.attrs
+    def _pool2d(self, name: str, call: Any) -> Any:
+        make, a = relax.op.nn.max_pool2d if name == "nn.max_pool2d" else relax.op.nn.avg_pool2d, call.attrs
         return make(
             self.nhwc(call.args[0]),
             pool_size=a.pool_size,

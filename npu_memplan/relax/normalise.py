@@ -11,8 +11,8 @@ from typing import Any
 
 from tvm import ir, relax
 
+from ..ethosu.reading.reader import shape_of
 from .layout import has_nchw, to_nhwc
-from .reader import shape_of
 from .stored_form import StoredForm
 
 

@@ -15,13 +15,13 @@ from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ..ethosu.arch import accelerator as find_accelerator
+from ..ethosu.layers import COMPOSITES, parse
+from ..ethosu.reading.patterns import PREFIX
+from ..ethosu.reading.reader import Reader, RejectedError
 from ..vocabulary import ACCELERATOR, HOST_OPERATORS
 from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
-from .parsers import parse
-from .patterns import PATTERNS, PREFIX
-from .reader import Reader, RejectedError
 
 NO_PATTERN = "no NPU pattern matches it"
 # calls that only carry quantisation or shapes: never work of their own
@@ -69,12 +69,15 @@ def _check(kind: str) -> Callable[[Any], bool]:
     return check
 
 
+_registered: set[str] = set()  # with TVM
+
+
 def _register() -> None:
-    entries: list[Any] = []
-    for kind, make in PATTERNS.items():
-        for number, pattern in enumerate(make()):
-            entries.append((f"{PREFIX}.{kind}.{number}", pattern, {}, _check(kind)))
-    register_patterns(entries)
+    """Tell TVM of the composites that it does not know yet: layers may be added at any time."""
+    for composite in [c for c in COMPOSITES.values() if c.kind not in _registered]:
+        _registered.add(composite.kind)
+        patterns = [(f"{PREFIX}.{composite.kind}.{n}", pattern) for n, pattern in enumerate(composite.patterns())]
+        register_patterns([(name, pattern, {}, _check(composite.kind)) for name, pattern in patterns])
 
 
 _register()
@@ -94,11 +97,12 @@ def partition_for_ethosu(
     """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
 
     `mod` is a quantised Relax module as TVM's TFLite, ONNX or PyTorch frontend makes it (QDQ form, before any
-    legalisation); mark those of ONNX and PyTorch by `with_arithmetic`. `exclude` are kinds of `patterns.PATTERNS`
+    legalisation); mark those of ONNX and PyTorch by `with_arithmetic`. `exclude` are kinds of composites
     that stay on the host, `keep` are variables of main whose operators do, and why. Every rejection is kept:
     `host_operators(mod)` reads main's attribute. Raises `AcceleratorError` for an unknown accelerator.
     """
     find_accelerator(accelerator)
+    _register()
     arithmetic = arithmetic_of(mod["main"])
     mod = normalise(mod)
     rejections: dict[str, tuple[str, str]] = {}

@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.graph import (
-    Concat,
-    Graph,
-    Lookup,
-    Pad,
-    Padding,
-    Reshape,
-    Slice,
-    Tensor,
-)
+from npu_memplan.ethosu.layers.activation import Lookup
+from npu_memplan.ethosu.layers.concat import Concat
+from npu_memplan.ethosu.layers.pad import Pad
+from npu_memplan.ethosu.layers.reshape import Reshape
+from npu_memplan.ethosu.layers.slice import Slice
+from npu_memplan.ethosu.lower.graph import Graph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lower.tensors import Padding, Tensor
 from npu_memplan.ethosu.lower.views import View
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from tests.support.on_model import run_program

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_memplan.ethosu.layers.softmax import exp_of_negative, exp_table
 from npu_memplan.ethosu.lower.fixed import doubling_high_product, multiply_by_quantized, rounding_shift
-from npu_memplan.ethosu.lower.graph import Tensor
 from npu_memplan.ethosu.lower.scaling import (
     ScaleError,
     add_scales,
@@ -19,8 +19,8 @@ from npu_memplan.ethosu.lower.scaling import (
     quantise_multiplier,
     reciprocal_scale,
 )
-from npu_memplan.ethosu.lower.softmax import exp_of_negative, exp_table
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
+from npu_memplan.ethosu.lower.tensors import Tensor
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**31) + 1, 2**31 - 1))

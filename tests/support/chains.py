@@ -10,19 +10,14 @@ import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.hazards.waits import schedule
-from npu_memplan.ethosu.lower.graph import (
-    Binary,
-    BinaryKind,
-    Concat,
-    Conv,
-    Graph,
-    Layer,
-    Lookup,
-    Padding,
-    Pool,
-    PoolKind,
-    Tensor,
-)
+from npu_memplan.ethosu.layers.activation import Lookup
+from npu_memplan.ethosu.layers.concat import Concat
+from npu_memplan.ethosu.layers.convolution import Conv
+from npu_memplan.ethosu.layers.elementwise import Binary, BinaryKind
+from npu_memplan.ethosu.layers.pool import Pool, PoolKind
+from npu_memplan.ethosu.lower.graph import Graph
+from npu_memplan.ethosu.lower.layer import Layer
+from npu_memplan.ethosu.lower.tensors import Padding, Tensor
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Problem
@@ -83,7 +78,7 @@ class Chain:
     def add(self, other: str) -> str:
         """The sum of the last tensor and `other`."""
         output = self._new(*self.tensors[self.last].shape[1:])
-        self._add(Binary(output, (other, self.last), output, BinaryKind.ADD, (-128, 127)))
+        self._add(Binary(output, (other, self.last), output, (-128, 127), BinaryKind.ADD))
         return output
 
     def branches(self) -> str:

@@ -37,7 +37,7 @@ _OP_NAMES = {BlockKind.CONV: Op.CONV, BlockKind.DEPTHWISE: Op.DEPTHWISE}
 
 
 class LoweringError(NpuMemplanError):
-    """A layer that passed the constraint checks cannot be put on the NPU after all."""
+    """A layer that passed its limits cannot be put on the NPU after all."""
 
 
 class Builder:
@@ -46,8 +46,6 @@ class Builder:
     def __init__(self, accelerator: Architecture, fast_region: int = -1) -> None:
         self.accelerator = accelerator
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
-        self.cycles = 0  # estimated, of all operations
-        self.macs = 0
         self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
         self._buffers: dict[str, NpuBuffer] = {}
@@ -115,7 +113,6 @@ class Builder:
         choice = self._choose(kind, ifm, ofm, window, output, part_kernel=part_kernel and not depthwise)
         registers, addresses = self._common(ifm, ofm, window, output, choice, part_kernel and not depthwise)
         self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, part_kernel, ifm.bits)
-        self.macs += ofm.shape.area * int(np.prod(weights.shape))
         self._add(_OP_NAMES[kind], 0, registers, addresses)
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
@@ -189,9 +186,7 @@ class Builder:
             uses_lut=output.table is not None,
             second_operand=second,
         )
-        choice = choose(self.accelerator, work)
-        self.cycles += choice.cycles
-        return choice
+        return choose(self.accelerator, work)
 
     def _map(
         self,

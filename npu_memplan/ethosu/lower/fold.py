@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .graph import Conv, Graph, Layer, Pad, Padding
+from ..layers.convolution import Conv
+from ..layers.pad import Pad
+from .graph import Graph
+from .layer import Layer
+from .tensors import Padding
 
 MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right of a convolution in one operation
 
@@ -32,7 +36,7 @@ def fold_pads(graph: Graph) -> Graph:
 
 
 def _folded(pad: Pad, reader: Layer) -> Conv | None:
-    if not isinstance(reader, Conv) or reader.fully_connected or reader.upscale:
+    if not isinstance(reader, Conv) or reader.upscale:
         return None
     own, extra = reader.padding, pad.padding
     padding = Padding(own.top + extra.top, own.left + extra.left, own.bottom + extra.bottom, own.right + extra.right)

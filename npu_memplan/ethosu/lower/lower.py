@@ -11,23 +11,22 @@ from dataclasses import dataclass
 
 from ..arch import Architecture
 from ..program.program import NpuProgram
+from .emission import Emission
 from .emit import Builder
 from .fold import fold_pads
 from .graph import Graph
-from .layers import Emitter
 from .storage import assign
+from .tensors import Arithmetic
 
 OperatorOf = Callable[[str, tuple[int, ...]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A program, its constants, and what is estimated of it."""
+    """A program and its constants."""
 
     program: NpuProgram
     constants: bytes
-    cycles: int
-    macs: int
 
 
 def lower(
@@ -41,12 +40,12 @@ def lower(
     graph = fold_pads(graph)
     builder = Builder(accelerator, fast_region)
     storage = assign(builder, graph)
-    emitter = Emitter(builder, graph, storage)
+    emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL)
     known: dict[str, int] = {}
     for layer in graph.layers:
         if operators is not None:
             builder.operator = operators(layer.output, tuple(known.get(name, -1) for name in layer.inputs))
             known[layer.output] = builder.operator
-        emitter.emit(layer)
+        layer.emit(emission)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
-    return Lowered(program, constants, builder.cycles, builder.macs)
+    return Lowered(program, constants)

@@ -14,8 +14,8 @@ from ..arch import Shape
 from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
 from ..stream.isa import Function, Rounding, Upscale
 from ..stream.isa import Register as R
-from .graph import Padding
 from .scaling import Scale
+from .tensors import Padding
 from .views import View
 
 

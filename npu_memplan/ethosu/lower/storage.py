@@ -7,166 +7,110 @@ makes the tensor is listed in `copies` and moves the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ..program.program import BufferRole
 from ..stream.isa import BRICK_CHANNELS
 from .emit import Builder
-from .graph import (
-    Binary,
-    Concat,
-    Conv,
-    Graph,
-    Layer,
-    Lookup,
-    Pad,
-    Pool,
-    Requantize,
-    Reshape,
-    Slice,
-    Softmax,
-    Squash,
-    Tensor,
-    Transpose,
-)
-from .views import View
-
-_MOVES = (Reshape, Slice, Concat, Pad, Transpose)
-_BRICK_LAYERS = (Conv, Pool, Binary, Lookup, Squash, Requantize)  # read and write either layout
-
-
-@dataclass(slots=True)
-class Storage:
-    """Views of all tensors that live in memory, and the data movements that stay."""
-
-    views: dict[str, View] = field(default_factory=dict)
-    copies: set[str] = field(default_factory=set)  # outputs of Reshape/Slice layers that must move data
-    embedded: dict[str, str] = field(default_factory=dict)  # tensor -> the concatenation or pad it is made inside
+from .graph import Graph
+from .layer import StorageTraits
+from .tensors import Tensor
+from .views import Storage, View
 
 
 def assign(builder: Builder, graph: Graph) -> Storage:
     """Views for every tensor but constants; allocates the buffers in `builder`."""
-    storage = Storage()
-    for name in graph.inputs:
-        tensor = graph.tensors[name]
-        role = BufferRole.STATE if name in graph.states else BufferRole.INPUT
-        buffer = builder.buffer(name, tensor.size_bytes, role, tensor.shape, tensor.dtype)
-        storage.views[name] = View.dense(buffer, tensor.shape, tensor.element_bytes)
-    _embed(graph, storage)
-    for layer in graph.layers:
-        _place(builder, graph, storage, layer.output)
-    return storage
+    return _Assignment(builder, graph).made()
 
 
-def _embed(graph: Graph, storage: Storage) -> None:
-    """Let the inputs of concatenations and pads be made in place, where one layer makes them for this alone."""
-    for layer in graph.layers:
-        if not isinstance(layer, Concat | Pad):
-            continue
-        out = graph.tensors[layer.output]
-        for name in layer.inputs:
-            maker, tensor = graph.maker(name), graph.tensors[name]
-            if maker is None or isinstance(maker, _MOVES) or name in graph.outputs or name in storage.embedded:
-                continue
-            if layer.inputs.count(name) > 1 or (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
-                continue
-            if isinstance(layer, Pad) and len(list(graph.readers(name))) > 1:
-                continue
-            if any(isinstance(reader, Reshape) for reader in graph.readers(name)):
-                continue
-            storage.embedded[name] = layer.output
+class _Assignment:
+    def __init__(self, builder: Builder, graph: Graph) -> None:
+        self.builder, self.graph = builder, graph
+        self.storage = Storage()
+        traits = {layer.output: layer.storage(graph.tensors) for layer in graph.layers}
+        self.maker: dict[str, StorageTraits] = traits  # of a tensor that is made by a layer
+        self.readers: dict[str, list[StorageTraits]] = {name: [] for name in graph.tensors}
+        for layer in graph.layers:
+            for name in dict.fromkeys(layer.inputs):
+                self.readers[name].append(traits[layer.output])
 
+    def made(self) -> Storage:
+        for name in self.graph.inputs:
+            role = BufferRole.STATE if name in self.graph.states else BufferRole.INPUT
+            self.storage.views[name] = self._parameter(self.graph.tensors[name], role)
+        self._embed()
+        for layer in self.graph.layers:
+            self._place(layer.output)
+        return self.storage
 
-def _place(builder: Builder, graph: Graph, storage: Storage, name: str) -> View:
-    if name in storage.views:
-        return storage.views[name]
-    view = _inside(builder, graph, storage, name) or _alias(graph, storage, name) or _own(builder, graph, storage, name)
-    storage.views[name] = view
-    return view
-
-
-def offset_in(graph: Graph, layer: Layer, index: int) -> tuple[int, ...]:
-    """Where input `index` of a concatenation or pad begins in its output, element by dimension."""
-    shape = graph.tensors[layer.output].shape
-    begin = [0] * len(shape)
-    if isinstance(layer, Concat):
-        axis = layer.axis % len(shape)
-        begin[axis] = sum(graph.tensors[n].shape[axis] for n in layer.inputs[:index])
-    elif isinstance(layer, Pad):
-        begin[-3], begin[-2] = layer.padding.top, layer.padding.left
-    return tuple(begin)
-
-
-def _inside(builder: Builder, graph: Graph, storage: Storage, name: str) -> View | None:
-    target = storage.embedded.get(name)
-    if target is None:
-        return None
-    layer = graph.maker(target)
-    assert layer is not None
-    whole = _place(builder, graph, storage, target)
-    view = whole.box(offset_in(graph, layer, layer.inputs.index(name)), graph.tensors[name].shape)
-    if not _usable(graph, name, view):
-        del storage.embedded[name]
-        return None
-    return view
-
-
-def _alias(graph: Graph, storage: Storage, name: str) -> View | None:
-    layer = graph.maker(name)
-    if not isinstance(layer, Reshape | Slice):
-        return None
-    source = storage.views.get(layer.inputs[0])
-    view = None
-    if source is not None and name not in graph.outputs:
-        shape = graph.tensors[name].shape
-        view = source.reshaped(shape) if isinstance(layer, Reshape) else source.box(layer.begin, shape, layer.step)
-    if not _usable(graph, name, view):
-        storage.copies.add(name)
-        return None
-    return view
-
-
-def _usable(graph: Graph, name: str, view: View | None) -> bool:
-    """Whether the layers around tensor `name` can work on `view`: some see it in another shape: dense bytes."""
-    if view is None or view.hwc() is None:
-        return False
-    return view.is_dense or not any(map(_reshapes, (graph.maker(name), *graph.readers(name))))
-
-
-def _reshapes(layer: Layer | None) -> bool:
-    """Layers that see their tensors in another shape."""
-    if isinstance(layer, Conv):
-        return layer.fully_connected
-    return isinstance(layer, Softmax) or (isinstance(layer, Pool) and layer.across)
-
-
-def _own(builder: Builder, graph: Graph, storage: Storage, name: str) -> View:
-    tensor = graph.tensors[name]
-    if name in graph.outputs:
-        buffer = builder.buffer(name, tensor.size_bytes, BufferRole.OUTPUT, tensor.shape, tensor.dtype)
+    def _parameter(self, tensor: Tensor, role: BufferRole) -> View:
+        buffer = self.builder.buffer(tensor.name, tensor.size_bytes, role, tensor.shape, tensor.dtype)
         return View.dense(buffer, tensor.shape, tensor.element_bytes)
-    if _may_be_bricks(graph, tensor):
-        buffer = builder.buffer(name, tensor.size_bytes, BufferRole.FEATURE_MAP)
-        return View.bricks(buffer, tensor.shape, tensor.element_bytes)
-    buffer = builder.buffer(name, tensor.size_bytes, BufferRole.FEATURE_MAP)
-    return View.dense(buffer, tensor.shape, tensor.element_bytes)
 
+    def _embed(self) -> None:
+        """Let inputs be made in their place inside an output, where one layer makes them for this alone."""
+        tensors, embedded = self.graph.tensors, self.storage.embedded
+        for layer in self.graph.layers:
+            traits, out = self.maker[layer.output], tensors[layer.output]
+            if traits.begin is None:
+                continue
+            for name in layer.inputs:
+                maker, tensor = self.maker.get(name), tensors[name]
+                if maker is None or maker.moves or name in self.graph.outputs or name in embedded:
+                    continue
+                if layer.inputs.count(name) > 1 or (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+                    continue
+                if len(self.readers[name]) > 1 and not traits.gathers:
+                    continue
+                if any(reader.flat for reader in self.readers[name]):
+                    continue
+                embedded[name] = layer.output
 
-def _may_be_bricks(graph: Graph, tensor: Tensor) -> bool:
-    """NHCWB16 costs no bytes only for whole bricks, and only NPU operations of equal shape may touch it."""
-    if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] % BRICK_CHANNELS:
-        return False
-    maker = graph.maker(tensor.name)
-    touching = [maker, *graph.readers(tensor.name)]
-    return all(isinstance(layer, _BRICK_LAYERS) and _keeps_shape(graph, layer, tensor) for layer in touching)
+    def _place(self, name: str) -> View:
+        views = self.storage.views
+        if name not in views:
+            views[name] = self._inside(name) or self._alias(name) or self._own(name)
+        return views[name]
 
+    def _inside(self, name: str) -> View | None:
+        target = self.storage.embedded.get(name)
+        if target is None:
+            return None
+        layer, begin = self.graph.maker(target), self.maker[target].begin
+        assert layer is not None
+        assert begin is not None
+        whole = self._place(target)
+        view = whole.box(begin(layer.inputs.index(name)), self.graph.tensors[name].shape)
+        if not self._usable(name, view):
+            del self.storage.embedded[name]
+            return None
+        return view
 
-def _keeps_shape(graph: Graph, layer: Layer, tensor: Tensor) -> bool:
-    """Fully connected layers and broadcasts see a tensor under another shape."""
-    if _reshapes(layer):
-        return False
-    if isinstance(layer, Pool) and layer.reduces:
-        return tensor.name != layer.output
-    if isinstance(layer, Binary):
-        return all(graph.tensors[n].shape == tensor.shape for n in (*layer.inputs, layer.output))
-    return True
+    def _alias(self, name: str) -> View | None:
+        layer, traits = self.graph.maker(name), self.maker[name]
+        if layer is None or traits.view is None:
+            return None
+        source = self.storage.views.get(layer.inputs[0])
+        view = None if source is None or name in self.graph.outputs else traits.view(source)
+        if not self._usable(name, view):
+            self.storage.copies.add(name)
+            return None
+        return view
+
+    def _usable(self, name: str, view: View | None) -> bool:
+        """Whether the layers around tensor `name` can work on `view`: some see it in another shape: dense bytes."""
+        if view is None or view.hwc() is None:
+            return False
+        return view.is_dense or not any(traits.dense for traits in (self.maker[name], *self.readers[name]))
+
+    def _own(self, name: str) -> View:
+        tensor = self.graph.tensors[name]
+        if name in self.graph.outputs:
+            return self._parameter(tensor, BufferRole.OUTPUT)
+        buffer = self.builder.buffer(name, tensor.size_bytes, BufferRole.FEATURE_MAP)
+        layout = View.bricks if self._may_be_bricks(tensor) else View.dense
+        return layout(buffer, tensor.shape, tensor.element_bytes)
+
+    def _may_be_bricks(self, tensor: Tensor) -> bool:
+        """NHCWB16 costs no bytes only for whole bricks, and only layers that know it may touch it."""
+        if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] % BRICK_CHANNELS:
+            return False
+        return all(tensor.name in t.bricks for t in (self.maker[tensor.name], *self.readers[tensor.name]))

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
-from .graph import Arithmetic, Tensor
 from .scaling import Scale, double, quantise_multiplier
+from .tensors import Arithmetic, Tensor
 
 _ROOT_BITS = 20
 _INT16 = (-(1 << 15), (1 << 15) - 1)

@@ -6,7 +6,7 @@ new view of the same bytes or `None` when no strides can express it. Strides and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..stream.isa import BRICK_CHANNELS
 
@@ -108,3 +108,12 @@ class View:
             else:
                 return None
         return replace(self, shape=(height, *shape[-2:]), strides=(stride, *strides[-2:]))
+
+
+@dataclass(slots=True)
+class Storage:
+    """Views of all tensors that live in memory, and the data movements that stay."""
+
+    views: dict[str, View] = field(default_factory=dict)
+    copies: set[str] = field(default_factory=set)  # outputs of layers that could be views but must move data
+    embedded: dict[str, str] = field(default_factory=dict)  # tensor -> the concatenation or pad it is made inside

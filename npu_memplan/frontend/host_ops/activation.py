@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...ethosu.lower import graph, tables
+from ...ethosu.lower import tables
+from ...ethosu.lower.tensors import Tensor as NpuTensor
 from ...fixed_point.functions import logistic, tanh
 from ...fixed_point.multiplier import (
     LIMITS,
@@ -163,8 +164,8 @@ def rsqrt(work: Lowering) -> None:
     _store_table(work, data, output, reference)
 
 
-def _for_npu(tensor: Tensor) -> graph.Tensor:
-    return graph.Tensor(tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point)
+def _for_npu(tensor: Tensor) -> NpuTensor:
+    return NpuTensor(tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point)
 
 
 @lowering("HARD_SWISH")

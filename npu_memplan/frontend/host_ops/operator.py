@@ -134,7 +134,7 @@ class Lowering:
         return buffer
 
     def describe(self, kind: str, **numbers: int) -> None:
-        """Say what the NPU would have to do instead: a kind of `relax.parsers`, and its numbers."""
+        """Say what the NPU would have to do instead: a kind of composite of `ethosu.layers`, and its numbers."""
         self._layer = {"kind": kind, **numbers}
 
     def finish(self) -> LoweredOperator:

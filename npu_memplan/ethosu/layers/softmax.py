@@ -8,23 +8,77 @@ three Newton-Raphson steps in Q2.29.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lower.emission import Emission, reshaped
+from ..lower.emit import Builder
+from ..lower.fixed import doubling_high_product, rounding_shift
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
+from ..lower.tensors import Tensor
+from ..lower.views import View
+from ..reading.patterns import unary
+from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding
-from .emit import Builder
-from .fixed import doubling_high_product, rounding_shift
-from .operands import Operand, Output, Window
-from .scaling import UNITY, Scale, double, quantise_multiplier
-from .views import View
 
 _INTEGER_BITS = 5  # of the scaled difference to the maximum
 _ACCUMULATION_BITS = 12  # integer bits of the sum
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _PRODUCT = Scale(1 << 30, 31)  # int32 MUL uses only the shift: a rounded doubling high multiplication
 _HALF = Scale(1, 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Softmax(Layer):
+    """Softmax over the last axis, 8 bits."""
+
+    beta: float = 1.0
+
+    limits: ClassVar[Limits] = Limits(tables=True)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Results have one scale."""
+        if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
+            return (
+                f"its output has scale {output.scale} and zero point {output.zero_point} "
+                "instead of 1/256 and the minimum"
+            )
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Its tensors are seen as rows."""
+        return StorageTraits(dense=True)
+
+    def emit(self, emission: Emission) -> None:
+        """31 operations on dense [rows, 1, C] maps."""
+        source = emission.tensors[self.inputs[0]]
+        depth = source.shape[-1]
+        rows = int(np.prod(source.shape)) // depth
+        ifm, ofm = (reshaped(emission.operand(name), (rows, 1, depth)) for name in (source.name, self.output))
+        _emit(emission.builder, self.output, ifm, ofm, source.scale, self.beta)
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    out, real, _ = reader.quantised(root)
+    call = reader.need(real, "nn.softmax")
+    tensor, variable = reader.activation(call.args[0], "0")
+    if int(call.attrs.axis) % len(tensor.shape) != len(tensor.shape) - 1:
+        raise RejectedError(f"it is over axis {int(call.attrs.axis)}, not over the last")
+    return Match(Softmax("softmax", ("0",), "out"), {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), _parse),))
+
+
+# ---------------------------------------------------------------------- exponentials
 
 
 def _product_31(a: int, b: int) -> int:
@@ -72,8 +126,11 @@ def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
     return np.array(table, np.int64)
 
 
-def lower_softmax(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
-    """Emit softmax over the channels; `ifm` and `ofm` are dense [rows, 1, C] maps of 8 bits."""
+# ---------------------------------------------------------------------- operations
+
+
+def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
+    """Softmax over the channels; `ifm` and `ofm` are dense [rows, 1, C] maps of 8 bits."""
     rows, _, depth = ifm.view.shape
     limits = np.iinfo(ifm.dtype)
     clamp8 = (int(limits.min), int(limits.max))

@@ -2,7 +2,7 @@
 
 Invariant: a `Reader` follows variables only through its own bindings; a variable outside of them is an
 input. The same reader serves a pattern's check (bindings of the match) and the lowering (bindings of
-the composite function), so what was checked is what is lowered.
+the composite function), so what was checked is what is lowered. TVM is imported by its methods only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import ir, relax
 
-from ..errors import NpuMemplanError
-from ..ethosu.lower.graph import Arithmetic, Layer, Tensor
+from ...errors import NpuMemplanError
+from ..lower.layer import Layer
+from ..lower.tensors import Arithmetic, Tensor
 
 
 class RejectedError(NpuMemplanError):
@@ -56,12 +56,14 @@ class Reader:
 
     def value(self, expression: Any) -> Any:
         """The expression bound to a variable, as far as the bindings know."""
-        while isinstance(expression, relax.Var) and expression in self.bindings:
+        while is_variable(expression) and expression in self.bindings:
             expression = self.bindings[expression]
         return expression
 
     def call(self, expression: Any, *names: str) -> Any:
         """The call of one of the operators `names` (without `relax.`); None when it is something else."""
+        from tvm import ir
+
         found = self.value(expression)
         if isinstance(found, ir.Call) and isinstance(found.op, ir.Op) and found.op.name[6:] in names:
             return found
@@ -76,8 +78,24 @@ class Reader:
 
     def array(self, expression: Any) -> NDArray[Any] | None:
         """Values of a constant, else None."""
+        from tvm import ir
+
         found = self.value(expression)
         return found.value.numpy() if isinstance(found, ir.GenericConst) else None
+
+    def fields(self, expression: Any) -> list[Any] | None:
+        """Fields of a tuple that is written out, else None."""
+        from tvm import relax
+
+        found = self.value(expression)
+        return list(found.fields) if isinstance(found, relax.Tuple) else None
+
+    def moved(self, root: Any, *names: str) -> tuple[Any, Tensor, Tensor]:
+        """A call that moves stored values, its input "0" and its result "out"."""
+        call = self.need(root, *names)
+        if not is_variable(call.args[0]):
+            raise RejectedError("it moves a constant")
+        return call, plain(call.args[0], "0"), plain(call, "out")
 
     def scalar(self, expression: Any) -> float:
         """A constant of one element."""
@@ -114,7 +132,7 @@ class Reader:
         """A dequantised activation: its tensor, and its variable (None for a constant)."""
         call = self.need(expression, "dequantize")
         source = self.value(call.args[0])
-        values = self._plain(call.args[0]) if not isinstance(source, relax.Var) else None
+        values = self._plain(call.args[0]) if not is_variable(source) else None
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         typed = call.args[0].ty
         tensor = Tensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
@@ -149,6 +167,18 @@ class Reader:
         return expression, clamp
 
 
+def is_variable(expression: Any) -> bool:
+    """Whether an expression is no constant and no call, but a value with a name."""
+    from tvm import relax
+
+    return isinstance(expression, relax.Var)
+
+
+def plain(expression: Any, name: str) -> Tensor:
+    """A tensor whose scale this operator does not state: whoever else touches it does."""
+    return Tensor(name, shape_of(expression.ty), str(expression.ty.dtype), float("nan"))
+
+
 def quantise(real: float, tensor: Tensor) -> int:
     """A real number in a tensor's units, rounded half away from zero in float32."""
     ratio = float(np.float32(real) / np.float32(tensor.scale))
@@ -178,6 +208,8 @@ def _moved(call: Any, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _kind(expression: Any) -> str:
+    from tvm import ir
+
     if isinstance(expression, ir.Call):
         return str(getattr(expression.op, "name", "a call"))
     return type(expression).__name__

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
 
-from ..ethosu.lower.graph import Tensor
-from .reader import Reader, RejectedError, shape_of
+from ..lower.tensors import Tensor
+from .reader import Reader, RejectedError, is_variable, shape_of
 
 
 class DescribedCall:
@@ -35,14 +34,14 @@ class DescribedCall:
     def activation(self, parameter: str, name: str) -> tuple[Tensor, Any]:
         """An input: its tensor, and its variable."""
         variable = self._arguments[parameter]
-        if not isinstance(variable, relax.Var):
+        if not is_variable(variable):
             raise RejectedError(f"its {parameter} is a constant")
         return self._tensor(parameter, name, variable.ty), variable
 
     def operand(self, parameter: str, name: str) -> tuple[Tensor, Any]:
         """An input or a constant: its tensor with its values, and its variable (None for a constant)."""
         argument = self._arguments[parameter]
-        if isinstance(argument, relax.Var):
+        if is_variable(argument):
             return self.activation(parameter, name)
         return replace(self._tensor(parameter, name, argument.ty), data=self._reader.array(argument)), None
 

@@ -8,23 +8,30 @@ read by the first step and written after the last. The cell state is updated in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lower.emission import Emission
+from ..lower.emit import Builder
+from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
+from ..lower.tensors import INT8, INT16, Tensor
+from ..lower.views import View
 from ..program.program import BufferRole
+from ..reading.described import DescribedCall
+from ..reading.patterns import host_call
+from ..reading.reader import Match, Reader
 from ..schedule.blocks import part_kernel_first
 from ..stream.isa import ElementwiseMode, Function, PoolMode
-from .emit import Builder
-from .graph import SequenceLstm, Tensor
-from .operands import Operand, Output, Window
-from .scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
-from .views import View
 
-_INT16, _INT8 = (-(1 << 15), (1 << 15) - 1), (-(1 << 7), (1 << 7) - 1)
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
 # operands of a sum gain 14 bits and the sum loses them: exact, and the numbers that other compilers emit
 _OPERAND_SCALES, _SUM_SCALE = (1 << 14, 1 << 14), Scale(1 << 30, 44)
@@ -39,6 +46,50 @@ class Gate(IntEnum):
     CANDIDATE = 3
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceLstm(Layer):
+    """LSTM over a sequence; `inputs` are the data, the hidden state and the cell state, which it updates in place.
+
+    The first axis of the weights is `Gate`.
+    """
+
+    into: NDArray[np.int16]  # [4, units, depth], of the data
+    recurrent: NDArray[np.int16]  # [4, units, units], of the hidden state
+    bias: NDArray[np.int64]  # [4, units]
+    into_scales: tuple[float, ...]  # one for each gate
+    recurrent_scales: tuple[float, ...]
+    cell_clamp: tuple[int, int]  # quantised
+    time_major: bool = False  # data and output are [time, batch, ...] instead of [batch, time, ...]
+
+    limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Gates are made for one mixture of types."""
+        data, hidden, cell = inputs
+        types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
+        if types != ("int8", "int8", "int16", "int8"):
+            return (
+                f"its data, hidden state, cell state and output are {', '.join(types)}; "
+                "only int8, int8, int16, int8 fit"
+            )
+        if math.frexp(cell.scale)[0] != 0.5 or cell.zero_point:
+            return (
+                f"its cell state has scale {cell.scale} and zero point {cell.zero_point}; only powers of two and 0 fit"
+            )
+        if hidden.differs(output):
+            return "its hidden state and its output have different scales"
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Rows of channels; the states are the first step's and then its own."""
+        return StorageTraits(updates=self.inputs[1:])
+
+    def emit(self, emission: Emission) -> None:
+        """All operations of all steps."""
+        places = (Place(emission.tensors[name], emission.view(name)) for name in (*self.inputs, self.output))
+        _Steps(emission.builder, self, *places).emit()
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A tensor of the operator and where it lies."""
@@ -47,7 +98,7 @@ class Place:
     view: View
 
 
-class SequenceLowering:
+class _Steps:
     """Emits the operations of one layer, step by step.
 
     `data` is [batch, time, depth] and `output` [batch, time, units] ([time, batch, ...] when time major); the
@@ -69,7 +120,7 @@ class SequenceLowering:
         hidden = self._hidden
         for time in range(steps):
             hidden = self._step(time, hidden)
-        self._builder.pool(PoolMode.MAX, hidden, self._hidden, Window(), Output(_INT8, UNITY))
+        self._builder.pool(PoolMode.MAX, hidden, self._hidden, Window(), Output(INT8, UNITY))
 
     def _step(self, time: int, before: Operand) -> Operand:
         """One step; `before` is the hidden state it starts from, the result the one it leaves."""
@@ -91,7 +142,7 @@ class SequenceLowering:
         self._sums(now, sums, layer.into, layer.bias, [scale * double(s) for s in layer.into_scales])
         scale, none = self._hidden_scale, np.zeros((count, self._units), np.int64)
         self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
-        self._add(sums, kept, sums, _INT16)
+        self._add(sums, kept, sums, INT16)
         sigmoids, tanh = self._part(sums, 0, Gate.CANDIDATE), self._part(sums, Gate.CANDIDATE, count)
         self._apply(Function.SIGMOID, sigmoids, sigmoids, _GATE_SCALE)
         self._apply(Function.TANH, tanh, tanh, _GATE_SCALE)
@@ -113,7 +164,7 @@ class SequenceLowering:
             source,
             target,
             Window(),
-            Output(_INT16),
+            Output(INT16),
             weights.reshape(-1, 1, 1, depth),
             bias.reshape(-1),
             [quantise_multiplier(s / _GATE_SCALE) for s in scales for _ in range(self._units)],
@@ -127,12 +178,12 @@ class SequenceLowering:
         self._builder.elementwise(mode, first, second, target, output, operand_scales=_OPERAND_SCALES)
 
     def _multiply(self, first: Operand, second: Operand, target: Operand, real: float) -> None:
-        clamp = _INT8 if target.bits == 8 else _INT16
+        clamp = INT8 if target.bits == 8 else INT16
         output = Output(clamp, quantise_multiplier(real))
         self._builder.elementwise(ElementwiseMode.MUL, first, second, target, output)
 
     def _apply(self, function: Function, source: Operand, target: Operand, scale: float) -> None:
-        output = Output(_INT16, squash_scale(scale), function=function)
+        output = Output(INT16, squash_scale(scale), function=function)
         self._builder.pool(PoolMode.AVERAGE, source, target, Window(), output)
 
     # ------------------------------------------------------------------ maps
@@ -162,3 +213,33 @@ class SequenceLowering:
         view = gates.view.box((0, 0, first * self._units), (*self._rows, (stop - first) * self._units))
         assert view is not None  # dense
         return replace(gates, view=view)
+
+
+# ---------------------------------------------------------------------- in Relax
+
+_GATE_NAMES = {Gate.INPUT: "input", Gate.FORGET: "forget", Gate.CANDIDATE: "cell", Gate.OUTPUT: "output"}
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    """A call of the host's UNIDIRECTIONAL_SEQUENCE_LSTM."""
+    call = DescribedCall(reader, root)
+    inputs = [call.activation(name, str(i)) for i, name in enumerate(("input", "hidden", "cell"))]
+    gates = [_GATE_NAMES[gate] for gate in Gate]
+    clip = int(call.layer["cell_clip"])
+    layer = SequenceLstm(
+        "sequence_lstm",
+        ("0", "1", "2"),
+        "out",
+        into=np.stack([call.constant(f"{g}_input") for g in gates]).astype(np.int16),
+        recurrent=np.stack([call.constant(f"{g}_recurrent") for g in gates]).astype(np.int16),
+        bias=np.stack([call.constant(f"{g}_bias") for g in gates]),
+        into_scales=tuple(call.scale(f"{g}_input") for g in gates),
+        recurrent_scales=tuple(call.scale(f"{g}_recurrent") for g in gates),
+        cell_clamp=(-clip, clip) if clip > 0 else (-(1 << 15), (1 << 15) - 1),
+        time_major=bool(call.layer["time_major"]),
+    )
+    tensors = {tensor.name: tensor for tensor, _ in inputs}
+    return Match(layer, tensors | {"out": call.output()}, tuple(variable for _, variable in inputs))
+
+
+RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse),))

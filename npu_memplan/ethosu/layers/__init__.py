@@ -1,0 +1,41 @@
+"""What the NPU can do, one file for each kind of layer: limits, storage, operations, and how Relax programs write it.
+
+Invariant: everything about a layer is in its record; nothing else asks what kind a layer is, but for `lower.fold`. The
+records stand in the order of their priority, lowest first: where the calls of two composites overlap, the later one has
+them.
+"""
+
+from __future__ import annotations
+
+from ..lower.record import COMPOSITES, Composite, Record, parse, register
+from . import (
+    absolute,
+    activation,
+    concat,
+    convolution,
+    elementwise,
+    fully_connected,
+    lstm,
+    pad,
+    pool,
+    prelu,
+    requantize,
+    reshape,
+    resize,
+    slice,
+    softmax,
+    squared_difference,
+    transpose,
+)
+
+__all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
+
+_RECORDS = (
+    *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
+    *(activation.RECORD, absolute.RECORD, softmax.RECORD, pool.RECORD),
+    *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
+    *(fully_connected.RECORD, convolution.RECORD, lstm.RECORD),
+)
+
+for _record in _RECORDS:
+    register(_record)

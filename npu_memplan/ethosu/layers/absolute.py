@@ -1,0 +1,44 @@
+"""Absolute values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from ..lower.emission import Emission
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.record import Composite, Record
+from ..lower.tensors import Tensor
+from ..reading.patterns import unary
+from ..reading.reader import Match, Reader
+from ..stream.isa import ElementwiseMode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Abs(Layer):
+    """Absolute value."""
+
+    clamp: tuple[int, int]
+
+    limits: ClassVar[Limits] = Limits()
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Rows of channels."""
+        return StorageTraits()
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        output = emission.rescaled(self.inputs[0], self.output, self.clamp)
+        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
+        emission.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    out, real, clamp = reader.quantised(root)
+    tensor, variable = reader.activation(reader.need(real, "abs").args[0], "0")
+    return Match(Abs("abs", ("0",), "out", clamp), {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record((Abs,), (Composite("abs", partial(unary, "abs"), _parse),))

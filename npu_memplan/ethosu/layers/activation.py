@@ -1,0 +1,141 @@
+"""Functions of one value: tables of 8 bits, and the NPU's own functions of 16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..lower import tables
+from ..lower.emission import Emission
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Output, Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY, squash_scale
+from ..lower.tensors import Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader, RejectedError, number
+from ..stream.isa import Function, PoolMode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup(Layer):
+    """Any function of one 8-bit value: `table[q]`, 256 entries from the smallest input value up."""
+
+    table: tuple[int, ...]
+
+    limits: ClassVar[Limits] = Limits(tables=True)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """A table has an entry for each value."""
+        return None if len(self.table) == 256 else f"its table has {len(self.table)} entries instead of 256"
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Either layout."""
+        return StorageTraits(bricks=(*self.inputs, self.output))
+
+    def emit(self, emission: Emission) -> None:
+        """One operation of stored values."""
+        ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
+        output = Output(emission.tensors[self.inputs[0]].limits, UNITY, table=np.array(self.table, np.int64))
+        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Squash(Layer):
+    """Sigmoid or tanh of int16 values, by the NPU's own function."""
+
+    function: Function
+
+    limits: ClassVar[Limits] = Limits()
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """The functions have one output scale."""
+        if output.scale != 2.0**-15:
+            return f"its int16 output has scale {output.scale} instead of 1/32768"
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Either layout."""
+        return StorageTraits(bricks=(*self.inputs, self.output))
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
+        scale = squash_scale(emission.tensors[self.inputs[0]].scale)
+        output = Output(emission.tensors[self.output].limits, scale, function=self.function)
+        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+
+# ---------------------------------------------------------------------- in Relax
+
+_FUNCTIONS = {"sigmoid": Function.SIGMOID, "tanh": Function.TANH}
+
+
+def _parser(name: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:
+    def parse(reader: Reader, root: Any) -> Match:
+        out, real, clamp = reader.quantised(root)
+        call = reader.need(real, name)
+        tensor, variable = reader.activation(call.args[0], "0")
+        if tensor.dtype == "int16":
+            if name not in _FUNCTIONS:
+                raise RejectedError("its tensors are int16; the NPU's tables are for 8 bits")
+            return Match(Squash(name, ("0",), "out", _FUNCTIONS[name]), {"0": tensor, "out": out}, (variable,))
+        table = make(reader, tensor, out, call)
+        low, high = clamp
+        layer = Lookup(name, ("0",), "out", tuple(min(max(v, low), high) for v in table))
+        return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+    return parse
+
+
+def _composite(
+    kind: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]], operator: str | None = None
+) -> Composite:
+    name = operator or kind
+    return Composite(kind, partial(p.unary, name), _parser(name, make))
+
+
+def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
+    return tables.leaky_relu(tensor, out, float(call.attrs.alpha), reader.arithmetic)
+
+
+def _hard_swish_patterns() -> Iterator[p.Pattern]:
+    stored = p.anything()  # normalised graphs dequantise it once for each use
+    gate = p.clipped(p.op("add", p.dequantized(stored), p.constant()))
+    yield p.quantized(p.op("divide", p.op("multiply", p.dequantized(stored), gate), p.constant()))
+
+
+def _hard_swish(reader: Reader, root: Any) -> Match:
+    out, real, _ = reader.quantised(root)
+    divide = reader.need(real, "divide")
+    multiply = reader.need(divide.args[0], "multiply")
+    gate = reader.need(multiply.args[1], "clip")
+    add = reader.need(gate.args[0], "add")
+    constants = (
+        reader.scalar(divide.args[1]),
+        reader.scalar(add.args[1]),
+        number(gate.args[1]),
+        number(gate.args[2]),
+    )
+    if constants != (6.0, 3.0, 0.0, 6.0):
+        raise RejectedError(f"its constants {constants} are not those of a hard swish")
+    tensor, variable = reader.activation(multiply.args[0], "0")
+    layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(tensor, out, reader.arithmetic))
+    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record(
+    (Lookup, Squash),
+    (
+        _composite("sigmoid", lambda _, ifm, out, call: tables.sigmoid(ifm, out)),
+        _composite("tanh", lambda _, ifm, out, call: tables.tanh(ifm, out)),
+        _composite("exp", lambda _, ifm, out, call: tables.exponential(ifm, out)),
+        _composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt(ifm, out, reader.arithmetic)),
+        _composite("leaky_relu", _leaky, "nn.leakyrelu"),
+        Composite("hard_swish", _hard_swish_patterns, _hard_swish),
+    ),
+)

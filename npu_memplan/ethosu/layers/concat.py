@@ -1,0 +1,98 @@
+"""Tensors side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from ..lower.emission import Emission
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Window
+from ..lower.record import Composite, Record
+from ..lower.tensors import Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader, RejectedError, is_variable, plain
+from ..stream.isa import PoolMode
+
+_MOST = 8  # inputs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Concat(Layer):
+    """Inputs side by side along `axis` (negative: from the last)."""
+
+    axis: int
+
+    limits: ClassVar[Limits] = Limits()
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Scalars have no axis."""
+        return None if len(output.shape) >= 1 else "it concatenates scalars"
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Its inputs are made in their places."""
+        return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors), gathers=True)
+
+    def _begin(self, tensors: Mapping[str, Tensor], index: int) -> tuple[int, ...]:
+        begin = [0] * len(tensors[self.output].shape)
+        axis = self.axis % len(begin)
+        begin[axis] = sum(tensors[name].shape[axis] for name in self.inputs[:index])
+        return tuple(begin)
+
+    def emit(self, emission: Emission) -> None:
+        """A copy or a rescale of every input that is not in its place already."""
+        whole, out = emission.view(self.output), emission.tensors[self.output]
+        for index, name in enumerate(self.inputs):
+            if emission.storage.embedded.get(name) == self.output:
+                continue
+            tensor = emission.tensors[name]
+            target = whole.box(self._begin(emission.tensors, index), tensor.shape)
+            assert target is not None  # concatenations are dense
+            if (tensor.scale, tensor.zero_point) == (out.scale, out.zero_point):
+                emission.copy(emission.view(name), target, out.dtype)
+            else:
+                inner = target.hwc()
+                assert inner is not None
+                output = emission.rescaled(name, self.output, out.limits)
+                ofm = Operand(inner, out.dtype, out.zero_point)
+                emission.builder.pool(PoolMode.AVERAGE, emission.operand(name), ofm, Window(), output)
+
+
+def _patterns() -> Iterator[p.Pattern]:
+    for count in range(2, _MOST + 1):
+        yield p.op("concat", p.fields(*(p.anything() for _ in range(count))))
+        yield from p.finished(p.op("concat", p.fields(*(p.dequantized(p.anything()) for _ in range(count)))))
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    call = reader.call(root, "concat")
+    tensors = {}
+    variables = []
+    if call is None:
+        out, real, _ = reader.quantised(root)
+        call = reader.need(real, "concat")
+        for index, field in enumerate(_fields(reader, call)):
+            tensors[str(index)], variable = reader.activation(field, str(index))
+            variables.append(variable)
+    else:
+        out = plain(call, "out")
+        for index, field in enumerate(_fields(reader, call)):
+            tensors[str(index)] = plain(field, str(index))
+            variables.append(field)
+    if not all(is_variable(v) for v in variables):
+        raise RejectedError("it concatenates constants")
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    layer = Concat("concat", tuple(tensors), "out", axis)
+    return Match(layer, {**tensors, "out": out}, tuple(variables))
+
+
+def _fields(reader: Reader, call: Any) -> list[Any]:
+    found = reader.fields(call.args[0])
+    if found is None:
+        raise RejectedError("it concatenates a tuple that is not written out")
+    return found
+
+
+RECORD = Record((Concat,), (Composite("concat", _patterns, _parse),))

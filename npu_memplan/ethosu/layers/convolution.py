@@ -1,0 +1,163 @@
+"""Convolutions: over all channels, depthwise, and transposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from ..lower.emission import Emission, exact_window
+from ..lower.layer import Limits, StorageTraits
+from ..lower.operands import Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import conv_scale
+from ..lower.tensors import NO_PADDING, Padding, Tensor
+from ..reading.reader import Match, Reader, RejectedError
+from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
+from ..stream.isa import Upscale
+from .weighted import Weighted, is_wide, ohwi, read_bias, read_scales, weighted
+
+_MAX_KERNEL_ELEMENTS = 64 * 64
+_MAX_KERNEL_HEIGHT = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conv(Weighted):
+    """Convolution, depthwise convolution or transpose convolution."""
+
+    stride: tuple[int, int] = (1, 1)  # y, x
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding = NO_PADDING
+    depthwise: bool = False
+    upscale: Upscale = Upscale.NONE
+
+    limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Windows and weights have limits."""
+        height, width = self.weights.shape[1:3]
+        dilated_height = (height - 1) * self.dilation[0] + 1
+        dilated_width = (width - 1) * self.dilation[1] + 1
+        if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
+            return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
+        if any(not 1 <= d <= 2 for d in self.dilation):
+            return f"its dilation {self.dilation[0]}x{self.dilation[1]} is not 1 or 2"
+        if dilated_height > _MAX_KERNEL_HEIGHT or dilated_height * dilated_width > _MAX_KERNEL_ELEMENTS:
+            return (
+                f"its dilated kernel {dilated_height}x{dilated_width} is higher than {_MAX_KERNEL_HEIGHT} "
+                f"or has more than {_MAX_KERNEL_ELEMENTS} elements"
+            )
+        unfit = self._unfit_weights()
+        if unfit is not None:
+            return unfit
+        if self.depthwise and inputs[0].shape[-1] != output.shape[-1]:
+            return f"its depth multiplier is {output.shape[-1] // inputs[0].shape[-1]} on more than one input channel"
+        if self.upscale and (self.padding.top >= height or self.padding.left >= width):
+            return "its padding is wider than its kernel"
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Either layout."""
+        return StorageTraits(bricks=(*self.inputs, self.output))
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
+        ifm, ofm = emission.operand(source.name), emission.operand(result.name)
+        single = source.dtype == "uint8"
+        scales = [conv_scale(source.scale, s, result.scale, single=single) for s in self.weight_scales]
+        kernel = cast("tuple[int, int]", self.weights.shape[1:3])
+        window = exact_window(Window(kernel, self.stride, self.dilation, self.padding, self.upscale), ifm, ofm)
+        self._emit_sums(emission, ifm, ofm, window, scales, emission.output(self.clamp), self.depthwise)
+
+
+# ---------------------------------------------------------------------- in Relax
+
+
+def _conv2d(reader: Reader, root: Any) -> Match:
+    """dequantize, conv2d, [bias], [activation], quantize."""
+    out, real, clamp = reader.quantised(root)
+    depth = out.shape[-1]
+    real, bias = read_bias(reader, real, depth)
+    call = reader.need(real, "nn.conv2d")
+    need_nhwc(str(call.attrs.data_layout))
+    tensor, variable = reader.activation(call.args[0], "0")
+    weights = reader.constant(call.args[1])
+    groups = int(call.attrs.groups)
+    values = ohwi(weights, str(call.attrs.kernel_layout))
+    depthwise = groups > 1
+    if depthwise:
+        if groups != tensor.shape[-1]:
+            raise RejectedError(f"it is a convolution in {groups} groups over {tensor.shape[-1]} channels")
+        # HWOI of a depthwise kernel: O runs over the groups, I over the multiplier
+        values = values.reshape(-1, *values.shape[1:3], 1) if values.shape[3] == 1 else values
+        if values.shape[0] != depth:
+            raise RejectedError(f"its depth multiplier is {depth // groups} on more than one input channel")
+    layer = Conv(
+        "conv2d",
+        ("0",),
+        "out",
+        weights=values,
+        bias=bias.astype(np.int64),
+        wide=is_wide(tensor, bias),
+        weight_scales=read_scales(weights),
+        clamp=clamp,
+        stride=stride_of(call.attrs.strides, out),
+        dilation=pair(call.attrs.dilation),
+        padding=padding_of(call.attrs.padding),
+        depthwise=depthwise,
+    )
+    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+
+def _transpose_conv(reader: Reader, root: Any) -> Match:
+    """A transposed convolution with stride 2: the NPU interleaves zeros and convolves with the mirrored kernel."""
+    out, real, clamp = reader.quantised(root)
+    real, bias = read_bias(reader, real, out.shape[-1])
+    call = reader.need(real, "nn.conv2d_transpose")
+    need_nhwc(str(call.attrs.data_layout))
+    if pair(call.attrs.strides) != (2, 2) or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
+        raise RejectedError("only transpose convolutions with stride 2x2, one group and no dilation fit the NPU")
+    tensor, variable = reader.activation(call.args[0], "0")
+    weights = reader.constant(call.args[1])
+    values = ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
+    _, height, width, _ = values.shape
+    own = padding_of(call.attrs.padding)
+    layer = Conv(
+        "transpose_conv",
+        ("0",),
+        "out",
+        weights=np.ascontiguousarray(values),
+        bias=bias.astype(np.int64),
+        wide=is_wide(tensor, bias),
+        weight_scales=read_scales(weights),
+        clamp=clamp,
+        padding=_transposed_padding(own, (height, width), tensor.shape[1:3], out.shape[1:3]),
+        upscale=Upscale.TRANSPOSE,
+    )
+    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+
+def _transposed_padding(
+    own: Padding, kernel: tuple[int, int], source: tuple[int, ...], result: tuple[int, ...]
+) -> Padding:
+    """Padding of the equivalent convolution over the input upscaled by two."""
+    top, left = kernel[0] - 1 - own.top, kernel[1] - 1 - own.left
+    bottom = result[0] - 1 + kernel[0] - top - 2 * source[0]
+    right = result[1] - 1 + kernel[1] - left - 2 * source[1]
+    if min(top, left) < 0:
+        raise RejectedError("its padding is wider than its kernel")
+    # the upscaled image ends in a zero row and column that may lie outside of what is read
+    return Padding(top, left, max(bottom, 0), max(right, 0))
+
+
+RECORD = Record(
+    (Conv,),
+    (
+        Composite("conv2d", partial(weighted, "nn.conv2d"), _conv2d),
+        Composite("transpose_conv", partial(weighted, "nn.conv2d_transpose"), _transpose_conv),
+    ),
+)

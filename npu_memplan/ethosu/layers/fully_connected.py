@@ -1,0 +1,74 @@
+"""Fully connected layers: products with a constant matrix, one for each row of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..lower.emission import Emission, exact_window, reshaped
+from ..lower.layer import Limits, StorageTraits
+from ..lower.operands import Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import conv_scale
+from ..lower.tensors import Tensor
+from ..reading.reader import Match, Reader, RejectedError
+from ..stream.isa import Rounding
+from .weighted import Weighted, is_wide, read_bias, read_scales, weighted, zeroed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FullyConnected(Weighted):
+    """A 1x1 convolution over rows of values; `weights` are [O, 1, 1, I]."""
+
+    limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Weights have limits."""
+        return self._unfit_weights()
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Its tensors are seen as rows."""
+        return StorageTraits(dense=True)
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
+        depth = self.weights.shape[3]
+        rows = int(np.prod(source.shape)) // depth
+        ifm = reshaped(emission.operand(source.name), (rows, 1, depth))
+        ofm = reshaped(emission.operand(result.name), (rows, 1, len(self.bias)))
+        output = emission.output(self.clamp)
+        if source.dtype == "uint8":  # LiteRT's kernel rounds these once
+            output = replace(output, rounding=Rounding.NATURAL)
+        scales = [conv_scale(source.scale, s, result.scale) for s in self.weight_scales]
+        self._emit_sums(emission, ifm, ofm, exact_window(Window(), ifm, ofm), scales, output)
+
+
+def _fully_connected(reader: Reader, root: Any) -> Match:
+    """dequantize, matmul with constant weights, [bias], [activation], quantize."""
+    out, real, clamp = reader.quantised(root)
+    depth = out.shape[-1]
+    real, bias = read_bias(reader, real, depth)
+    call = reader.need(real, "matmul")
+    tensor, variable = reader.activation(call.args[0], "0")
+    weights = reader.constant(call.args[1])
+    if weights.values.ndim != 2:
+        raise RejectedError(f"its weights have {weights.values.ndim} dimensions; batched products stay on the host")
+    layer = FullyConnected(
+        "fully_connected",
+        ("0",),
+        "out",
+        weights=np.ascontiguousarray(zeroed(weights, 1).T).reshape(depth, 1, 1, -1),
+        bias=bias.astype(np.int64),
+        wide=is_wide(tensor, bias),
+        weight_scales=read_scales(weights),
+        clamp=clamp,
+    )
+    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record((FullyConnected,), (Composite("fully_connected", partial(weighted, "matmul"), _fully_connected),))

@@ -1,0 +1,74 @@
+"""A border of one value around height and width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..lower.emission import Emission
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.record import Composite, Record
+from ..lower.tensors import Padding, Tensor
+from ..reading.patterns import alone
+from ..reading.reader import Match, Reader, RejectedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pad(Layer):
+    """The input inside a border of the stored value `value`."""
+
+    padding: Padding
+    value: int = 0
+
+    limits: ClassVar[Limits] = Limits(one_image=True)
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Its input is made inside of the border where nobody else reads it."""
+        return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors))
+
+    def _begin(self, tensors: Mapping[str, Tensor], index: int) -> tuple[int, ...]:
+        begin = [0] * len(tensors[self.output].shape)
+        begin[-3], begin[-2] = self.padding.top, self.padding.left
+        return tuple(begin)
+
+    def emit(self, emission: Emission) -> None:
+        """The border, and the input unless it is there already."""
+        whole, out, pad = emission.view(self.output), emission.tensors[self.output], self.padding
+        source = emission.tensors[self.inputs[0]]
+        _, height, width, depth = out.shape
+        inner_height, inner_width = source.shape[1:3]
+        if emission.storage.embedded.get(self.inputs[0]) != self.output:
+            target = whole.box(self._begin(emission.tensors, 0), source.shape)
+            assert target is not None
+            emission.copy(emission.view(self.inputs[0]), target, out.dtype)
+        borders = (
+            ((0, 0, 0, 0), (1, pad.top, width, depth)),
+            ((0, height - pad.bottom, 0, 0), (1, pad.bottom, width, depth)),
+            ((0, pad.top, 0, 0), (1, inner_height, pad.left, depth)),
+            ((0, pad.top, pad.left + inner_width, 0), (1, inner_height, pad.right, depth)),
+        )
+        for begin, shape in borders:
+            if all(shape):
+                target = whole.box(begin, shape)
+                assert target is not None
+                border = np.full(shape, self.value, out.dtype)
+                emission.copy(emission.builder.constant_view(border), target, out.dtype)
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    call, tensor, out = reader.moved(root, "nn.pad")
+    widths = [int(w) for w in call.attrs.pad_width]
+    if len(tensor.shape) != 4 or any(widths[:2]) or any(widths[6:]):
+        raise RejectedError(f"it pads {widths} in front of and behind each dimension; only height and width fit")
+    if str(call.attrs.pad_mode) != "constant":
+        raise RejectedError(f"its mode is {call.attrs.pad_mode}; only constant padding fits the NPU")
+    padding = Padding(widths[2], widths[4], widths[3], widths[5])
+    value = int(float(call.attrs.pad_value))
+    return Match(Pad("pad", ("0",), "out", padding, value), {"0": tensor, "out": out}, (call.args[0],))
+
+
+RECORD = Record((Pad,), (Composite("pad", partial(alone, "nn.pad"), _parse),))

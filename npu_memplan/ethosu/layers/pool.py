@@ -1,0 +1,220 @@
+"""Window operations without weights: maxima, averages, means and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import Any, ClassVar
+
+from ..lower.emission import Emission, exact_window, reshaped
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Output, Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
+from ..lower.tensors import NO_PADDING, Padding, Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader, RejectedError, plain
+from ..reading.windows import MAX_STRIDE, integer_clamp, need_nhwc, padding_of, pair, stride_of
+from ..stream.isa import PoolMode
+
+_MAX_POOL = 256
+
+
+class PoolKind(Enum):
+    """What is made of the values in a window."""
+
+    MAX = "max"
+    AVERAGE = "average"
+    MEAN = "mean"  # sums with input and output scales, as TFLite's MEAN
+    SUM = "sum"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool(Layer):
+    """Pooling over a window."""
+
+    kind: PoolKind
+    kernel: tuple[int, int]
+    clamp: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding = NO_PADDING
+    reduces: bool = False  # the window is whole axes, which the output may lack
+    across: bool = False  # it is the channels: a kernel of [1, depth]
+
+    limits: ClassVar[Limits] = Limits(one_image=True)
+
+    @property
+    def _picks(self) -> bool:
+        """Whether results are stored values, or averages of them: TFLite rounds those, too."""
+        return self.kind in (PoolKind.MAX, PoolKind.AVERAGE)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Windows have limits."""
+        height, width = self.kernel
+        if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
+            return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
+        if not self._picks and (height > _MAX_POOL or width > 4096 or height * width > 1 << 16):
+            return f"it adds {height}x{width} elements; the NPU adds at most {_MAX_POOL} rows and 65536 elements"
+        most = 8 if self.kind is PoolKind.AVERAGE and self.padding.any else _MAX_POOL
+        if self._picks and (height > most or width > most):
+            return f"its window {height}x{width} is larger than {most}x{most}"
+        if self._picks and inputs[0].differs(output):
+            return "its input and output have different scales"
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Either layout, where the axes stay what they are."""
+        if self.across:
+            return StorageTraits(dense=True, keeps_scale=self._picks)
+        bricks = self.inputs if self.reduces else (*self.inputs, self.output)
+        return StorageTraits(bricks=bricks, keeps_scale=self._picks)
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        ifm = emission.operand(self.inputs[0], raw=self._picks)
+        ofm = emission.operand(self.output, raw=self._picks)
+        if self.across:
+            pixels, depth = ifm.shape.height * ifm.shape.width, ifm.shape.depth
+            ifm, ofm = reshaped(ifm, (pixels, depth, 1)), reshaped(ofm, (pixels, 1, 1))
+        rows = (ifm.shape.height - self.kernel[0]) // self.stride[0] + 1
+        if self.reduces and ofm.shape.height != rows:
+            ofm = replace(ofm, view=ofm.view.permuted((1, 0, 2)))  # its rows, without the width that was reduced
+        window = exact_window(Window(self.kernel, self.stride, padding=self.padding), ifm, ofm)
+        if self.kind is PoolKind.MAX:
+            emission.builder.pool(PoolMode.MAX, ifm, ofm, window, Output(self.clamp, UNITY))
+            return
+        count = self.kernel[0] * self.kernel[1]
+        source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
+        if self.kind is PoolKind.AVERAGE:
+            # with padding the NPU divides by the number of valid elements itself
+            scale = UNITY if self.padding.any else reciprocal_scale(count)
+        elif self.kind is PoolKind.MEAN:
+            scale = (real_mean_scale if emission.real else mean_scale)(source.scale, result.scale, count)
+        else:
+            scale = quantise_multiplier(double(source.scale) / double(result.scale))
+        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, window, emission.output(self.clamp, scale))
+
+
+# ---------------------------------------------------------------------- in Relax
+
+
+def _max_patterns() -> Iterator[p.Pattern]:
+    pooled = p.op("nn.max_pool2d", p.anything())
+    yield pooled
+    yield p.clipped(pooled)
+    yield from p.finished(p.op("nn.max_pool2d", p.dequantized(p.anything())))
+
+
+def _integer_average_patterns() -> Iterator[p.Pattern]:
+    pooled = p.op("nn.avg_pool2d", p.op("astype", p.anything()))
+    for result in (pooled, p.clipped(pooled)):
+        stored = p.op("astype", result)
+        yield stored
+        yield p.clipped(stored)
+
+
+def _real_average_patterns() -> Iterator[p.Pattern]:
+    yield from p.finished(p.op("nn.avg_pool2d", p.dequantized(p.anything())))
+
+
+def _max_pool(reader: Reader, root: Any) -> Match:
+    """max_pool2d on stored values, or between dequantize and quantize of equal scales."""
+    clip = reader.call(root, "clip")
+    if reader.call(root if clip is None else clip.args[0], "quantize") is not None:
+        out, real, clamp = reader.quantised(root)
+        call = reader.need(real, "nn.max_pool2d")
+        tensor, variable = reader.activation(call.args[0], "0")
+        if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+            raise RejectedError("its input and output have different scales")
+    else:
+        call, clamp = integer_clamp(reader, root, "nn.max_pool2d")
+        variable = call.args[0]
+        tensor, out = plain(variable, "0"), plain(call, "out")
+    return Match(_pool(call, out, PoolKind.MAX, clamp), {"0": tensor, "out": out}, (variable,))
+
+
+def _integer_average(reader: Reader, root: Any) -> Match:
+    """astype(int32), avg_pool2d, astype(int8): TFLite's average pool as TVM imports it."""
+    call, clamp = integer_clamp(reader, root, "astype")
+    inner, inner_clamp = integer_clamp(reader, call.args[0], "nn.avg_pool2d")
+    clamp = (max(clamp[0], inner_clamp[0]), min(clamp[1], inner_clamp[1]))
+    widened = reader.need(inner.args[0], "astype")
+    variable = widened.args[0]
+    tensor, out = plain(variable, "0"), plain(call, "out")
+    _need_average(inner)
+    return Match(_pool(inner, out, PoolKind.AVERAGE, clamp), {"0": tensor, "out": out}, (variable,))
+
+
+def _real_average(reader: Reader, root: Any) -> Match:
+    """avg_pool2d between dequantize and quantize; equal scales average the stored values, others are a mean."""
+    out, real, clamp = reader.quantised(root)
+    call = reader.need(real, "nn.avg_pool2d")
+    tensor, variable = reader.activation(call.args[0], "0")
+    _need_average(call)
+    layer = _pool(call, out, PoolKind.AVERAGE, clamp)
+    if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+        if layer.padding.any:
+            raise RejectedError("its input and output have different scales and it is padded")
+        layer = _pool(call, out, PoolKind.MEAN, clamp)
+    return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+
+def _need_average(call: Any) -> None:
+    if bool(call.attrs.count_include_pad) and padding_of(call.attrs.padding).any:
+        raise RejectedError("it counts its padding; the NPU averages valid elements only")
+
+
+def _pool(call: Any, out: Tensor, kind: PoolKind, clamp: tuple[int, int]) -> Pool:
+    need_nhwc(str(call.attrs.layout))
+    if any(int(d) != 1 for d in call.attrs.dilation):
+        raise RejectedError("its window is dilated")
+    if out.dtype.startswith("float"):
+        raise RejectedError(f"its tensor of type {out.dtype} is not quantised")
+    least, most = out.limits
+    return Pool(
+        kind.value,
+        ("0",),
+        "out",
+        kind,
+        pair(call.attrs.pool_size),
+        (max(clamp[0], least), min(clamp[1], most)),
+        stride_of(call.attrs.strides, out),
+        padding_of(call.attrs.padding),
+    )
+
+
+def _reduction(name: str, kind: PoolKind) -> Callable[[Reader, Any], Match]:
+    """The parser of a Relax reduction over height, width or both, or over the channels."""
+
+    def parse(reader: Reader, root: Any) -> Match:
+        out, real, clamp = reader.quantised(root)
+        call = reader.need(real, name)
+        tensor, variable = reader.activation(call.args[0], "0")
+        rank = len(tensor.shape)
+        axes = sorted(int(a) % rank for a in call.attrs.axis)
+        across = axes == [rank - 1]
+        if not across and rank == 4 and tensor.shape[0] != 1:
+            raise RejectedError(f"its batch is {tensor.shape[0]}; windows need batch 1")
+        if not across and (rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}):
+            raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
+        height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
+        kernel = (1, tensor.shape[-1]) if across else (height, width)
+        layer = Pool(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
+        return Match(layer, {"0": tensor, "out": out}, (variable,))
+
+    return parse
+
+
+RECORD = Record(
+    (Pool,),
+    (
+        Composite("mean", partial(p.unary, "mean"), _reduction("mean", PoolKind.MEAN)),
+        Composite("sum", partial(p.unary, "sum"), _reduction("sum", PoolKind.SUM)),
+        Composite("reduce_max", partial(p.unary, "max"), _reduction("max", PoolKind.MAX)),
+        Composite("max_pool", _max_patterns, _max_pool),
+        Composite("average_pool", _integer_average_patterns, _integer_average),
+        Composite("real_average_pool", _real_average_patterns, _real_average),
+    ),
+)

@@ -1,0 +1,50 @@
+"""Other scales, zero points and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..lower.emission import Emission
+from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
+from ..lower.operands import Window
+from ..lower.record import Composite, Record
+from ..lower.tensors import Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader, RejectedError
+from ..stream.isa import PoolMode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Requantize(Layer):
+    """Other scale and zero point, by one rescale of the NPU."""
+
+    clamp: tuple[int, int]
+
+    limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Either layout."""
+        return StorageTraits(bricks=(*self.inputs, self.output))
+
+    def emit(self, emission: Emission) -> None:
+        """One operation."""
+        output = emission.rescaled(self.inputs[0], self.output, self.clamp)
+        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
+        emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
+
+
+def _patterns() -> Iterator[p.Pattern]:
+    yield from p.finished(p.dequantized(p.anything()))
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    out, real, clamp = reader.quantised(root)
+    tensor, variable = reader.activation(real, "0")
+    if variable is None:
+        raise RejectedError("it only changes a constant")
+    return Match(Requantize("requantize", ("0",), "out", clamp), {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record((Requantize,), (Composite("requantize", _patterns, _parse),))

@@ -1,0 +1,47 @@
+"""The same elements under another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..lower.emission import Emission
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.record import Composite, Record
+from ..lower.tensors import Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reshape(Layer):
+    """The same elements under another shape: the same bytes."""
+
+    limits: ClassVar[Limits] = Limits()
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """A view where the input has no gaps."""
+        shape = tensors[self.output].shape
+        return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshaped(shape))
+
+    def emit(self, emission: Emission) -> None:
+        """A copy where it is no view."""
+        if self.output in emission.storage.copies:
+            seen = emission.view(self.output).reshaped(emission.tensors[self.inputs[0]].shape)
+            assert seen is not None  # an own buffer is dense
+            emission.copy(emission.view(self.inputs[0]), seen, emission.tensors[self.output].dtype)
+
+
+def _patterns() -> Iterator[p.Pattern]:
+    yield from p.alone("reshape", 2)
+    yield from p.alone("expand_dims")
+    yield from p.alone("squeeze")
+
+
+def _parse(reader: Reader, root: Any) -> Match:
+    call, tensor, out = reader.moved(root, "reshape", "expand_dims", "squeeze")
+    return Match(Reshape("reshape", ("0",), "out"), {"0": tensor, "out": out}, (call.args[0],))
+
+
+RECORD = Record((Reshape,), (Composite("reshape", _patterns, _parse),))

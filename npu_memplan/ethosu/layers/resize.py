@@ -1,0 +1,259 @@
+"""Resizes by whole numbers: every phase of the output is a copy or a small convolution of the input.
+
+Invariant: a result is the sum of at most four stored values with weights that are binary fractions, rounded half
+away from zero, once: what TFLite's reference computes with ten fraction bits. Positions outside of the input are
+its edge, which is copied around it where a phase needs it. Positions are computed in exact fractions, as Relax's
+attributes define them; what does not repeat with a whole number of output positions, or needs weights that are no
+binary fractions, is rejected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..lower.emission import Emission
+from ..lower.emit import Builder
+from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
+from ..lower.record import Composite, Record
+from ..lower.scaling import UNITY, Scale
+from ..lower.tensors import Padding, Tensor
+from ..reading import patterns as p
+from ..reading.reader import Match, Reader, RejectedError
+from ..stream.isa import PoolMode, Upscale
+
+_MAX_PHASES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Every n-th output position along one axis, n being the number of phases.
+
+    Output k of them is `(1 - second/of) * source[k + first] + second/of * source[k + first + 1]`; positions
+    outside of the source are its edge.
+    """
+
+    first: int = 0
+    second: int = 0
+    of: int = 1  # a power of two
+
+
+_NEAREST_BY_2 = (Phase(), Phase())
+_BILINEAR_BY_2 = (Phase(), Phase(0, 1, 2))  # positions counted from the corner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resize(Layer):
+    """Enlarge height and width by whole numbers; the phases of each axis."""
+
+    rows: tuple[Phase, ...]
+    columns: tuple[Phase, ...]
+
+    limits: ClassVar[Limits] = Limits(one_image=True)
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Each phase is an operation."""
+        phases = len(self.rows) * len(self.columns)
+        if phases > _MAX_PHASES:
+            return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
+        if output.dtype == "int16" and any(phase.second for phase in (*self.rows, *self.columns)):
+            return "its tensors are int16; bilinear resizes fit 8 bits"
+        return None
+
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """Rows of channels."""
+        return StorageTraits(keeps_scale=True)
+
+    def emit(self, emission: Emission) -> None:
+        """One operation, or one for each phase, of stored values."""
+        ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
+        builder, limits = emission.builder, emission.tensors[self.output].limits
+        if self.rows == self.columns == _NEAREST_BY_2:
+            builder.pool(PoolMode.MAX, ifm, ofm, Window(upscale=Upscale.NEAREST), Output(limits, UNITY))
+        elif self.rows == self.columns == _BILINEAR_BY_2:
+            # behind the last row and column there is nothing: the NPU averages what is there
+            window = Window((2, 2), padding=Padding(bottom=1, right=1), upscale=Upscale.NEAREST)
+            builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
+        else:
+            _by_phases(builder, self, ifm, ofm, limits)
+
+
+def _by_phases(builder: Builder, layer: Resize, ifm: Operand, ofm: Operand, limits: tuple[int, int]) -> None:
+    phases = (layer.rows, layer.columns)
+    counts = tuple(
+        [-(-(whole - r) // len(axis)) for r in range(len(axis))]
+        for axis, whole in zip(phases, ofm.view.shape[:2], strict=True)
+    )
+    before = tuple(max(0, *(-p.first for p in axis)) for axis in phases)
+    after = tuple(
+        max(0, *(p.first + n - 1 + bool(p.second) - (size - 1) for p, n in zip(axis, count, strict=True)))
+        for axis, count, size in zip(phases, counts, ifm.view.shape[:2], strict=True)
+    )
+    source = _with_edges(builder, f"{layer.output}_edges", ifm, before, after)
+    for (y, row), (x, column) in product(enumerate(layer.rows), enumerate(layer.columns)):
+        kernel = (1 + bool(row.second), 1 + bool(column.second))
+        extent = (counts[0][y], counts[1][x], ofm.shape.depth)
+        begin = (before[0] + row.first, before[1] + column.first, 0)
+        wanted = (extent[0] + kernel[0] - 1, extent[1] + kernel[1] - 1, extent[2])
+        target = ofm.view.box((y, x, 0), extent, (len(layer.rows), len(layer.columns), 1))
+        read = source.view.box(begin, wanted)
+        assert target is not None  # neither is in bricks
+        assert read is not None
+        a, b = replace(source, view=read), replace(ofm, view=target)
+        if kernel == (1, 1):
+            builder.pool(PoolMode.MAX, a, b, Window(), Output(limits, UNITY))
+        else:
+            _mix(builder, a, b, row, column, limits)
+
+
+def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase, limits: tuple[int, int]) -> None:
+    """Depthwise convolution of up to 2x2 elements."""
+    weights = np.outer(_weights(row), _weights(column)).astype(np.int16)
+    depth = ofm.shape.depth
+    # the first of the two roundings leaves the sum as it is, the second rounds half away from zero
+    scale = Scale(1 << 31, 31 + int(weights.sum()).bit_length() - 1)
+    builder.weighted(
+        ifm,
+        ofm,
+        Window((weights.shape[0], weights.shape[1])),
+        Output(limits),
+        np.broadcast_to(weights[None, :, :, None], (depth, *weights.shape, 1)),
+        np.zeros(depth, np.int64),
+        [scale],
+        depthwise=True,
+        part_kernel=False,
+    )
+
+
+def _weights(phase: Phase) -> list[int]:
+    return [phase.of - phase.second, phase.second] if phase.second else [1]
+
+
+def _with_edges(builder: Builder, name: str, ifm: Operand, before: tuple[int, ...], after: tuple[int, ...]) -> Operand:
+    """`ifm` with its outer rows and columns repeated: at most one on each side."""
+    if not any((*before, *after)):
+        return ifm
+    height, width, depth = ifm.view.shape
+    info = np.iinfo(ifm.dtype)
+    output = Output((int(info.min), int(info.max)), UNITY)
+    shape = (before[0] + height + after[0], before[1] + width + after[1], depth)
+    whole = builder.temporary(name, shape, ifm.dtype)
+    for (y, from_y, rows), (x, from_x, columns) in product(
+        _pieces(before[0], height, after[0]), _pieces(before[1], width, after[1])
+    ):
+        read = ifm.view.box((from_y, from_x, 0), (rows, columns, depth))
+        written = whole.view.box((y, x, 0), (rows, columns, depth))
+        assert read is not None  # neither is in bricks
+        assert written is not None
+        builder.pool(PoolMode.MAX, replace(ifm, view=read), replace(whole, view=written), Window(), output)
+    return whole
+
+
+def _pieces(before: int, size: int, after: int) -> list[tuple[int, int, int]]:
+    """(position in the extended axis, position in the source, length) of the edges and of what is between."""
+    pieces = [(before, 0, size)]
+    if before:
+        pieces.append((0, 0, 1))
+    if after:
+        pieces.append((before + size, size - 1, 1))
+    return pieces
+
+
+# ---------------------------------------------------------------------- in Relax
+
+_MOST = 8  # output positions for one of the input
+_CORNER, _CENTRES = "align_corners", ("half_pixel", "pytorch_half_pixel")
+
+
+def _layer(call: Any, tensor: Tensor, out: Tensor) -> Resize:
+    """The layer of an `image.resize2d` of NHWC tensors."""
+    attributes = call.attrs
+    if str(attributes.layout) != "NHWC":
+        raise RejectedError(f"its layout is {attributes.layout}; only NHWC fits the NPU")
+    way, rounding = str(attributes.coordinate_transformation_mode), str(attributes.rounding_method)
+    bilinear = str(attributes.method) == "linear"
+    rows, columns = (
+        _phases(size, wanted, way, None if bilinear else rounding)
+        for size, wanted in zip(tensor.shape[1:3], out.shape[1:3], strict=True)
+    )
+    return Resize("resize", ("0",), "out", rows, columns)
+
+
+def _phases(size: int, wanted: int, way: str, rounding: str | None) -> tuple[Phase, ...]:
+    """Phases of one axis; `rounding` is that of nearest, None for bilinear."""
+    inner = 1 if way == _CORNER and size > 1 else 0  # between corners there is one position less
+    factor, rest = divmod(wanted - inner, size - inner)
+    if rest or not 1 <= factor <= _MOST:
+        raise RejectedError(
+            f"it resizes {size} positions to {wanted} the {way} way; the NPU makes up to {_MOST} of each"
+            + (", and one more at the end" if inner else "")
+        )
+    return tuple(_phase(_position(way, r, factor), rounding, way) for r in range(factor))
+
+
+def _position(way: str, index: int, factor: int) -> Fraction:
+    """Where output position `index` lies between the input's positions."""
+    if way in _CENTRES:
+        return Fraction(2 * index + 1, 2 * factor) - Fraction(1, 2)
+    if way in ("asymmetric", _CORNER):
+        return Fraction(index, factor)
+    raise RejectedError(f"it maps positions the {way} way, which no NPU operation does")
+
+
+def _phase(position: Fraction, rounding: str | None, way: str) -> Phase:
+    if rounding is None:
+        first = math.floor(position)
+        weight = position - first
+        if weight.denominator & (weight.denominator - 1):
+            raise RejectedError(f"it mixes neighbours by parts of {weight.denominator}; only powers of two are exact")
+        return Phase(first, weight.numerator, weight.denominator)
+    if rounding == "":
+        rounding = "round" if way == _CORNER else "floor"
+    half = Fraction(1, 2)
+    nearest = {
+        "floor": math.floor(position),
+        "ceil": math.ceil(position),
+        "round": math.floor(position + half),  # TFLite's, half away from zero
+        "round_prefer_ceil": math.floor(position + half),
+        "round_prefer_floor": math.ceil(position - half),
+    }
+    if rounding not in nearest:
+        raise RejectedError(f"it rounds positions by {rounding}, which no NPU operation does")
+    return Phase(nearest[rounding])
+
+
+def _nearest(reader: Reader, root: Any) -> Match:
+    call, tensor, out = reader.moved(root, "image.resize2d")
+    if str(call.attrs.method) != "nearest_neighbor":
+        raise RejectedError(f"it resizes stored values by method {call.attrs.method}")
+    return Match(_layer(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
+
+
+def _bilinear_patterns() -> Iterator[p.Pattern]:
+    yield from p.finished(p.op("image.resize2d", p.dequantized(p.anything()), p.anything()))
+
+
+def _bilinear(reader: Reader, root: Any) -> Match:
+    out, real, _ = reader.quantised(root)
+    call = reader.need(real, "image.resize2d")
+    tensor, variable = reader.activation(call.args[0], "0")
+    if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+        raise RejectedError("its input and output have different scales")
+    return Match(_layer(call, tensor, out), {"0": tensor, "out": out}, (variable,))
+
+
+RECORD = Record(
+    (Resize,),
+    (
+        Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _nearest),
+        Composite("resize_bilinear", _bilinear_patterns, _bilinear),
+    ),
+)

@@ -1,0 +1,136 @@
+"""Sums with weights: what convolutions and fully connected layers share, on the NPU and in Relax.
+
+Invariant: weights are [O, H, W, I] with their zero point subtracted, whatever layout the frontend chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..lower.emission import Emission
+from ..lower.layer import Layer
+from ..lower.operands import Operand, Output, Window
+from ..lower.scaling import Scale, rounded_once
+from ..lower.tensors import Tensor
+from ..reading import patterns as p
+from ..reading.reader import Constant, Reader
+from ..schedule.blocks import part_kernel_first
+from ..stream.isa import Rounding
+
+_MAX_SUM = 127 * 65536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighted(Layer):
+    """Base of the layers with weights."""
+
+    weights: NDArray[Any]  # OHWI (depthwise: O = 1, I = channels out), zero point already subtracted
+    bias: NDArray[np.int64]
+    weight_scales: tuple[float, ...]  # one, or one for each output channel
+    clamp: tuple[int, int]  # quantised
+    wide: bool = field(default=False, kw_only=True)  # 64-bit accumulators, rounded once: int16 without an int32 bias
+
+    def _unfit_weights(self) -> str | None:
+        """Why the weights or the bias cannot be encoded."""
+        sums = np.abs(self.weights.astype(np.int64)).reshape(len(self.weights), -1).sum(axis=1)
+        if sums.max(initial=0) > _MAX_SUM:
+            return "the sum of the absolute weights of a channel exceeds 127 * 65536"
+        if np.abs(self.weights).max(initial=0) > 255:
+            return "its weights do not fit 9 bits after their zero point is subtracted"
+        if np.abs(self.bias).max(initial=0) >= 1 << 39:
+            return "its bias does not fit 40 bits"
+        if len(self.weight_scales) not in (1, len(self.bias)):
+            return f"it has {len(self.weight_scales)} weight scales for {len(self.bias)} channels"
+        return None
+
+    def _emit_sums(
+        self,
+        emission: Emission,
+        ifm: Operand,
+        ofm: Operand,
+        window: Window,
+        scales: Sequence[Scale],
+        output: Output,
+        depthwise: bool = False,
+    ) -> None:
+        if self.wide:
+            scales = [rounded_once(s) for s in scales]
+            output = replace(output, rounding=Rounding.NATURAL)
+        kernel = window.kernel[0] * window.kernel[1]
+        emission.builder.weighted(
+            ifm,
+            ofm,
+            window,
+            output,
+            self.weights,
+            self.bias,
+            scales,
+            depthwise=depthwise,
+            part_kernel=part_kernel_first(ifm.shape.depth, ifm.bits, kernel),
+        )
+
+
+# ---------------------------------------------------------------------- in Relax
+
+
+def weighted(name: str) -> Iterator[p.Pattern]:
+    """A product with constant weights, with a bias or without."""
+    bare = p.op(name, p.dequantized(p.anything()), _weights())
+    yield from p.finished(bare)
+    yield from p.finished(p.op("add", bare, _bias()))
+
+
+def _moved(x: p.Pattern) -> p.Pattern:
+    return p.op("reshape", x, p.anything()) | p.op("permute_dims", x)
+
+
+def _weights() -> p.Pattern:
+    constant = p.constant()
+    return _moved(p.dequantized(constant)) | p.dequantized(_moved(constant)) | p.dequantized(constant)
+
+
+def _bias() -> p.Pattern:
+    constant = p.constant()
+    wide = p.op("multiply", p.op("astype", constant), p.constant())  # relax.dequantize takes no int64
+    bias = p.dequantized(constant) | wide
+    return p.op("reshape", bias, p.anything()) | bias
+
+
+def read_bias(reader: Reader, expression: Any, depth: int) -> tuple[Any, NDArray[Any]]:
+    """The weighted sum below an optional bias, and the bias; int64 where there is none."""
+    add = reader.call(expression, "add")
+    if add is None:
+        return expression, np.zeros(depth, np.int64)
+    return add.args[0], reader.constant(add.args[1]).values.reshape(-1)
+
+
+def read_scales(weights: Constant) -> tuple[float, ...]:
+    """One scale where all are equal, else one for each channel."""
+    values = [float(s) for s in weights.scales]
+    return (values[0],) if len(set(values)) == 1 else tuple(values)
+
+
+def is_wide(tensor: Tensor, bias: NDArray[Any]) -> bool:
+    """Whether TFLite accumulates in 64 bits."""
+    return tensor.dtype == "int16" and bias.dtype == np.int64
+
+
+def zeroed(weights: Constant, axis: int) -> NDArray[Any]:
+    """Weights minus their zero points (one, or one for each channel along `axis`)."""
+    zeros = weights.zero_points
+    if zeros.size > 1:
+        shape = [1] * weights.values.ndim
+        shape[axis] = zeros.size
+        zeros = zeros.reshape(shape)
+    return weights.values.astype(np.int16) - zeros.astype(np.int16)
+
+
+def ohwi(weights: Constant, layout: str) -> NDArray[Any]:
+    """Weights of a convolution without their zero points, in the order of the NPU."""
+    values = zeroed(weights, layout.index("O"))
+    return np.ascontiguousarray(values.transpose([layout.index(letter) for letter in "OHWI"]))

@@ -1,0 +1,91 @@
+"""What a layer's emitter works with: its tensors as operands of NPU operations, and the operations that moves share.
+
+Invariant: an operand is in [height, width, channels] and carries its zero point, unless its stored values are wanted
+`raw`; data movements use zero point 0 and no scale, so they copy bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..stream.isa import PoolMode, Rounding, Upscale
+from .emit import Builder, LoweringError
+from .operands import Operand, Output, Window
+from .scaling import UNITY, Scale, double, quantise_multiplier
+from .tensors import Padding, Tensor
+from .views import Storage, View
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """One graph on its way into `builder`."""
+
+    builder: Builder
+    tensors: Mapping[str, Tensor]
+    storage: Storage
+    real: bool  # results are real numbers rounded once, not TFLite's fixed point
+
+    def view(self, name: str) -> View:
+        """Where a tensor's bytes lie; those of constants are added to the program."""
+        tensor = self.tensors[name]
+        if tensor.data is not None:
+            return self.builder.constant_view(tensor.data.astype(tensor.dtype))
+        return self.storage.views[name]
+
+    def operand(self, name: str, *, raw: bool = False) -> Operand:
+        """A tensor as [H, W, C]; `raw` without its zero point."""
+        view = self.view(name).hwc()
+        if view is None:
+            raise LoweringError(f"tensor {name} has strides {self.view(name).strides} that the NPU cannot walk")
+        tensor = self.tensors[name]
+        return Operand(view, tensor.dtype, 0 if raw else tensor.zero_point)
+
+    def second(self, name: str, ofm: Operand) -> Operand:
+        """The second operand of an elementwise operation, broadcast where it is smaller than `ofm`."""
+        operand = self.operand(name)
+        shape = operand.view.shape
+        if any(mine not in (1, whole) for mine, whole in zip(shape, ofm.view.shape, strict=True)):
+            raise LoweringError(f"tensor {name} of shape {shape} cannot be broadcast to {ofm.view.shape}")
+        return operand
+
+    def output(self, clamp: tuple[int, int], scale: Scale | None = None) -> Output:
+        """A rescaled result, rounded as the graph's arithmetic wants."""
+        return Output(clamp, scale, Rounding.NATURAL if self.real else Rounding.TFL)
+
+    def rescaled(self, source: str, result: str, clamp: tuple[int, int]) -> Output:
+        """Values of tensor `source` in the scale of `result`."""
+        ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
+        return self.output(clamp, quantise_multiplier(ratio))
+
+    def copy(self, source: View, target: View, dtype: str) -> None:
+        """Move elements: a 1x1 maximum has no arithmetic."""
+        a, b = source.hwc(), target.hwc()
+        if a is None or b is None or a.shape != b.shape:
+            raise LoweringError(f"no NPU operation moves {source} to {target}")
+        info = np.iinfo(dtype)
+        output = Output((int(info.min), int(info.max)), UNITY)
+        self.builder.pool(PoolMode.MAX, Operand(a, dtype), Operand(b, dtype), Window(), output)
+
+
+def exact_window(window: Window, ifm: Operand, ofm: Operand) -> Window:
+    """The window with the padding that is really read: the NPU derives the input's extent from it."""
+    scale = 1 if window.upscale is Upscale.NONE else 2
+    padding = window.padding
+
+    def behind(axis: int, before: int) -> int:
+        extent = (ofm.view.shape[axis] - 1) * window.stride[axis] + window.dilated[axis]
+        return max(extent - before - scale * ifm.view.shape[axis], 0)
+
+    exact = Padding(padding.top, padding.left, behind(0, padding.top), behind(1, padding.left))
+    return replace(window, padding=exact)
+
+
+def reshaped(operand: Operand, shape: tuple[int, int, int]) -> Operand:
+    """A dense operand under another shape."""
+    view = operand.view.reshaped(shape)
+    if view is None:
+        raise LoweringError(f"the bytes of {operand.view} are not dense: they cannot be read as {shape}")
+    return replace(operand, view=view)

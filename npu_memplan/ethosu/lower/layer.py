@@ -1,0 +1,91 @@
+"""What every layer says of itself: what the NPU can do of it, how it touches memory, and its operations.
+
+Invariant: a layer for which `problem` returns None is one that `emit` can put on the NPU, on every accelerator. Limits
+are the hardware's register widths and the rules of its block engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .emission import Emission
+from .tensors import Tensor
+from .views import View
+
+_MAX_EXTENT = 1 << 16
+_TYPES = ("int8", "uint8", "int16")
+ANY_TYPES = frozenset(_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What of the NPU's limits concerns a layer."""
+
+    mixed: frozenset[str] = frozenset()  # types that may stand beside one another
+    tables: bool = False  # it looks values up: 8 bits only
+    one_image: bool = False  # windows do not cross from one image of a batch to the next
+
+
+@dataclass(frozen=True, slots=True)
+class StorageTraits:
+    """How a layer's tensors may lie in memory; all fields are permissions but `dense`, `flat` and `updates`."""
+
+    bricks: tuple[str, ...] = ()  # tensors that it reads or writes in NHCWB16 as well
+    dense: bool = False  # it sees its tensors in another shape: their bytes may have no gaps
+    flat: bool = False  # it sees its input in another shape, so that one is not made inside a larger tensor
+    moves: bool = False  # it only moves stored values: its output is made nowhere but in a place of its own or `view`
+    keeps_scale: bool = False  # its stored values mean the same before and after
+    view: Callable[[View], View | None] | None = None  # its output as a part or another shape of its input
+    begin: Callable[[int], tuple[int, ...]] | None = None  # where in its output input i begins, and may be made
+    gathers: bool = False  # such an input may have other readers
+    updates: tuple[str, ...] = ()  # inputs it changes in place; they keep their content between runs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer(ABC):
+    """Base of all layers: what it reads, what it makes, and how it is called in reports."""
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+
+    limits: ClassVar[Limits]
+
+    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+        """Why the NPU cannot compute this layer, beyond `limits`; None when it can."""
+        return None
+
+    @abstractmethod
+    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+        """How its tensors, which are among `tensors`, may lie in memory."""
+
+    @abstractmethod
+    def emit(self, emission: Emission) -> None:
+        """Append its operations; moves that are views append nothing."""
+
+
+def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    """Why `layer` cannot run on the NPU; None when it can."""
+    tensors, limits = (*inputs, output), layer.limits
+    for tensor in tensors:
+        if tensor.dtype not in _TYPES:
+            return f"its tensor of type {tensor.dtype} is neither 8 nor 16 bits"
+        if len(tensor.shape) > 4:
+            return f"its tensor has {len(tensor.shape)} dimensions; the NPU walks at most 4"
+        if any(extent < 1 or extent > _MAX_EXTENT for extent in tensor.shape):
+            return f"an extent of its shape {list(tensor.shape)} is outside 1..65536"
+    types = {t.dtype for t in tensors}
+    if len(types) > 1 and not types <= limits.mixed:
+        return f"its tensors are of different types: {', '.join(sorted(types))}"
+    if "int16" in types and limits.tables:
+        return "its tensors are int16; the NPU's tables are for 8 bits"
+    odd = next((t.zero_point for t in tensors if t.dtype == "int16" and t.zero_point), 0)
+    if odd:
+        return f"its int16 tensor has zero point {odd}; only 0 fits"
+    batch = next((t.shape[0] for t in tensors if len(t.shape) == 4 and t.shape[0] != 1), 1)
+    if batch != 1 and limits.one_image:
+        return f"its batch is {batch}; windows need batch 1"
+    return layer.refusal(inputs, output)

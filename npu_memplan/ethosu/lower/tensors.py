@@ -1,0 +1,81 @@
+"""Quantised tensors, and the arithmetic between them.
+
+Invariant: a tensor is a value with one scale and one zero point, wherever its bytes will lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+INT8, INT16 = (-(1 << 7), (1 << 7) - 1), (-(1 << 15), (1 << 15) - 1)
+
+
+class Arithmetic(Enum):
+    """What the layers of a graph compute, to the last step."""
+
+    TFLITE = "tflite"  # TFLite's kernels: fixed point, rounded twice by shifts above 31
+    REAL = "real"  # real numbers between stored values, rounded once: QDQ graphs of ONNX and PyTorch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One quantised value; `real = scale * (q - zero_point)`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # numpy's name: int8, uint8, int16, int32
+    scale: float = 1.0
+    zero_point: int = 0
+    data: NDArray[Any] | None = None  # of a constant, in `shape`
+
+    @property
+    def hwc(self) -> tuple[int, int, int]:
+        """Height (with the batch folded in), width, depth."""
+        shape = (1, 1, 1, *self.shape)
+        return int(np.prod(shape[:-2])), shape[-2], shape[-1]
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element."""
+        return int(np.dtype(self.dtype).itemsize)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the dense tensor."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.element_bytes
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of the type."""
+        info = np.iinfo(self.dtype)
+        return int(info.min), int(info.max)
+
+    def differs(self, other: Tensor) -> bool:
+        """Whether two stated quantisations differ; NaN is a scale that nobody stated."""
+        if math.isnan(self.scale) or math.isnan(other.scale):
+            return False
+        return (self.scale, self.zero_point) != (other.scale, other.zero_point)
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Rows and columns of zero point around the input."""
+
+    top: int = 0
+    left: int = 0
+    bottom: int = 0
+    right: int = 0
+
+    @property
+    def any(self) -> bool:
+        """True when at least one side is padded."""
+        return bool(self.top or self.left or self.bottom or self.right)
+
+
+NO_PADDING = Padding()

@@ -1,0 +1,87 @@
+"""The words that layers write their patterns in: quantised operators, as TVM's frontends write them.
+
+Invariant: a pattern only says which calls belong together; every number and every limit is judged by the parser of the
+same record, so a pattern may match too much but never decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+PREFIX = "ethos-u"
+
+Pattern = Any  # tvm.relax.dpl.DFPattern
+
+
+def op(name: str, *arguments: Pattern) -> Pattern:
+    """A call of the Relax operator `name`."""
+    from tvm.relax.dpl import is_op
+
+    return is_op(f"relax.{name}")(*arguments)
+
+
+def anything() -> Pattern:
+    """Any expression."""
+    from tvm.relax.dpl import wildcard
+
+    return wildcard()
+
+
+def constant() -> Pattern:
+    """A constant."""
+    from tvm.relax.dpl import is_const
+
+    return is_const()
+
+
+def fields(*patterns: Pattern) -> Pattern:
+    """A tuple."""
+    from tvm.relax.dpl import is_tuple
+
+    return is_tuple(list(patterns))
+
+
+def dequantized(x: Pattern) -> Pattern:
+    """Stored values as real ones."""
+    return op("dequantize", x, constant(), constant())
+
+
+def quantized(x: Pattern) -> Pattern:
+    """Real values as stored ones."""
+    return op("quantize", x, constant(), constant())
+
+
+def clipped(x: Pattern) -> Pattern:
+    """Values inside of limits."""
+    return op("clip", x, anything(), anything())
+
+
+def finished(result: Pattern) -> Iterator[Pattern]:
+    """`result`, activated, quantised and clipped in every combination; longest last."""
+    for activated in (result, op("nn.relu", result), clipped(result)):
+        stored = quantized(activated)
+        yield stored
+        yield clipped(stored)
+
+
+def alone(name: str, arguments: int = 1) -> Iterator[Pattern]:
+    """An operator on stored values."""
+    yield op(name, *(anything() for _ in range(arguments)))
+
+
+def unary(name: str) -> Iterator[Pattern]:
+    """An operator of one real value, quantised."""
+    stored = quantized(op(name, dequantized(anything())))
+    yield stored
+    yield clipped(stored)
+
+
+def binary(name: str) -> Iterator[Pattern]:
+    """An operator of two real values, activated and quantised."""
+    yield from finished(op(name, dequantized(anything()), dequantized(anything())))
+
+
+def host_call() -> Iterator[Pattern]:
+    """None: a call of exact host code that says itself what it does (`vocabulary.LAYER`)."""
+    return iter(())

@@ -1,0 +1,51 @@
+"""Attributes of Relax's windows: strides, padding, layout.
+
+Invariant: what an attribute says in several ways comes out in one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..lower.tensors import Padding, Tensor
+from .reader import Reader, RejectedError, number
+
+MAX_STRIDE = 3  # of any window of the NPU
+
+
+def pair(values: Any) -> tuple[int, int]:
+    """One or two numbers, for height and width."""
+    numbers = [int(v) for v in values]
+    return (numbers[0], numbers[-1])
+
+
+def stride_of(values: Any, out: Tensor) -> tuple[int, int]:
+    """Strides as far as they matter: one window needs none."""
+    y, x = pair(values)
+    return (1 if out.shape[1] == 1 else y, 1 if out.shape[2] == 1 else x)
+
+
+def padding_of(values: Any) -> Padding:
+    """One, two or four numbers."""
+    numbers = [int(v) for v in values]
+    if len(numbers) == 1:
+        numbers *= 4
+    if len(numbers) == 2:
+        numbers *= 2
+    return Padding(*numbers)
+
+
+def need_nhwc(layout: str) -> None:
+    """`RejectedError` for any other layout."""
+    if layout != "NHWC":
+        raise RejectedError(f"its layout is {layout}; run relax.transform.ConvertLayout to NHWC first")
+
+
+def integer_clamp(reader: Reader, expression: Any, name: str) -> tuple[Any, tuple[int, int]]:
+    """The call of `name` below an optional clip of stored values, and the clip."""
+    clamp = (-(1 << 31), (1 << 31) - 1)
+    clip = reader.call(expression, "clip")
+    if clip is not None:
+        clamp = (int(number(clip.args[1])), int(number(clip.args[2])))
+        expression = clip.args[0]
+    return reader.need(expression, name), clamp
