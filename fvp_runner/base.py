@@ -101,3 +101,16 @@ def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:
         except (VerificationError, ProblemError) as error:
             raise PlanRefusedError(f"{Path(directory) / FILE_NAME} is not run: {error}") from None
     return artifact
+
+
+def fitting_inputs(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:
+    """`inputs`, which have the number, types and shapes of the artifact's, or `RunnerError`."""
+    if len(inputs) != len(artifact.inputs):
+        raise RunnerError(f"{artifact.name} has {len(artifact.inputs)} inputs, {len(inputs)} were given")
+    for slot, values in zip(artifact.inputs, inputs, strict=True):
+        if values.dtype.name != slot.dtype or values.shape != slot.shape:
+            raise RunnerError(
+                f"input {slot.name!r} of {artifact.name} is {slot.dtype}{list(slot.shape)}, "
+                f"but {values.dtype.name}{list(values.shape)} was given"
+            )
+    return inputs

@@ -12,11 +12,9 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from npu_memplan.artifact import Artifact
 
-from .base import RunnerError, RunOptions, RunOutputs, RunTimeoutError
+from .base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs
 from .emulators.register_page import JobOutcome
 from .firmware_build.build import Firmware
 from .firmware_build.elf import Elf
@@ -30,17 +28,7 @@ _PROGRESS_S = 2.0  # between two lines of progress
 
 def image_with_inputs(firmware: Firmware, inputs: Sequence[Array]) -> Elf:
     """The firmware with `inputs` in its input image; `RunnerError` when they do not fit the model."""
-    slots = firmware.artifact.inputs
-    if len(inputs) != len(slots):
-        raise RunnerError(f"{firmware.artifact.name} has {len(slots)} inputs, {len(inputs)} were given")
-    data = b""
-    for slot, array in zip(slots, inputs, strict=True):
-        if array.dtype.name != slot.dtype or tuple(array.shape) != slot.shape:
-            raise RunnerError(
-                f"input {slot.name!r} of {firmware.artifact.name} is {slot.dtype}{list(slot.shape)}, "
-                f"but {array.dtype.name}{list(array.shape)} was given"
-            )
-        data += np.ascontiguousarray(array).tobytes()
+    data = b"".join(array.tobytes() for array in fitting_inputs(firmware.artifact, inputs))
     header = struct.pack("<4I", _INPUT_MAGIC, len(data), zlib.crc32(data), 0)
     return firmware.elf.with_data("npu_memplan_inputs", header + data)
 

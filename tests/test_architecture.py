@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -254,6 +255,21 @@ def test_every_user_error_has_the_one_base() -> None:
                 assert bases & {"NpuMemplanError"} or all(b.endswith("Error") for b in bases), f"{path}: {node.name}"
                 builtin = bases & {"Exception", "ValueError", "RuntimeError", "KeyError", "AssertionError"}
                 assert not builtin or "NpuMemplanError" in bases, f"{path}: {node.name}"
+
+
+# The compiler and the model of the NPU each have their own, of the same name: docs/npu_model.md, "What ... share".
+TWINS = {"Access", "Activation", "Footprint", "Scale", "Window"}
+
+
+def test_a_name_of_the_runners_means_one_thing() -> None:
+    places = defaultdict(set)
+    for path in MODULES:
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef):
+                assert not hasattr(builtins, node.name), f"{path}: {node.name} is Python's"
+                places[node.name].add(name_of(path))
+    shared = {name for name, found in places.items() if len(found) > 1 and "fvp_runner" in str(found)}
+    assert shared == TWINS
 
 
 def test_no_code_knows_a_board() -> None:

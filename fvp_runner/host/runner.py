@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.problem import POISON
 
-from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, load_artifact
+from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs, load_artifact
 from ..guards import GuardedPool
 from ..npu_model import NpuModel
 from ..result import Array
@@ -106,7 +105,7 @@ class HostRunner:
         started = time.perf_counter()
         self._deadline = started + self.options.timeout_s
         self._error, self._cycles, self._notes = None, 0, []
-        for slot, values in zip(self.artifact.inputs, _checked(self.artifact, inputs), strict=True):
+        for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._shadow.define(slot)
         self._shadow.begin()
@@ -203,16 +202,3 @@ class HostRunner:
         constants = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(base))
         constants.flags.writeable = False
         return constants, None
-
-
-def _checked(artifact: Artifact, inputs: Sequence[Array]) -> Sequence[Array]:
-    """The inputs, after a check of their number, types and shapes."""
-    if len(inputs) != len(artifact.inputs):
-        raise RunnerError(f"{artifact.name} has {len(artifact.inputs)} inputs, {len(inputs)} were given")
-    for slot, values in zip(artifact.inputs, inputs, strict=True):
-        if values.dtype.name != slot.dtype or values.shape != slot.shape:
-            raise RunnerError(
-                f"input {slot.name!r} of {artifact.name} is {slot.dtype}{list(slot.shape)}, "
-                f"but {values.dtype.name}{list(values.shape)} was given"
-            )
-    return inputs

@@ -18,13 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WeightStreamError, WeightStreamShortError
+from .rescale import Int64
 
 _END_OF_STREAM = 7  # as ZDIV
 _NO_ZERO_RUNS = 6  # as ZDIV
 _UNCOMPRESSED = 7  # as WDIV
 _MAX_WEIGHTS = 1 << 26  # a stream that says more is damaged; also bounds the memory used here
-
-Array = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class _Chunks:
 @dataclass(slots=True)
 class _Palette:
     zero_runs: bool
-    values: Array
+    values: Int64
     bits: int
     direct_offset: int
 
@@ -223,20 +222,20 @@ class _Decoder:
         self.position = position + (previous - max(seen - count, 0)) * weight_div
         return _Chunks(unary_at, [at + 12 for at in unary_at], remain_at[1:], counts)
 
-    def field(self, starts: Array, width: int) -> Array:
+    def field(self, starts: Int64, width: int) -> Int64:
         """`width`-bit numbers at bit positions `starts`."""
         value = np.zeros(len(starts), np.int64)
         for bit in range(width):
             value |= self.bits[starts + bit].astype(np.int64) << bit
         return value
 
-    def remainders(self, chunks: _Chunks, count: int, width: int) -> Array:
+    def remainders(self, chunks: _Chunks, count: int, width: int) -> Int64:
         counts = np.array(chunks.counts, np.int64)
         first = np.cumsum(counts) - counts
         starts = np.repeat(np.array(chunks.remain, np.int64) - first * width, counts)[:count]
         return self.field(starts + np.arange(len(starts)) * width, width)
 
-    def weight_symbols(self, chunks: _Chunks, count: int, width: int, uncompressed: bool, truncated: bool) -> Array:
+    def weight_symbols(self, chunks: _Chunks, count: int, width: int, uncompressed: bool, truncated: bool) -> Int64:
         remainders = self.remainders(chunks, count, width)
         if uncompressed:
             return remainders
@@ -251,13 +250,13 @@ class _Decoder:
         else:  # code 2 means: two, and the symbol goes on
             ends = np.flatnonzero(codes < 2)[:count]
             quotients = np.diff(np.cumsum(codes)[ends], prepend=0)
-        values: Array = (quotients << width) + remainders
+        values: Int64 = (quotients << width) + remainders
         return values
 
-    def zero_symbols(self, chunks: _Chunks, count: int, width: int) -> Array:
+    def zero_symbols(self, chunks: _Chunks, count: int, width: int) -> Int64:
         unary = 12 if width < 3 else 8
         ones = self.bits[np.array(chunks.unary, np.int64)[:, None] + np.arange(unary)].ravel()
         ends = np.flatnonzero(ones == 0)[:count]
         quotients = np.diff(ends, prepend=-1) - 1
-        values: Array = (quotients << width) + self.remainders(chunks, count, width)
+        values: Int64 = (quotients << width) + self.remainders(chunks, count, width)
         return values

@@ -11,9 +11,8 @@ import functools
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from .rescale import Int64
 
 _STEPS = 24  # table entries per unit of the argument
 _LAST = 255

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
 
-from ..arithmetic.rescale import Scale
+from ..arithmetic.rescale import Int64, Scale
 from ..spec.elementwise import SCALED, ElementwiseSpec
 from ..spec.registers import Registers
 from .memory import FeatureMapAccess, RegionMemory
 from .output import OutputPath
 
-Int64 = NDArray[np.int64]
 Mode = ElementwiseMode
 # The operand that is not rescaled is shifted by half of what TFLite shifts both by.
 _INPUT_SHIFT = {1: 20, 2: 15}

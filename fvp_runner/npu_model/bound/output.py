@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arithmetic import tables
-from ..arithmetic.rescale import Clamped, Scale
+from ..arithmetic.rescale import Clamped, Int64, Scale
 from ..spec.output import Activation, OutputSpec
 from ..spec.registers import Registers
 from .memory import FeatureMapAccess, RegionMemory
 
-Int64 = NDArray[np.int64]
 BLOCK_ELEMENTS = 1 << 15  # sums handled at once: a float64 block of these stays in a level-2 cache
 
 

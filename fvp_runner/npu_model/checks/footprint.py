@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import Register
 
+from ..arithmetic.rescale import Int64
 from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import Piece
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
-
-Int64 = NDArray[np.int64]
 
 INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
 _SLOT_BYTES = 256  # from one look-up table to the next
