@@ -40,14 +40,14 @@ def test_the_paint_shows_how_deep_the_stack_pointer_went(
     from unicorn import UC_HOOK_CODE, arm_const
 
     lowest: list[int] = []
-    start = runner._Machine.__init__
+    start = runner._UnicornMachine.__init__
 
     def watched(self: Any, *arguments: Any) -> None:
         start(self, *arguments)
         seen = lambda uc, *_: lowest.append(uc.reg_read(arm_const.UC_ARM_REG_SP))  # noqa: E731
         self._uc.hook_add(UC_HOOK_CODE, seen)
 
-    monkeypatch.setattr(runner._Machine, "__init__", watched)
+    monkeypatch.setattr(runner._UnicornMachine, "__init__", watched)
     machine: Any = create("unicorn", toy(tmp_path, local_bytes), RunOptions())
     result = machine.run([np.arange(16, dtype=np.int8).reshape(1, 16)])
     depth = machine.firmware.elf.symbol("__stack_top").address - min(sp for sp in lowest if sp)
