@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.commands import Command, Operation
+from npu_memplan.ethosu.stream.commands import Command, MissingRegisterError, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
-from ..errors import MalformedStreamError
+from ..errors import MalformedStreamError, UnsetRegisterError
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
@@ -74,9 +74,15 @@ class DecodedStream:
         return DecodedStream(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
 
     def estimate(self, where: MemoryMap | None = None) -> Estimate:
-        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system)."""
+        """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system).
+
+        It reads registers that the operations themselves may not: `UnsetRegisterError` where one was never set.
+        """
         plain = (c.registers.operation if isinstance(c, DecodedStep) else c for c in self.commands)
-        return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
+        try:
+            return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
+        except MissingRegisterError as error:
+            raise UnsetRegisterError(f"the estimate of time: {error}") from None
 
 
 def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
