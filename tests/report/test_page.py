@@ -221,3 +221,14 @@ def test_ten_thousand_buffers_stay_usable(browser: Any, synthetic: Any, tmp_path
     browser.frame()
     assert "tensor_9000" in browser.run("document.getElementById('table-buffers').innerText")
     assert browser.errors() == []
+
+
+def test_operators_show_their_time(browser: Any, compiled: Any, tmp_path: Path) -> None:
+    artifact, _ = compiled("kws_ref_model")
+    page = opened(browser, artifact, tmp_path)
+    text = page.run("document.getElementById('table-operators').innerText")
+    assert artifact.timing is not None
+    for layer in artifact.layers:
+        assert f"~{layer.cycles:,}" in text
+        assert layer.bound in text
+    assert f" ms at {artifact.timing.clock_hz / 1e6:,.0f} MHz; " in page.run("document.body.innerText")

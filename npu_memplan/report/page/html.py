@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
+from ...artifact.timing import utilisation
+from ...ethosu.arch import ACCELERATORS
 from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
 from ..facts.bricks import npu_labels
@@ -62,6 +64,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         }
         for i, call in enumerate(artifact.calls)
     ]
+    times = _times(artifact)
     does = npu_labels(artifact, directory)
     points = [labels(f"{p}: {does[t]}" if t in does else p) for t, p in enumerate(problem.points)]
     return {
@@ -93,11 +96,28 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "labels": labels.texts,
         "shares": _shares(artifact, buffer_index),
         "calls": calls,
+        "clock_hz": artifact.timing.clock_hz if artifact.timing else None,
+        "bounds": artifact.timing.causes() if artifact.timing else "",
         "operators": [
-            {"index": i, "name": o.name, "kind": o.kind, "agent": o.agent.value, "reason": o.reason}
+            {"index": i, "name": o.name, "kind": o.kind, "agent": o.agent.value, "reason": o.reason, **times.get(i, {})}
             for i, o in enumerate(artifact.operators)
         ],
         "notes": list(artifact.notes),
+    }
+
+
+def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
+    """By operator: what its layer's row of the table says."""
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    return {
+        layer.operator: {
+            "cycles": layer.cycles,
+            "macs": layer.macs,
+            "busy": utilisation(layer, npu.macs) / 100 if npu else 0.0,
+            "bytes": dict(layer.bytes),
+            "bound": layer.bound,
+        }
+        for layer in artifact.layers
     }
 
 

@@ -7,6 +7,7 @@ Invariant: every size is shown in bytes and in KiB, columns are aligned, and the
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator
 
 from rich import box
@@ -81,7 +82,7 @@ def _time(timing: Timing, cycles: int) -> str:
     """Milliseconds, what they are spent with, and Vela's own estimate."""
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
     lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela(cycles)]
-    return "\n".join(line for line in lines if line)
+    return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
 
 def _block(console: Console, heading: str, table: Table) -> None:

@@ -27,6 +27,7 @@ function makeCards() {
     element("div", { class: "label" }, "work"),
     element("div", { class: "value" }, number.format(data.npu_operations), " ", element("small", {}, "NPU operations")),
     data.busy === null ? null : element("div", { class: "quiet" }, `about ${number.format(data.estimated_cycles)} cycles, ${percent(data.busy, 1)} of its peak`),
+    data.clock_hz ? element("div", { class: "quiet" }, `${(1000 * data.estimated_cycles / data.clock_hz).toFixed(3)} ms at ${number.format(data.clock_hz / 1e6)} MHz; ${data.bounds}`) : null,
     element("div", { class: "quiet" }, `${number.format(data.host_operations)} host calls`),
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
 }

@@ -99,6 +99,12 @@ function makeTables(pick, goTo) {
     { head: "operator", text: (o) => o.name, mono: true },
     { head: "kind", text: (o) => o.kind },
     { head: "runs on", text: (o) => o.agent, node: (o) => agentNode(o.agent) },
+    { head: "cycles", text: (o) => o.cycles === undefined ? "" : "~" + number.format(o.cycles), value: (o) => o.cycles || 0, numeric: true },
+    { head: "share", text: (o) => o.cycles === undefined ? "" : percent(o.cycles, data.estimated_cycles), value: (o) => o.cycles || 0, numeric: true },
+    { head: "MACs", text: (o) => o.macs ? number.format(o.macs) : "", value: (o) => o.macs || 0, numeric: true },
+    { head: "of its peak", text: (o) => o.macs ? percent(o.busy, 1) : "", value: (o) => o.busy || 0, numeric: true },
+    { head: "moved", text: (o) => Object.entries(o.bytes || {}).map(([m, n]) => `${m} ${bytes(n)}`).join(", ") },
+    { head: "bound by", text: (o) => o.bound || "" },
     { head: "why not on the NPU", text: (o) => o.reason },
   ], { input: "find-operators", count: "count-operators", click: (o) => byName.has(o.name) && pick(byName.get(o.name), true) });
   tables.calls = new DataTable("table-calls", data.calls, [
