@@ -67,7 +67,7 @@ class Loaded:
     vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
     notes: tuple[str, ...] = ()
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
-    vela_stream_cycles: int = 0  # ours of the same
+    vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
 
     @property
     def name(self) -> str:

@@ -79,7 +79,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
     runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
     timing = Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
     if timing is not None and loaded.vela_cycles:
-        timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_cycles=loaded.vela_stream_cycles)
+        timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)
     return replace(
         artifact,
         calls=tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate
@@ -44,7 +45,7 @@ def read(path: Path, request: Request) -> Loaded:
         return Loaded(request, path, data, imported.module, {})
     where = options.memory_map()
     streams = [(decode(call.words), call.accelerator) for call in vela.parsed.npu_calls] if where else []
-    ours = sum(estimate(commands, npu, where).total for commands, npu in streams if where)
+    ours = bounds_of(estimate(commands, npu, where) for commands, npu in streams if where)
     return Loaded(request, path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
 
 

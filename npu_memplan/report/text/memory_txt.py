@@ -81,7 +81,7 @@ def print_memory(artifact: Artifact, console: Console) -> None:
 def _time(timing: Timing, cycles: int) -> str:
     """Milliseconds, what they are spent with, and Vela's own estimate."""
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
-    lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela(cycles)]
+    lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela()]
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
 
 
