@@ -23,7 +23,7 @@ from tvm import ir, relax
 from npu_memplan import planners, verify
 from npu_memplan.analysis import pressure_of
 from npu_memplan.extract.build import Options, build
-from npu_memplan.extract.relax_walk import walk
+from npu_memplan.extract.relax.walk import walk
 from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of

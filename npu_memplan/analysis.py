@@ -11,7 +11,7 @@ from typing import Any
 
 from .extract import ExtractionError
 from .extract.build import Options, build
-from .extract.relax_walk import walk
+from .extract.relax.walk import walk
 from .problem import Buffer, Lifetime, Pool, Problem
 
 __all__ = ["Liveness", "MemoryPressure", "conflict_graph", "liveness", "memory_pressure", "problem"]

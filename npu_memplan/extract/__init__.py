@@ -17,7 +17,7 @@ from ..vocabulary import STATES
 from .build import Options, build
 from .errors import ExtractionError
 from .lower import prepare
-from .relax_walk import walk
+from .relax.walk import walk
 
 __all__ = ["STATES", "ExtractionError", "Options", "extract", "pose", "prepare"]
 

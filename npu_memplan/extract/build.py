@@ -22,13 +22,13 @@ from ..problem import (
     Pool,
     Problem,
 )
-from .calls import may_overlap
-from .dynamic import Sample
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import Branch, Candidate, Internal, Loop, Node, Plain, Program, Step, Tensor, View, result_views
+from .relax.calls import may_overlap
 from .sizes import static_extent
+from .symbolic.dynamic import Sample
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
 """Why a boundary tensor is not planned: its bytes are no matter of the function's."""

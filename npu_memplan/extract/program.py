@@ -77,7 +77,7 @@ class Step:
     label: str
     accesses: tuple[Access, ...]
     point: int = -1
-    origin: Any = None  # tir_walk.Origin of a statement that runs once in its call
+    origin: Any = None  # tir.walk.Origin of a statement that runs once in its call
 
 
 @dataclass(eq=False, slots=True)

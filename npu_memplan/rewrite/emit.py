@@ -14,7 +14,6 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax, tirx
 
-from ..extract.calls import Symbols
 from ..extract.program import (
     Cast,
     Choose,
@@ -31,6 +30,7 @@ from ..extract.program import (
     Value,
     View,
 )
+from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
 from ..problem import Agent
 from .pools import PlannedPool, Slot, fill, initialiser

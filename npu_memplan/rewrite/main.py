@@ -15,7 +15,7 @@ from tvm import ir, relax, tirx
 
 from ..extract.lower import prepare
 from ..extract.program import Program, Tensor, View, result_views
-from ..extract.relax_walk import walk
+from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
 from ..vocabulary import (

@@ -17,7 +17,7 @@ from tvm import ir, relax
 from ..analysis import pressure_of
 from ..extract.build import Options, build
 from ..extract.program import Several, View, result_views
-from ..extract.relax_walk import walk
+from ..extract.relax.walk import walk
 from ..problem import Pool
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 

@@ -19,12 +19,12 @@ from ..errors import NpuMemplanError
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS, Options, build
 from ..extract.devices import labels, serves
-from ..extract.dynamic import Sample, dynamic_sizes
-from ..extract.extents import ALIGNMENT, Extents
 from ..extract.liveness import Storage
 from ..extract.program import Program, Tensor
-from ..extract.relax_walk import walk
+from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols
+from ..extract.symbolic.dynamic import Sample, dynamic_sizes
+from ..extract.symbolic.extents import ALIGNMENT, Extents
 from ..problem import Pool
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of

@@ -15,9 +15,9 @@ from typing import Any
 from tvm import tirx
 
 from .. import planners
-from ..extract.dynamic import Sample
-from ..extract.extents import rounded
-from ..extract.formulas import ZERO, CyclicOrder, Formulas, orient
+from ..extract.symbolic.dynamic import Sample
+from ..extract.symbolic.extents import rounded
+from ..extract.symbolic.formulas import ZERO, CyclicOrder, Formulas, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Plan, Problem

@@ -9,8 +9,8 @@ pytest.importorskip("tvm")
 from tvm import tirx
 from tvm.script import tirx as T
 
-from npu_memplan.extract.distance import highest_distance
-from npu_memplan.extract.extents import evaluate
+from npu_memplan.extract.symbolic.extents import evaluate
+from npu_memplan.extract.tir.distance import highest_distance
 
 
 @T.prim_func(s_tir=True)

@@ -16,10 +16,10 @@ from tvm.script import tirx as T
 
 from npu_memplan import planners
 from npu_memplan.extract.build import Options, build
-from npu_memplan.extract.dynamic import Sample, dynamic_sizes
-from npu_memplan.extract.extents import Extents, evaluate
-from npu_memplan.extract.formulas import Formulas, orient
-from npu_memplan.extract.relax_walk import walk
+from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.symbolic.dynamic import Sample, dynamic_sizes
+from npu_memplan.extract.symbolic.extents import Extents, evaluate
+from npu_memplan.extract.symbolic.formulas import Formulas, orient
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.symbolic import plan_symbolic, samples

@@ -14,14 +14,11 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
-from ..names import Names
-from ..problem import Agent, BufferKind
-from ..vocabulary import RELAX_VIEWS, STATES
-from .calls import CallWalker
-from .constants import Constants
-from .errors import ExtractionError
-from .outside import Outside
-from .program import (
+from ...names import Names
+from ...problem import Agent, BufferKind
+from ...vocabulary import RELAX_VIEWS, STATES
+from ..errors import ExtractionError
+from ..program import (
     Access,
     Branch,
     Cast,
@@ -40,7 +37,10 @@ from .program import (
     View,
     result_views,
 )
-from .sizes import entry_symbols, size_bytes, static_extent
+from ..sizes import entry_symbols, size_bytes, static_extent
+from .calls import CallWalker
+from .constants import Constants
+from .outside import Outside
 
 
 def walk(module: Any, name: str = "main", *, constants: bool = False, worst_case: bool = True) -> Program:

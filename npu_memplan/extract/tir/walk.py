@@ -15,9 +15,9 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ..program import Access, Branch, Internal, Loop, Node, Step, Tensor
+from ..sizes import static_extent
 from .distance import highest_distance
-from .program import Access, Branch, Internal, Loop, Node, Step, Tensor
-from .sizes import static_extent
 
 
 @dataclass(eq=False, slots=True)

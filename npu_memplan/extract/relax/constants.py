@@ -11,9 +11,9 @@ import hashlib
 
 from tvm import DataType
 
-from ..names import Names
-from ..problem import BufferKind
-from .program import Fixed, Tensor, View
+from ...names import Names
+from ...problem import BufferKind
+from ..program import Fixed, Tensor, View
 
 
 class Constants:

@@ -14,7 +14,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from .sizes import element_bytes, static_extent
+from ..sizes import element_bytes, static_extent
 
 ALIGNMENT = 64
 """Of every size and offset, in bytes."""

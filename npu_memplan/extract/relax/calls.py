@@ -13,14 +13,14 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..names import Names
-from ..problem import Agent, BufferKind
-from ..vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
+from ...names import Names
+from ...problem import Agent, BufferKind
+from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
+from ..errors import ExtractionError
+from ..program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
+from ..sizes import size_bytes, static_extent
+from ..tir.walk import Outline, instantiate, outline
 from .constants import Constants
-from .errors import ExtractionError
-from .program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
-from .sizes import size_bytes, static_extent
-from .tir_walk import Outline, instantiate, outline
 
 NPU_ALIGNMENT = 16
 
@@ -106,7 +106,7 @@ class CallWalker:
 
     def npu(self, call: Invoke) -> None:
         if call.primfunc not in self.programs:
-            from ..ethosu.program.primfunc import from_primfunc
+            from ...ethosu.program.primfunc import from_primfunc
 
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ..problem import Buffer, Plan, Problem
+from ...problem import Buffer, Plan, Problem
 from .extents import Extents
 
 Term = tuple[int, int]  # formula, size: their sum

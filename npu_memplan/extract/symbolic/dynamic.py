@@ -12,12 +12,12 @@ from typing import Any
 
 from tvm.tirx.analysis import undefined_vars
 
-from ..problem import BufferKind, Pool
-from .devices import labels, serves
+from ...problem import BufferKind, Pool
+from ..devices import labels, serves
+from ..liveness import Storage
+from ..program import Internal, Program, Tensor
+from ..sizes import entry_symbols
 from .extents import Extents, Values
-from .liveness import Storage
-from .program import Internal, Program, Tensor
-from .sizes import entry_symbols
 
 
 @dataclass(slots=True)

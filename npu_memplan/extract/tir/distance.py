@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, tirx
 
-from .sizes import element_bytes, static_extent
+from ..sizes import element_bytes, static_extent
 
 GRID = 1 << 16
 """Most time steps that are looked at one by one; above, only the closed form is used."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..problem import Agent
-from .program import (
+from ...problem import Agent
+from ..program import (
     Access,
     Evaluate,
     External,
