@@ -24,15 +24,19 @@ def command() -> None:
 
 @command.command(
     "compile",
-    help="Compile a TFLite or ONNX model to a Model Library Format tar. Options are tvmc's; docs/tvmc.md lists them.",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["-h", "--help"]},
+    help="Compile a TFLite or ONNX model to a Model Library Format tar.",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    add_help_option=False,  # `tvmc.options` has the options, and so the help
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
     """tvmc compile."""
-    from ..tvmc.options import parse_compile
+    from ..tvmc.options import COMMAND, parse_compile
 
+    if {"-h", "--help"} & {*arguments, *context.args}:
+        click.echo(COMMAND.get_help(click.Context(COMMAND, info_name=context.command_path)))
+        return
     options = parse_compile([*arguments, *context.args])
     for note in options.notes:
         click.echo(f"note: {note}", err=True)

@@ -6,18 +6,19 @@ Invariant: no option is ignored. What is accepted either changes what is made or
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
+
+import click
 
 from ..ethosu.arch import ACCELERATORS
 from ..models.onnx import is_onnx
 from ..problem import Pool
 from .config import read_config
 from .errors import TvmcError
-from .pass_config import PassConfig, parse_pass_config
+from .pass_config import parse_pass_config
 from .pools import ATTRIBUTES, CONSTANT, WORKSPACE, parse_pools
 from .targets import Targets, parse_targets
 
@@ -75,49 +76,69 @@ class TvmcOptions:
     notes: tuple[str, ...] = field(default=())
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise TvmcError(f"tvmc compile: {message}; see docs/tvmc.md for the options")
+# Options with one legal meaning here: default, legal values, and why there is no other.
+_BUFFERS = "buffers are aligned to 16 bytes, as the NPU needs"
+_FIXED: dict[str, tuple[str | None, tuple[str | None, ...], str]] = {
+    "--output-format": ("mlf", ("mlf",), "this flow makes Model Library Format; give -f mlf"),
+    "--runtime": ("crt", ("crt",), "generated code is plain C; give --runtime=crt"),
+    "--executor": ("aot", ("aot",), "there is no interpreter; give --executor=aot"),
+    "--executor-aot-interface-api": ("c", ("c",), "packed functions need TVM's runtime; give c"),
+    "--executor-aot-unpacked-api": ("1", ("1", "True", "true"), "packed functions need TVM's runtime; give 1"),
+    "--executor-aot-link-params": ("1", ("1", "True", "true"), "weights are constants of the generated C; give 1"),
+    "--model-format": (None, (None, "tflite", "onnx"), "TFLite and ONNX files are read; convert the model first"),
+    "--executor-aot-workspace-byte-alignment": ("16", ("1", "2", "4", "8", "16"), _BUFFERS),
+    "--executor-aot-constant-byte-alignment": ("16", ("1", "2", "4", "8", "16"), _BUFFERS),
+    "--opt-level": ("3", ("3", "4"), "there is one way of lowering; leave it out"),
+}
+_SHORT = {"--output-format": "-f", "--opt-level": "-O"}
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="npu-memplan tvmc compile", add_help=False, allow_abbrev=False)
-    add = parser.add_argument
-    add("FILE", type=Path)
-    add("-o", "--output", default=DEFAULT_OUTPUT, type=Path)
-    add("-f", "--output-format", default="mlf")
-    add("--target", default="ethos-u,c")
-    add("--runtime", default="crt")
-    add("--executor", default="aot")
-    add("--executor-aot-interface-api", default="c")
-    add("--executor-aot-unpacked-api", default="1")
-    add("--executor-aot-workspace-byte-alignment", type=int, default=16)
-    add("--executor-aot-constant-byte-alignment", type=int, default=16)
-    add("--executor-aot-link-params", default="1")
-    add("--pass-config", action="append", default=[])
-    add("--module-name", default="default")
-    add("--model-format", default=None)
-    add("-O", "--opt-level", type=int, default=3)
+def _command() -> click.Command:
+    options: list[click.Parameter] = [click.Argument(["file"], type=click.Path(path_type=Path), metavar="FILE")]
+
+    def add(*names: str, **how: Any) -> None:
+        options.append(click.Option(names, **how))
+
+    add("-o", "--output", default=DEFAULT_OUTPUT, type=click.Path(path_type=Path), show_default=True, help="The tar.")
+    add("--config", metavar="FILE|BOARD", help="Options of a board: a JSON file, or a board that ships with this.")
+    add("--target", default="ethos-u,c", show_default=True, help="Who runs what; the host comes last.")
+    add("--target-KIND-ATTRIBUTE", "unused", metavar="VALUE", help="An attribute of one target; docs/tvmc.md has all.")
+    add("--npu-compiler", type=click.Choice(["tvm", "vela"]), help="Our own lowering, or Vela's stream lifted.")
+    add("--module-name", default="default", show_default=True, help="Name of the module in C.")
+    add("--pass-config", multiple=True, metavar="NAME=VALUE", help="tir.usmp.* and a few more; docs/tvmc.md has all.")
     for kind in (WORKSPACE, CONSTANT):
-        add(f"--{kind}", action="append", default=[])
-        for suffix in ATTRIBUTES:
-            add(f"--{kind}-{suffix}", action="append", default=[])
-    add("--npu-compiler", choices=["tvm", "vela"], default=None)
-    add("-v", "--verbose", action="count", default=0)
-    return parser
+        add(f"--{kind}", multiple=True, metavar="NAME,...", help="Pools in order of preference.")
+        for suffix, value in ATTRIBUTES.items():
+            add(f"--{kind}-{suffix}", multiple=True, metavar="POOL:VALUE", help=f"The {value} of each pool.")
+    for name, (default, legal, _) in _FIXED.items():
+        said = " or ".join(v for v in legal if v)
+        add(
+            *filter(None, [_SHORT.get(name), name]), default=default, metavar="VALUE", help=f"Taken where it is {said}."
+        )
+    add("-v", "--verbose", count=True, help="Taken; there is nothing more to say.")
+    epilog = "Options of tvmc that have no meaning here are refused with a sentence that says what to use instead."
+    return click.Command("compile", params=options, help="Compile FILE to a Model Library Format tar.", epilog=epilog)
+
+
+COMMAND = _command()
+"""The options as click has them, for `--help` and for reading them."""
 
 
 def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
     arguments = [*_config_arguments(arguments), *_without_config(arguments)]
     fixed, attributes = _split(arguments)
-    parsed, rest = _parser().parse_known_args(fixed)
-    if rest:
-        raise TvmcError(f"tvmc compile has no option {rest[0].split('=')[0]}; see docs/tvmc.md for the options")
-    targets = parse_targets(parsed.target, attributes)
-    configuration = parse_pass_config(parsed.pass_config)
-    _check_fixed(parsed, configuration)
-    npu = parsed.npu_compiler or ("vela" if targets.cascader and not targets.striping else "tvm")
+    try:
+        parsed = COMMAND.make_context("compile", fixed).params
+    except click.NoSuchOption as error:
+        raise TvmcError(f"tvmc compile has no option {error.option_name}; see docs/tvmc.md for the options") from None
+    except click.UsageError as error:
+        raise TvmcError(f"tvmc compile: {error.format_message()} See docs/tvmc.md for the options") from None
+    targets = parse_targets(parsed["target"], attributes)
+    configuration = parse_pass_config(parsed["pass_config"])
+    _check_fixed(parsed)
+    model: Path = parsed["file"]
+    npu = parsed["npu_compiler"] or ("vela" if targets.cascader and not targets.striping else "tvm")
     if targets.cascader and not targets.striping and npu == "tvm":
         raise TvmcError(
             "--target-ethos-u-enable_cascader=1 is Vela's: leave --npu-compiler out or give vela; our own lowering "
@@ -133,17 +154,17 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     clash = next((p.name for p in constant_pools if p.name in {w.name for w in pools}), None)
     if clash is not None:
         raise TvmcError(f"--constant-pools={clash} is a workspace pool too; give constants a pool of their own")
-    model_format = parsed.model_format or ("onnx" if is_onnx(parsed.FILE) else "tflite")
+    model_format = parsed["model_format"] or ("onnx" if is_onnx(model) else "tflite")
     if model_format == "onnx" and npu == "vela":
         raise TvmcError(
-            f"{parsed.FILE.name} is an ONNX model, and Vela reads TFLite only: leave --npu-compiler and "
+            f"{model.name} is an ONNX model, and Vela reads TFLite only: leave --npu-compiler and "
             "--target-ethos-u-enable_cascader out"
         )
     return TvmcOptions(
-        model=parsed.FILE,
-        output=parsed.output,
+        model=model,
+        output=parsed["output"],
         model_format=model_format,
-        module_name=parsed.module_name,
+        module_name=parsed["module_name"],
         accelerator=targets.accelerator,
         npu_compiler=npu,
         cascader=targets.cascader,
@@ -152,66 +173,29 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
         constant_pools=constant_pools,
         planner=configuration.planner,
         workspace_io=configuration.workspace_io,
-        workspace_alignment=parsed.executor_aot_workspace_byte_alignment,
+        workspace_alignment=int(parsed["executor_aot_workspace_byte_alignment"]),
         target_strings=targets.strings,
         notes=targets.notes,
     )
 
 
-def _pools(parsed: Any, kind: str, targets: Targets) -> tuple[Pool, ...]:
+def _pools(parsed: Mapping[str, Any], kind: str, targets: Targets) -> tuple[Pool, ...]:
     def given(option: str) -> list[str]:
-        return list(getattr(parsed, option.replace("-", "_")))
+        return list(parsed[_key(option)])
 
     attributes = {suffix: given(f"{kind}-{suffix}") for suffix in ATTRIBUTES}
     return tuple(parse_pools(kind, given(kind), attributes, targets.kinds))
 
 
-def _check_fixed(parsed: Any, configuration: PassConfig) -> None:
-    """Options with one legal value in this flow."""
-
-    def only(option: str, value: str | None, legal: Sequence[str | None], why: str) -> None:
-        if value not in legal:
+def _check_fixed(parsed: Mapping[str, Any]) -> None:
+    for option, (_, legal, why) in _FIXED.items():
+        if (value := parsed[_key(option)]) not in legal:
             raise TvmcError(f"{option}={value} is not available: {why}")
 
-    only("--output-format", parsed.output_format, ("mlf",), "this flow makes Model Library Format; give -f mlf")
-    only("--runtime", parsed.runtime, ("crt",), "generated code is plain C; give --runtime=crt")
-    only("--executor", parsed.executor, ("aot",), "there is no interpreter; give --executor=aot")
-    only(
-        "--executor-aot-interface-api",
-        parsed.executor_aot_interface_api,
-        ("c",),
-        "packed functions need TVM's runtime; give c",
-    )
-    only(
-        "--executor-aot-unpacked-api",
-        parsed.executor_aot_unpacked_api,
-        ("1", "True", "true"),
-        "packed functions need TVM's runtime; give 1",
-    )
-    only(
-        "--executor-aot-link-params",
-        parsed.executor_aot_link_params,
-        ("1", "True", "true"),
-        "weights are constants of the generated C; give 1",
-    )
-    only(
-        "--model-format",
-        parsed.model_format,
-        (None, "tflite", "onnx"),
-        "TFLite and ONNX files are read; convert the model first",
-    )
-    for option, value in (
-        ("--executor-aot-workspace-byte-alignment", parsed.executor_aot_workspace_byte_alignment),
-        ("--executor-aot-constant-byte-alignment", parsed.executor_aot_constant_byte_alignment),
-    ):
-        if value not in (1, 2, 4, 8, 16):
-            raise TvmcError(f"{option}={value} is not available: buffers are aligned to 16 bytes, as the NPU needs")
-    if parsed.opt_level not in range(5):
-        raise TvmcError(f"--opt-level={parsed.opt_level} is not in 0..4")
-    if parsed.opt_level < 3:
-        raise TvmcError(f"--opt-level={parsed.opt_level} is not available: there is one way of lowering; leave it out")
-    if configuration.workspace_io and parsed.executor_aot_interface_api != "c":
-        raise TvmcError("tir.usmp.use_workspace_io needs --executor-aot-interface-api=c")
+
+def _key(option: str) -> str:
+    """What click calls the value of an option."""
+    return option.lstrip("-").replace("-", "_")
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -260,4 +244,4 @@ def _without_config(arguments: Sequence[str]) -> list[str]:
     return kept
 
 
-__all__ = ["ACCELERATORS", "REFUSED", "Targets", "TvmcOptions", "parse_compile"]
+__all__ = ["ACCELERATORS", "COMMAND", "REFUSED", "Targets", "TvmcOptions", "parse_compile"]

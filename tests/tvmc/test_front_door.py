@@ -189,6 +189,19 @@ def test_a_bad_board_file_is_refused(tmp_path: Path, text: str, part: str) -> No
     assert part in refused(f"--config={board}")
 
 
+def test_help_lists_the_options() -> None:
+    shown = CliRunner().invoke(cli, ["tvmc", "compile", "--help"])
+    assert shown.exit_code == 0
+    for option in (
+        "--target ",
+        "--pass-config",
+        "--workspace-pools-size-hint-bytes",
+        "--constant-pools",
+        "--opt-level",
+    ):
+        assert option in shown.output
+
+
 @pytest.mark.parametrize("name", ["run", "micro", "tune"])
 def test_removed_subcommands_point_to_what_replaces_them(name: str) -> None:
     result = CliRunner().invoke(cli, ["tvmc", name, "module.tar", "--device", "micro"])
