@@ -231,7 +231,8 @@ def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu(path: Path) -
 
 
 _LANGUAGE = tuple(
-    f"npu_memplan.{name}" for name in ("ethosu", "models", "errors", "names", "vocabulary", "target_data")
+    f"npu_memplan.{name}"
+    for name in ("ethosu", "models", "fixed_point", "errors", "names", "vocabulary", "target_data")
 )
 
 

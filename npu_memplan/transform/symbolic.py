@@ -1,6 +1,6 @@
 """Plans for all values of the shape symbols: a few formulas, the best of which is taken when the function is called.
 
-Invariant: every formula is right for every value (`extract.formulas`); samples only decide how good they are. Each
+Invariant: every formula (`extract.symbolic.formulas`) is right for every value; samples only decide how good. Each
 comes from a plan of the problem at one sample, made by the same planner as any plan, on the same pools: buffers of
 known size lie between those of unknown size. Only pools without a size hold the latter.
 """

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from npu_memplan.ethosu.layers.softmax import exp_of_negative, exp_table
 from npu_memplan.ethosu.lower.fixed import doubling_high_product, multiply_by_quantized, rounding_shift
 from npu_memplan.ethosu.lower.scaling import (
-    ScaleError,
     add_scales,
     mean_scale,
     quantise_multiplier,
@@ -21,6 +20,7 @@ from npu_memplan.ethosu.lower.scaling import (
 )
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
 from npu_memplan.ethosu.lower.tensors import Tensor
+from npu_memplan.fixed_point.multiplier import ScaleError
 
 
 @given(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(-(2**31) + 1, 2**31 - 1))

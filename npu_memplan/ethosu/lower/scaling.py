@@ -12,12 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import NpuMemplanError
+from ...fixed_point.multiplier import ScaleError
+from ...fixed_point.multiplier import quantise_multiplier as multiplier_and_shift
 from ..stream.fields import ScaleWord
-
-
-class ScaleError(NpuMemplanError):
-    """A scale cannot be represented by the NPU's 32-bit multiplier and 6-bit shift."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +42,8 @@ def quantise_multiplier(real: float) -> Scale:
     """TFLite's QuantizeMultiplier. Zero and values below 2**-32 become 0; `ScaleError` from 2**31 up."""
     if real < 0 or not math.isfinite(real):
         raise ScaleError(f"the scale {real!r} is no positive number; quantise the model again")
-    if real == 0:
-        return Scale(0, 31)
-    significand, exponent = math.frexp(real)
-    # round() of C: half away from zero; the significand is positive
-    multiplier = math.floor(significand * (1 << 31) + 0.5)
-    if multiplier == 1 << 31:
-        multiplier //= 2
-        exponent += 1
-    if exponent < -31:
-        return Scale(0, 31)
-    if exponent > 31:
-        raise ScaleError(f"the scale {real!r} is above 2**31, which the NPU cannot apply; quantise the model again")
-    return Scale(multiplier, 31 - exponent)
+    multiplier, shift = multiplier_and_shift(real)
+    return Scale(multiplier, 31 - shift)
 
 
 def conv_scale(ifm: float, weight: float, ofm: float, *, single: bool = False) -> Scale:
