@@ -12,7 +12,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estimate, load_system
 from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.target_data import load_memory_mode
-from tests.support.real_data import shared_folder
+from tests.support.real_data import REPOSITORY, shared_folder
 
 FVP = {"ethos-u55": "FVP_Ethos_U55_High_End", "ethos-u65": "FVP_Ethos_U65_High_End"}
 LIMITS = {"ethos-u55": 10, "ethos-u65": 15}  # per cent
@@ -55,6 +55,12 @@ def test_every_published_cell_is_met(fvp: Path) -> None:
     assert {cell: e for cell, e in errors.items() if abs(e) > LIMITS[cell[0]]} == {}
     close = [e for cell, e in errors.items() if cell[0] == "ethos-u55" and abs(e) <= 5]
     assert len(close) >= 9
+    page = (REPOSITORY / "docs" / "time.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ethos-u")
+    ]
+    said = {(npu.rpartition("-")[0], npu.rpartition("-")[2], model): float(row[2]) for npu, model, *row in rows}
+    assert said == pytest.approx(errors, abs=0.06), "the column of today's streams on docs/time.md"
 
 
 @pytest.mark.parametrize(
