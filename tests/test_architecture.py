@@ -268,6 +268,16 @@ def test_a_name_of_the_runners_means_one_thing() -> None:
     assert shared == TWINS
 
 
+def test_a_name_of_the_npus_compiler_means_one_thing() -> None:
+    places = defaultdict(set)
+    for path in MODULES:
+        if name_of(path).startswith(("npu_memplan.ethosu", "npu_memplan.relax", "npu_memplan.frontend")):
+            for node in ast.walk(parsed(path)):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].add(name_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_no_code_knows_a_board() -> None:
     """What docs/howto/own-board.md says: the shipped boards are files like a user's."""
     boards = sorted(path.stem for path in (REPOSITORY / "targets" / "boards").glob("*.toml"))

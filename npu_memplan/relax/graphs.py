@@ -14,9 +14,9 @@ from tvm import ir, relax
 
 from ..ethosu.layers import parse
 from ..ethosu.lower.emit import LoweringError
-from ..ethosu.lower.graph import Graph
+from ..ethosu.lower.graph import LayerGraph
 from ..ethosu.lower.layer import Layer
-from ..ethosu.lower.tensors import Arithmetic, Tensor
+from ..ethosu.lower.tensors import Arithmetic, LayerTensor
 from ..ethosu.reading.reader import Reader, shape_of
 from ..names import node_of
 from ..vocabulary import LAYER
@@ -24,7 +24,7 @@ from .arithmetic import arithmetic_of
 from .partition import kind_of
 
 
-def build_graph(function: Any, name: str) -> Graph:
+def build_graph(function: Any, name: str) -> LayerGraph:
     """Layers of a `Codegen = "ethos-u"` function, in program order."""
     return _Builder(name, arithmetic_of(function)).build(function)
 
@@ -33,11 +33,11 @@ class _Builder:
     def __init__(self, name: str, arithmetic: Arithmetic) -> None:
         self.name = name
         self.arithmetic = arithmetic
-        self.tensors: dict[str, Tensor] = {}
+        self.tensors: dict[str, LayerTensor] = {}
         self.names: dict[Any, str] = {}  # Relax variable -> tensor name
         self.layers: list[Layer] = []
 
-    def build(self, function: Any) -> Graph:
+    def build(self, function: Any) -> LayerGraph:
         for parameter in function.params:
             self._declare(parameter, parameter.name)
         composites: dict[Any, Any] = {}
@@ -58,14 +58,14 @@ class _Builder:
         inputs = tuple(self.names[p] for p in function.params)
         tensors = _share_scales(self.tensors, self.layers)
         results = tuple(self.names[v] for v in outputs)
-        return Graph(self.name, tensors, inputs, results, tuple(self.layers), self.arithmetic)
+        return LayerGraph(self.name, tensors, inputs, results, tuple(self.layers), self.arithmetic)
 
     def _declare(self, variable: Any, wanted: str) -> str:
         name, count = str(wanted), 1
         while name in self.tensors:
             name, count = f"{wanted}_{count}", count + 1
         self.names[variable] = name
-        self.tensors[name] = Tensor(name, shape_of(variable.ty), str(variable.ty.dtype), math.nan)
+        self.tensors[name] = LayerTensor(name, shape_of(variable.ty), str(variable.ty.dtype), math.nan)
         return name
 
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
@@ -87,7 +87,7 @@ class _Builder:
         inputs = tuple(names[local] for local in match.layer.inputs)
         self.layers.append(replace(match.layer, name=f"{match.layer.name}:{output}", inputs=inputs, output=output))
 
-    def _state(self, name: str, said: Tensor, layer: Layer) -> None:
+    def _state(self, name: str, said: LayerTensor, layer: Layer) -> None:
         known = self.tensors[name]
         if math.isnan(said.scale):
             return
@@ -111,7 +111,7 @@ def _label(bindings: dict[Any, Any], result: Any, otherwise: str) -> str:
     return otherwise
 
 
-def _share_scales(tensors: dict[str, Tensor], layers: list[Layer]) -> dict[str, Tensor]:
+def _share_scales(tensors: dict[str, LayerTensor], layers: list[Layer]) -> dict[str, LayerTensor]:
     """Give tensors that no operator describes the scale of those they are moved from or to; else 1 and 0."""
     tensors = dict(tensors)
     changed = True

@@ -13,7 +13,7 @@ import pytest
 from npu_memplan.ethosu.arch import ACCELERATORS, Shape, accelerator
 from npu_memplan.ethosu.program.featuremap import FeatureMap, Kernel
 from npu_memplan.ethosu.schedule.blocks import choose, estimate
-from npu_memplan.ethosu.schedule.shram import BlockKind, Work, layout
+from npu_memplan.ethosu.schedule.shram import BlockKind, BlockWork, layout
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale
@@ -34,7 +34,7 @@ def kernels(model: bytes, npu: str) -> Iterator[Operation]:
                 yield command
 
 
-def work_of(op: Operation) -> Work:
+def work_of(op: Operation) -> BlockWork:
     """The block-relevant side of an operation, from its registers alone."""
     ofm, ifm = FeatureMap.ofm(op), FeatureMap.ifm(op)
     kinds = {Op.CONV: BlockKind.CONV, Op.DEPTHWISE: BlockKind.DEPTHWISE, Op.ELEMENTWISE: BlockKind.ELEMENTWISE}
@@ -49,7 +49,7 @@ def work_of(op: Operation) -> Work:
             "stride_x": kernel.stride_x,
             "part_kernel": kernel.part_kernel_first and op.op is Op.CONV,
         }
-    return Work(
+    return BlockWork(
         kind=kind,
         ifm=Shape(ifm.height, ifm.width, op[R.IFM_DEPTH_M1] + 1),
         ofm=Shape(ofm.height, ofm.width, ofm.depth),
@@ -77,14 +77,14 @@ def test_layouts_equal_velas(npu: str) -> None:
 
 
 WORKS = {
-    "conv3x3": Work(BlockKind.CONV, Shape(30, 30, 24), Shape(30, 30, 40), 8, 3, 3),
-    "conv1x1": Work(BlockKind.CONV, Shape(7, 7, 960), Shape(7, 7, 320), 8),
-    "conv7x7s2": Work(BlockKind.CONV, Shape(224, 224, 3), Shape(112, 112, 64), 8, 7, 7, 2, 2, part_kernel=True),
-    "dense": Work(BlockKind.CONV, Shape(1, 1, 640), Shape(1, 1, 128), 8),
-    "depthwise": Work(BlockKind.DEPTHWISE, Shape(25, 5, 64), Shape(25, 5, 64), 8, 3, 3),
-    "pool": Work(BlockKind.POOL, Shape(25, 5, 64), Shape(1, 1, 64), 8, 25, 5),
-    "add": Work(BlockKind.ELEMENTWISE, Shape(32, 32, 16), Shape(32, 32, 16), 8, second_operand=True),
-    "int32": Work(BlockKind.ELEMENTWISE, Shape(1, 1, 12), Shape(1, 1, 12), 32, second_operand=True),
+    "conv3x3": BlockWork(BlockKind.CONV, Shape(30, 30, 24), Shape(30, 30, 40), 8, 3, 3),
+    "conv1x1": BlockWork(BlockKind.CONV, Shape(7, 7, 960), Shape(7, 7, 320), 8),
+    "conv7x7s2": BlockWork(BlockKind.CONV, Shape(224, 224, 3), Shape(112, 112, 64), 8, 7, 7, 2, 2, part_kernel=True),
+    "dense": BlockWork(BlockKind.CONV, Shape(1, 1, 640), Shape(1, 1, 128), 8),
+    "depthwise": BlockWork(BlockKind.DEPTHWISE, Shape(25, 5, 64), Shape(25, 5, 64), 8, 3, 3),
+    "pool": BlockWork(BlockKind.POOL, Shape(25, 5, 64), Shape(1, 1, 64), 8, 25, 5),
+    "add": BlockWork(BlockKind.ELEMENTWISE, Shape(32, 32, 16), Shape(32, 32, 16), 8, second_operand=True),
+    "int32": BlockWork(BlockKind.ELEMENTWISE, Shape(1, 1, 12), Shape(1, 1, 12), 32, second_operand=True),
 }
 
 
@@ -113,7 +113,7 @@ def test_chosen_blocks_fit(name: str, npu: str) -> None:
     assert chosen.cycles > 0
 
 
-def _legal_blocks(work: Work, npu: str) -> set[tuple[int, int, int]]:
+def _legal_blocks(work: BlockWork, npu: str) -> set[tuple[int, int, int]]:
     from ethosu.vela import api
 
     operation: Any

@@ -11,10 +11,10 @@ from npu_memplan.ethosu.layers.concat import Concat
 from npu_memplan.ethosu.layers.pad import Pad
 from npu_memplan.ethosu.layers.reshape import Reshape
 from npu_memplan.ethosu.layers.slice import Slice
-from npu_memplan.ethosu.lower.graph import Graph
+from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.lower.tensors import Padding, Tensor
-from npu_memplan.ethosu.lower.views import View
+from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
+from npu_memplan.ethosu.lower.views import TensorView
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from tests.support.on_model import run_program
 from tests.support.single_operators import all_cases
@@ -31,14 +31,14 @@ def negated(values: np.ndarray) -> np.ndarray:
     return (-np.maximum(values, -127)).astype(np.int8)
 
 
-def tensor(name: str, *shape: int) -> Tensor:
-    return Tensor(name, shape, "int8", 0.5, 3)
+def tensor(name: str, *shape: int) -> LayerTensor:
+    return LayerTensor(name, shape, "int8", 0.5, 3)
 
 
-def graph(layers: list, inputs: list[Tensor], inner: list[Tensor], outputs: list[Tensor]) -> Graph:
+def graph(layers: list, inputs: list[LayerTensor], inner: list[LayerTensor], outputs: list[LayerTensor]) -> LayerGraph:
     tensors = {t.name: t for t in (*inputs, *inner, *outputs)}
     names = [tuple(t.name for t in group) for group in (inputs, outputs)]
-    return Graph("moves", tensors, names[0], names[1], tuple(layers))
+    return LayerGraph("moves", tensors, names[0], names[1], tuple(layers))
 
 
 def kernels(lowered: Lowered) -> int:
@@ -176,7 +176,7 @@ def test_a_table_is_loaded_once() -> None:
 
 
 def test_views_fold_only_what_strides_can_express() -> None:
-    dense = View.dense("b", (2, 3, 4, 5), 1)
+    dense = TensorView.dense("b", (2, 3, 4, 5), 1)
     folded = dense.hwc()
     assert folded is not None
     assert folded.shape == (6, 4, 5)

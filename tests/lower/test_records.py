@@ -17,7 +17,7 @@ from npu_memplan.ethosu.layers.weighted import Weighted
 from npu_memplan.ethosu.lower.emission import Emission
 from npu_memplan.ethosu.lower.layer import Layer, Limits, StorageTraits
 from npu_memplan.ethosu.lower.record import RecordError
-from npu_memplan.ethosu.lower.tensors import Tensor
+from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.ethosu.reading.reader import Match, Reader
 
 RECORDS = {name: module.RECORD for name, module in vars(layers).items() if hasattr(module, "RECORD")}
@@ -47,7 +47,7 @@ def test_every_composite_of_a_record_is_registered_once() -> None:
 class Whole(Layer):
     limits: ClassVar[Limits] = Limits()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
     def emit(self, emission: Emission) -> None:
@@ -58,7 +58,7 @@ class Whole(Layer):
 class WithoutEmitter(Layer):
     limits: ClassVar[Limits] = Limits()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
 
@@ -72,7 +72,7 @@ class WithoutStorage(Layer):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithoutLimits(Layer):
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         return StorageTraits()
 
     def emit(self, emission: Emission) -> None:

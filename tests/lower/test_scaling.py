@@ -19,7 +19,7 @@ from npu_memplan.ethosu.lower.scaling import (
     reciprocal_scale,
 )
 from npu_memplan.ethosu.lower.tables import hard_swish, leaky_relu, real_function
-from npu_memplan.ethosu.lower.tensors import Tensor
+from npu_memplan.ethosu.lower.tensors import LayerTensor
 from npu_memplan.fixed_point.multiplier import ScaleError
 
 
@@ -98,8 +98,8 @@ def test_exponential_tables_end_at_one() -> None:
     assert table[255 - 10] / 2**31 == pytest.approx(math.exp(-1), rel=1e-6)
 
 
-TENSOR = Tensor("t", (1,), "int8", 0.05, -3)
-OUT = Tensor("o", (1,), "int8", 0.04, 5)
+TENSOR = LayerTensor("t", (1,), "int8", 0.05, -3)
+OUT = LayerTensor("o", (1,), "int8", 0.04, 5)
 
 
 @pytest.mark.parametrize(

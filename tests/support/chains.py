@@ -14,14 +14,13 @@ from npu_memplan.ethosu.layers.activation import Lookup
 from npu_memplan.ethosu.layers.concat import Concat
 from npu_memplan.ethosu.layers.convolution import Conv
 from npu_memplan.ethosu.layers.elementwise import Binary, BinaryKind
-from npu_memplan.ethosu.layers.pool import Pool, PoolKind
-from npu_memplan.ethosu.lower.graph import Graph
+from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
+from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.layer import Layer
-from npu_memplan.ethosu.lower.tensors import Padding, Tensor
+from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Problem
-from npu_memplan.problem import Pool as MemoryPool
+from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem
 
 _FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
 
@@ -32,13 +31,13 @@ class Chain:
     def __init__(self, seed: int, shape: tuple[int, int, int]) -> None:
         self.rng = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.tensors = {"x": Tensor("x", (1, *shape), "int8", 0.05, 3)}
+        self.tensors = {"x": LayerTensor("x", (1, *shape), "int8", 0.05, 3)}
         self.layers: list[Layer] = []
         self.last = "x"
 
     def _new(self, height: int, width: int, depth: int) -> str:
         name = f"t{len(self.layers)}"
-        self.tensors[name] = Tensor(name, (1, height, width, depth), "int8", self.rng.choice((0.04, 0.06)), -5)
+        self.tensors[name] = LayerTensor(name, (1, height, width, depth), "int8", self.rng.choice((0.04, 0.06)), -5)
         return name
 
     def _window(self, kernel: int, stride: int) -> tuple[Padding, int, int]:
@@ -71,8 +70,10 @@ class Chain:
             padding, height, width = Padding(), (rows - kernel) // stride + 1, (columns - kernel) // stride + 1
         output = self._new(height, width, depth)
         source = self.tensors[self.last]
-        self.tensors[output] = Tensor(output, (1, height, width, depth), "int8", source.scale, source.zero_point)
-        self._add(Pool(output, (self.last,), output, kind, (kernel, kernel), (-128, 127), (stride, stride), padding))
+        self.tensors[output] = LayerTensor(output, (1, height, width, depth), "int8", source.scale, source.zero_point)
+        self._add(
+            PoolLayer(output, (self.last,), output, kind, (kernel, kernel), (-128, 127), (stride, stride), padding)
+        )
         return output
 
     def add(self, other: str) -> str:
@@ -106,12 +107,12 @@ class Chain:
         self.layers.append(layer)
         self.last = layer.output
 
-    def graph(self) -> Graph:
+    def graph(self) -> LayerGraph:
         """What was built; the last tensor is the output."""
-        return Graph("chain", self.tensors, ("x",), (self.last,), tuple(self.layers))
+        return LayerGraph("chain", self.tensors, ("x",), (self.last,), tuple(self.layers))
 
 
-def random_chain(seed: int) -> Graph:
+def random_chain(seed: int) -> LayerGraph:
     """Three to eight layers of every kind that can be cut."""
     rng = random.Random(seed)
     chain = Chain(seed, (rng.randint(5, 17), rng.randint(3, 9), rng.choice((3, 8, 16, 32))))
@@ -151,7 +152,7 @@ def problem_of(program: NpuProgram) -> Problem:
             last = end if buffer.role is BufferRole.OUTPUT else last + 1
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last),)))
     overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
-    return Problem(tuple(buffers), (MemoryPool("arena"),), overlaps=overlaps)
+    return Problem(tuple(buffers), (Pool("arena"),), overlaps=overlaps)
 
 
 def run_at(

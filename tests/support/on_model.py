@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fvp_runner.npu_model.model import NpuModel
-from npu_memplan.ethosu.lower.graph import Graph
+from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer
 from npu_memplan.ethosu.stream.commands import Command, Marker, Wait
@@ -62,7 +62,7 @@ def run_program(lowered: Lowered, inputs: Mapping[str, np.ndarray]) -> list[np.n
     return [content(b) for b in program.buffers if b.role is BufferRole.OUTPUT]
 
 
-def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+def random_inputs(graph: LayerGraph, seed: int = 0) -> dict[str, np.ndarray]:
     """Every value of the type is equally likely; states are at their zero point."""
     rng = np.random.default_rng(seed)
     inputs = {}
@@ -76,7 +76,7 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
     return inputs
 
 
-def only_graph(partitioned: Any) -> Graph:
+def only_graph(partitioned: Any) -> LayerGraph:
     """The graph of a module that is one function for the NPU."""
     from npu_memplan.relax.graphs import build_graph
     from npu_memplan.relax.partition import offloaded

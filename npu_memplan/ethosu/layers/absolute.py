@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading.patterns import unary
 from ..reading.reader import Match, Reader
 from ..stream.isa import ElementwiseMode
@@ -24,7 +24,7 @@ class Abs(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Rows of channels."""
         return StorageTraits()
 

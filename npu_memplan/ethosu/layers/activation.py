@@ -15,10 +15,10 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, squash_scale
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, number
-from ..stream.isa import Function, PoolMode
+from ..stream.isa import ActivationFunction, PoolMode
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +29,11 @@ class Lookup(Layer):
 
     limits: ClassVar[Limits] = Limits(tables=True)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """A table has an entry for each value."""
         return None if len(self.table) == 256 else f"its table has {len(self.table)} entries instead of 256"
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 
@@ -48,17 +48,17 @@ class Lookup(Layer):
 class Squash(Layer):
     """Sigmoid or tanh of int16 values, by the NPU's own function."""
 
-    function: Function
+    function: ActivationFunction
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """The functions have one output scale."""
         if output.scale != 2.0**-15:
             return f"its int16 output has scale {output.scale} instead of 1/32768"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 
@@ -72,7 +72,7 @@ class Squash(Layer):
 
 # ---------------------------------------------------------------------- in Relax
 
-_FUNCTIONS = {"sigmoid": Function.SIGMOID, "tanh": Function.TANH}
+_FUNCTIONS = {"sigmoid": ActivationFunction.SIGMOID, "tanh": ActivationFunction.TANH}
 
 
 def _parser(name: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:

@@ -11,7 +11,7 @@ from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Window
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, is_variable, plain
 from ..stream.isa import PoolMode
@@ -27,15 +27,15 @@ class Concat(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Scalars have no axis."""
         return None if len(output.shape) >= 1 else "it concatenates scalars"
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its inputs are made in their places."""
         return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors), gathers=True)
 
-    def _begin(self, tensors: Mapping[str, Tensor], index: int) -> tuple[int, ...]:
+    def _begin(self, tensors: Mapping[str, LayerTensor], index: int) -> tuple[int, ...]:
         begin = [0] * len(tensors[self.output].shape)
         axis = self.axis % len(begin)
         begin[axis] = sum(tensors[name].shape[axis] for name in self.inputs[:index])

@@ -14,7 +14,7 @@ from ..lower.layer import Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import conv_scale
-from ..lower.tensors import NO_PADDING, Padding, Tensor
+from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading.reader import Match, Reader, RejectedError
 from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
 from ..stream.isa import Upscale
@@ -36,7 +36,7 @@ class Conv(Weighted):
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Windows and weights have limits."""
         height, width = self.weights.shape[1:3]
         dilated_height = (height - 1) * self.dilation[0] + 1
@@ -59,7 +59,7 @@ class Conv(Weighted):
             return "its padding is wider than its kernel"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 

@@ -13,7 +13,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, add_scales, mul_scale
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader
 from ..stream.isa import ElementwiseMode
@@ -46,7 +46,7 @@ class OfTwo(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """One operand is in full size and in memory."""
         a, b = inputs
         if all(t.hwc != output.hwc for t in inputs):
@@ -63,13 +63,13 @@ class OfTwo(Layer):
             return "its constant operand is larger than its other operand"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout, where nothing is broadcast."""
         names = (*self.inputs, self.output)
         same = len({tensors[name].shape for name in names}) == 1
         return StorageTraits(bricks=names if same else ())
 
-    def _operands(self, emission: Emission) -> tuple[Tensor, Tensor, Operand, Operand, Operand, bool]:
+    def _operands(self, emission: Emission) -> tuple[LayerTensor, LayerTensor, Operand, Operand, Operand, bool]:
         """Both tensors and operands with the one in full size first, the result, and whether they changed places."""
         a, b, out = (emission.tensors[name] for name in (*self.inputs, self.output))
         swap = a.data is not None or (a.shape != out.shape and b.shape == out.shape and a.hwc != out.hwc)
@@ -85,7 +85,7 @@ class Binary(OfTwo):
 
     kind: BinaryKind
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Minima and maxima have no scale."""
         same = {(t.scale, t.zero_point) for t in (*inputs, output)}
         if (unfit := OfTwo.refusal(self, inputs, output)) is not None:

@@ -14,7 +14,7 @@ from ..lower.layer import Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import conv_scale
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import Rounding
 from .weighted import Weighted, is_wide, read_bias, read_scales, weighted, zeroed
@@ -26,11 +26,11 @@ class FullyConnected(Weighted):
 
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Weights have limits."""
         return self._unfit_weights()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its tensors are seen as rows."""
         return StorageTraits(dense=True)
 

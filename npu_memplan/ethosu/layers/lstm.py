@@ -23,14 +23,14 @@ from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier, squash_scale
-from ..lower.tensors import INT8, INT16, Tensor
-from ..lower.views import View
+from ..lower.tensors import INT8, INT16, LayerTensor
+from ..lower.views import TensorView
 from ..program.program import BufferRole
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Match, Reader
 from ..schedule.blocks import part_kernel_first
-from ..stream.isa import ElementwiseMode, Function, PoolMode
+from ..stream.isa import ActivationFunction, ElementwiseMode, PoolMode
 
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
 # operands of a sum gain 14 bits and the sum loses them: exact, and the numbers that other compilers emit
@@ -63,7 +63,7 @@ class SequenceLstm(Layer):
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Gates are made for one mixture of types."""
         data, hidden, cell = inputs
         types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
@@ -80,22 +80,22 @@ class SequenceLstm(Layer):
             return "its hidden state and its output have different scales"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Rows of channels; the states are the first step's and then its own."""
         return StorageTraits(updates=self.inputs[1:])
 
     def emit(self, emission: Emission) -> None:
         """All operations of all steps."""
-        places = (Place(emission.tensors[name], emission.view(name)) for name in (*self.inputs, self.output))
+        places = (_Located(emission.tensors[name], emission.view(name)) for name in (*self.inputs, self.output))
         _Steps(emission.builder, self, *places).emit()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class _Located:
     """A tensor of the operator and where it lies."""
 
-    tensor: Tensor
-    view: View
+    tensor: LayerTensor
+    view: TensorView
 
 
 class _Steps:
@@ -106,7 +106,7 @@ class _Steps:
     """
 
     def __init__(
-        self, builder: Builder, layer: SequenceLstm, data: Place, hidden: Place, cell: Place, output: Place
+        self, builder: Builder, layer: SequenceLstm, data: _Located, hidden: _Located, cell: _Located, output: _Located
     ) -> None:
         self._builder, self._layer, self._data, self._output = builder, layer, data, output
         batches, self._units = hidden.tensor.shape
@@ -130,7 +130,7 @@ class _Steps:
         self._multiply(forget, cell, cell, _FUNCTION_SCALE)
         self._add(cell, entry, cell, self._layer.cell_clamp)
         squashed = candidate  # in the room of a gate that is used up
-        self._apply(Function.TANH, cell, squashed, self._cell_scale)
+        self._apply(ActivationFunction.TANH, cell, squashed, self._cell_scale)
         self._multiply(squashed, exit_, after, _FUNCTION_SCALE * _FUNCTION_SCALE / self._hidden_scale)
         return after
 
@@ -144,8 +144,8 @@ class _Steps:
         self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
         self._add(sums, kept, sums, INT16)
         sigmoids, tanh = self._part(sums, 0, Gate.CANDIDATE), self._part(sums, Gate.CANDIDATE, count)
-        self._apply(Function.SIGMOID, sigmoids, sigmoids, _GATE_SCALE)
-        self._apply(Function.TANH, tanh, tanh, _GATE_SCALE)
+        self._apply(ActivationFunction.SIGMOID, sigmoids, sigmoids, _GATE_SCALE)
+        self._apply(ActivationFunction.TANH, tanh, tanh, _GATE_SCALE)
         return (self._part(sums, gate, gate + 1) for gate in Gate)
 
     # ------------------------------------------------------------------ operations
@@ -182,13 +182,13 @@ class _Steps:
         output = Output(clamp, quantise_multiplier(real))
         self._builder.elementwise(ElementwiseMode.MUL, first, second, target, output)
 
-    def _apply(self, function: Function, source: Operand, target: Operand, scale: float) -> None:
+    def _apply(self, function: ActivationFunction, source: Operand, target: Operand, scale: float) -> None:
         output = Output(INT16, squash_scale(scale), function=function)
         self._builder.pool(PoolMode.AVERAGE, source, target, Window(), output)
 
     # ------------------------------------------------------------------ maps
 
-    def _at(self, place: Place, time: int) -> Operand:
+    def _at(self, place: _Located, time: int) -> Operand:
         """One step of the input or output."""
         depth = place.tensor.shape[-1]
         begin = (time, 0, 0) if self._layer.time_major else (0, time, 0)
@@ -196,7 +196,7 @@ class _Steps:
         assert view is not None  # constraints
         return Operand(view, place.tensor.dtype, place.tensor.zero_point)
 
-    def _state(self, place: Place) -> Operand:
+    def _state(self, place: _Located) -> Operand:
         view = place.view.reshaped((*self._rows, self._units))
         assert view is not None  # parameters are dense
         return Operand(view, place.tensor.dtype, place.tensor.zero_point)
@@ -206,7 +206,7 @@ class _Steps:
         shape = (*self._rows, len(Gate) * self._units)
         size = 2 * int(np.prod(shape))
         buffer = self._builder.buffer(f"{self._layer.output}_{label}", size, BufferRole.FEATURE_MAP)
-        return Operand(View.dense(buffer, shape, 2), "int16")
+        return Operand(TensorView.dense(buffer, shape, 2), "int16")
 
     def _part(self, gates: Operand, first: int, stop: int) -> Operand:
         """The values of some gates."""

@@ -12,7 +12,7 @@ import numpy as np
 from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
-from ..lower.tensors import Padding, Tensor
+from ..lower.tensors import LayerTensor, Padding
 from ..reading.patterns import alone
 from ..reading.reader import Match, Reader, RejectedError
 
@@ -26,11 +26,11 @@ class Pad(Layer):
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its input is made inside of the border where nobody else reads it."""
         return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors))
 
-    def _begin(self, tensors: Mapping[str, Tensor], index: int) -> tuple[int, ...]:
+    def _begin(self, tensors: Mapping[str, LayerTensor], index: int) -> tuple[int, ...]:
         begin = [0] * len(tensors[self.output].shape)
         begin[-3], begin[-2] = self.padding.top, self.padding.left
         return tuple(begin)

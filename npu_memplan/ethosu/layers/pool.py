@@ -13,7 +13,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, double, mean_scale, quantise_multiplier, real_mean_scale, reciprocal_scale
-from ..lower.tensors import NO_PADDING, Padding, Tensor
+from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, plain
 from ..reading.windows import MAX_STRIDE, integer_clamp, need_nhwc, padding_of, pair, stride_of
@@ -32,7 +32,7 @@ class PoolKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool(Layer):
+class PoolLayer(Layer):
     """Pooling over a window."""
 
     kind: PoolKind
@@ -50,7 +50,7 @@ class Pool(Layer):
         """Whether results are stored values, or averages of them: TFLite rounds those, too."""
         return self.kind in (PoolKind.MAX, PoolKind.AVERAGE)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Windows have limits."""
         height, width = self.kernel
         if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
@@ -64,7 +64,7 @@ class Pool(Layer):
             return "its input and output have different scales"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout, where the axes stay what they are."""
         if self.across:
             return StorageTraits(dense=True, keeps_scale=self._picks)
@@ -166,14 +166,14 @@ def _need_average(call: Any) -> None:
         raise RejectedError("it counts its padding; the NPU averages valid elements only")
 
 
-def _pool(call: Any, out: Tensor, kind: PoolKind, clamp: tuple[int, int]) -> Pool:
+def _pool(call: Any, out: LayerTensor, kind: PoolKind, clamp: tuple[int, int]) -> PoolLayer:
     need_nhwc(str(call.attrs.layout))
     if any(int(d) != 1 for d in call.attrs.dilation):
         raise RejectedError("its window is dilated")
     if out.dtype.startswith("float"):
         raise RejectedError(f"its tensor of type {out.dtype} is not quantised")
     least, most = out.limits
-    return Pool(
+    return PoolLayer(
         kind.value,
         ("0",),
         "out",
@@ -201,14 +201,14 @@ def _reduction(name: str, kind: PoolKind) -> Callable[[Reader, Any], Match]:
             raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
         height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
         kernel = (1, tensor.shape[-1]) if across else (height, width)
-        layer = Pool(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
+        layer = PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
         return Match(layer, {"0": tensor, "out": out}, (variable,))
 
     return parse
 
 
 RECORD = Record(
-    (Pool,),
+    (PoolLayer,),
     (
         Composite("mean", partial(p.unary, "mean"), _reduction("mean", PoolKind.MEAN)),
         Composite("sum", partial(p.unary, "sum"), _reduction("sum", PoolKind.SUM)),

@@ -17,7 +17,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, double, quantise_multiplier
-from ..lower.tensors import INT8, INT16, Tensor
+from ..lower.tensors import INT8, INT16, LayerTensor
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Match, Reader
@@ -30,7 +30,7 @@ class Prelu(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Its steps are made for 8 bits."""
         data, slopes = inputs
         if data.dtype != "int8":
@@ -39,7 +39,7 @@ class Prelu(Layer):
             return f"its slopes {list(slopes.shape)} cannot be broadcast to {list(output.shape)} by the NPU"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Rows of channels."""
         return StorageTraits()
 

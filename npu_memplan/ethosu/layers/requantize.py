@@ -10,7 +10,7 @@ from ..lower.emission import Emission
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Window
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import PoolMode
@@ -24,7 +24,7 @@ class Requantize(Layer):
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 

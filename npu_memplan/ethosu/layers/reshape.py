@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader
 
@@ -20,7 +20,7 @@ class Reshape(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """A view where the input has no gaps."""
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshaped(shape))

@@ -25,7 +25,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale
-from ..lower.tensors import Padding, Tensor
+from ..lower.tensors import LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import PoolMode, Upscale
@@ -59,7 +59,7 @@ class Resize(Layer):
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Each phase is an operation."""
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
@@ -68,7 +68,7 @@ class Resize(Layer):
             return "its tensors are int16; bilinear resizes fit 8 bits"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Rows of channels."""
         return StorageTraits(keeps_scale=True)
 
@@ -173,7 +173,7 @@ _MOST = 8  # output positions for one of the input
 _CORNER, _CENTRES = "align_corners", ("half_pixel", "pytorch_half_pixel")
 
 
-def _layer(call: Any, tensor: Tensor, out: Tensor) -> Resize:
+def _layer(call: Any, tensor: LayerTensor, out: LayerTensor) -> Resize:
     """The layer of an `image.resize2d` of NHWC tensors."""
     attributes = call.attrs
     if str(attributes.layout) != "NHWC":

@@ -10,7 +10,7 @@ from ..lower.emission import Emission
 from ..lower.emit import LoweringError
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, number
 
@@ -24,7 +24,7 @@ class Slice(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """A view where strides express it."""
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, keeps_scale=True, view=lambda source: source.box(self.begin, shape, self.step))

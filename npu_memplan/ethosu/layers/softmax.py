@@ -23,8 +23,8 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
-from ..lower.tensors import Tensor
-from ..lower.views import View
+from ..lower.tensors import LayerTensor
+from ..lower.views import TensorView
 from ..reading.patterns import unary
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding
@@ -44,7 +44,7 @@ class Softmax(Layer):
 
     limits: ClassVar[Limits] = Limits(tables=True)
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Results have one scale."""
         if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
             return (
@@ -53,7 +53,7 @@ class Softmax(Layer):
             )
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Its tensors are seen as rows."""
         return StorageTraits(dense=True)
 
@@ -154,7 +154,7 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
 
     # the maximum of each row: a pool over the channels, seen as columns
     size = ifm.view.element_bytes
-    columns = View(ifm.view.buffer, ifm.view.offset, (rows, depth, 1), (ifm.view.strides[0], size, size), size)
+    columns = TensorView(ifm.view.buffer, ifm.view.offset, (rows, depth, 1), (ifm.view.strides[0], size, size), size)
     largest = temporary("max", dtype=ifm.dtype)
     builder.pool(
         PoolMode.MAX,

@@ -17,7 +17,7 @@ from ..lower.fixed import multiply_by_quantized
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
-from ..lower.tensors import INT16, Arithmetic, Tensor
+from ..lower.tensors import INT16, Arithmetic, LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import ElementwiseMode
@@ -31,7 +31,7 @@ _UNSCALED = (1, 1)  # operand scales of a difference of equal units
 class SquaredDifference(OfTwo):
     """Square of the difference of two tensors."""
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Its steps are made for 8 bits."""
         if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
             return unfit
@@ -52,7 +52,9 @@ class SquaredDifference(OfTwo):
         square = quantise_multiplier(twice * twice / ((1 << 2 * _FRACTION_BITS) * double(result.scale)))
         builder.elementwise(ElementwiseMode.MUL, difference, difference, ofm, Output(self.clamp, square))
 
-    def _with_fraction(self, emission: Emission, label: str, operand: Operand, tensor: Tensor, scale: Scale) -> Operand:
+    def _with_fraction(
+        self, emission: Emission, label: str, operand: Operand, tensor: LayerTensor, scale: Scale
+    ) -> Operand:
         """`operand * 128 * scale` in int16."""
         builder = emission.builder
         if tensor.data is not None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.record import Composite, Record
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading.patterns import alone
 from ..reading.reader import Match, Reader
 
@@ -25,7 +25,7 @@ class Transpose(Layer):
 
     limits: ClassVar[Limits] = Limits()
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Each channel is an operation."""
         if min(inputs[0].shape[-1], output.shape[-1]) > _MAX_CHANNELS:
             return f"it transposes more than {_MAX_CHANNELS} channels"
@@ -33,7 +33,7 @@ class Transpose(Layer):
             return "it moves the batch"
         return None
 
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """Always a copy: the NPU's maps have contiguous channels."""
         return StorageTraits(moves=True, keeps_scale=True)
 

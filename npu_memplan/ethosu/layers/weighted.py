@@ -16,7 +16,7 @@ from ..lower.emission import Emission
 from ..lower.layer import Layer
 from ..lower.operands import Operand, Output, Window
 from ..lower.scaling import Scale, rounded_once
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Constant, Reader
 from ..schedule.blocks import part_kernel_first
@@ -115,7 +115,7 @@ def read_scales(weights: Constant) -> tuple[float, ...]:
     return (values[0],) if len(set(values)) == 1 else tuple(values)
 
 
-def is_wide(tensor: Tensor, bias: NDArray[Any]) -> bool:
+def is_wide(tensor: LayerTensor, bias: NDArray[Any]) -> bool:
     """Whether TFLite accumulates in 64 bits."""
     return tensor.dtype == "int16" and bias.dtype == np.int64
 

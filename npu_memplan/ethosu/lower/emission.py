@@ -15,8 +15,8 @@ from ..stream.isa import PoolMode, Rounding, Upscale
 from .emit import Builder, LoweringError
 from .operands import Operand, Output, Window
 from .scaling import UNITY, Scale, double, quantise_multiplier
-from .tensors import Padding, Tensor
-from .views import Storage, View
+from .tensors import LayerTensor, Padding
+from .views import Storage, TensorView
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Emission:
     """One graph on its way into `builder`."""
 
     builder: Builder
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, LayerTensor]
     storage: Storage
     real: bool  # results are real numbers rounded once, not TFLite's fixed point
 
-    def view(self, name: str) -> View:
+    def view(self, name: str) -> TensorView:
         """Where a tensor's bytes lie; those of constants are added to the program."""
         tensor = self.tensors[name]
         if tensor.data is not None:
@@ -60,7 +60,7 @@ class Emission:
         ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
         return self.output(clamp, quantise_multiplier(ratio))
 
-    def copy(self, source: View, target: View, dtype: str) -> None:
+    def copy(self, source: TensorView, target: TensorView, dtype: str) -> None:
         """Move elements: a 1x1 maximum has no arithmetic."""
         a, b = source.hwc(), target.hwc()
         if a is None or b is None or a.shape != b.shape:

@@ -18,15 +18,15 @@ from ...names import Names
 from .. import vela
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..schedule.blocks import Choice, choose
-from ..schedule.shram import BlockKind, Work
+from ..schedule.blocks import BlockChoice, choose
+from ..schedule.shram import BlockKind, BlockWork
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
 from ..stream.isa import Register as R
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
-from .views import View
+from .views import TensorView
 
 _LUT_SLOT_BYTES = 256
 _LUT_SLOTS = 8
@@ -68,7 +68,7 @@ class Builder:
         """A feature map of its own for what lies between the operations of one layer; dense [H, W, C]."""
         element_bytes = int(np.dtype(dtype).itemsize)
         buffer = self.buffer(name, int(np.prod(shape)) * element_bytes, BufferRole.FEATURE_MAP)
-        return Operand(View.dense(buffer, shape, element_bytes), dtype, zero_point)
+        return Operand(TensorView.dense(buffer, shape, element_bytes), dtype, zero_point)
 
     def constant(self, data: bytes) -> int:
         """Offset of `data` in the constants, 16-byte aligned; equal data is stored once."""
@@ -77,10 +77,10 @@ class Builder:
             self._constants += data + bytes(-len(data) % 16)
         return self._offsets[data]
 
-    def constant_view(self, values: NDArray[np.integer]) -> View:
+    def constant_view(self, values: NDArray[np.integer]) -> TensorView:
         """`values` in the constants, as a dense view of their shape."""
         offset = self.constant(values.tobytes())
-        return replace(View.dense(CONSTANTS, values.shape, values.dtype.itemsize), offset=offset)
+        return replace(TensorView.dense(CONSTANTS, values.shape, values.dtype.itemsize), offset=offset)
 
     def finish(self, name: str, outputs: Sequence[str]) -> tuple[NpuProgram, bytes]:
         """The program and the bytes of its constants buffer. Parameters: inputs and states, constants, `outputs`."""
@@ -171,8 +171,8 @@ class Builder:
         *,
         part_kernel: bool = False,
         second: bool = False,
-    ) -> Choice:
-        work = Work(
+    ) -> BlockChoice:
+        work = BlockWork(
             kind=kind,
             ifm=ifm.shape,
             ofm=ofm.shape,
@@ -218,7 +218,7 @@ class Builder:
         ofm: Operand,
         window: Window | None,
         output: Output,
-        choice: Choice,
+        choice: BlockChoice,
         part_kernel: bool,
     ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
         registers: dict[R, int] = {}
@@ -271,7 +271,7 @@ class Builder:
         bias: NDArray[np.int64],
         scales: Sequence[Scale],
         window: Window,
-        choice: Choice,
+        choice: BlockChoice,
         depthwise: bool,
         part_kernel: bool,
         ifm_bits: int,

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from ..layers.convolution import Conv
 from ..layers.pad import Pad
-from .graph import Graph
+from .graph import LayerGraph
 from .layer import Layer
 from .tensors import Padding
 
 MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right of a convolution in one operation
 
 
-def fold_pads(graph: Graph) -> Graph:
+def fold_pads(graph: LayerGraph) -> LayerGraph:
     """Let convolutions do the padding of a Pad that feeds them alone."""
     layers: list[Layer] = list(graph.layers)
     for pad in [layer for layer in layers if isinstance(layer, Pad)]:

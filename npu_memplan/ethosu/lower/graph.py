@@ -1,6 +1,6 @@
 """The network between partitioning and NPU operations: quantised tensors and typed layers.
 
-Invariant: a `Graph` is in static single assignment - each tensor is an input, a constant, or made by
+Invariant: a `LayerGraph` is in static single assignment - each tensor is an input, a constant, or made by
 exactly one layer that stands before its readers - and every layer is something `lower` can put on the
 NPU: whoever builds a layer has asked `layer.problem`. Tensors are NHWC with N folded into the height.
 """
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .layer import Layer
-from .tensors import Arithmetic, Tensor
+from .tensors import Arithmetic, LayerTensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class LayerGraph:
     """Tensors by name and layers in program order."""
 
     name: str
-    tensors: dict[str, Tensor]
+    tensors: dict[str, LayerTensor]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     layers: tuple[Layer, ...]

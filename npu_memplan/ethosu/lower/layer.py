@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .emission import Emission
-from .tensors import Tensor
-from .views import View
+from .tensors import LayerTensor
+from .views import TensorView
 
 _MAX_EXTENT = 1 << 16
 _TYPES = ("int8", "uint8", "int16")
@@ -31,14 +31,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StorageTraits:
-    """How a layer's tensors may lie in memory; all fields are permissions but `dense`, `flat` and `updates`."""
+    """How a layer's tensors may lie in memory: by itself, each densely in a buffer of its own."""
 
     bricks: tuple[str, ...] = ()  # tensors that it reads or writes in NHCWB16 as well
     dense: bool = False  # it sees its tensors in another shape: their bytes may have no gaps
     flat: bool = False  # it sees its input in another shape, so that one is not made inside a larger tensor
     moves: bool = False  # it only moves stored values: its output is made nowhere but in a place of its own or `view`
     keeps_scale: bool = False  # its stored values mean the same before and after
-    view: Callable[[View], View | None] | None = None  # its output as a part or another shape of its input
+    view: Callable[[TensorView], TensorView | None] | None = None  # its output as a part or another shape of its input
     begin: Callable[[int], tuple[int, ...]] | None = None  # where in its output input i begins, and may be made
     gathers: bool = False  # such an input may have other readers
     updates: tuple[str, ...] = ()  # inputs it changes in place; they keep their content between runs
@@ -54,12 +54,12 @@ class Layer(ABC):
 
     limits: ClassVar[Limits]
 
-    def refusal(self, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+    def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Why the NPU cannot compute this layer, beyond `limits`; None when it can."""
         return None
 
     @abstractmethod
-    def storage(self, tensors: Mapping[str, Tensor]) -> StorageTraits:
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
         """How its tensors, which are among `tensors`, may lie in memory."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Layer(ABC):
         """Append its operations; moves that are views append nothing."""
 
 
-def problem(layer: Layer, inputs: tuple[Tensor, ...], output: Tensor) -> str | None:
+def problem(layer: Layer, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
     """Why `layer` cannot run on the NPU; None when it can."""
     tensors, limits = (*inputs, output), layer.limits
     for tensor in tensors:

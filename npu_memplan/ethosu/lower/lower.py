@@ -14,7 +14,7 @@ from ..program.program import NpuProgram
 from .emission import Emission
 from .emit import Builder
 from .fold import fold_pads
-from .graph import Graph
+from .graph import LayerGraph
 from .storage import assign
 from .tensors import Arithmetic
 
@@ -30,7 +30,7 @@ class Lowered:
 
 
 def lower(
-    graph: Graph, accelerator: Architecture, fast_region: int = -1, operators: OperatorOf | None = None
+    graph: LayerGraph, accelerator: Architecture, fast_region: int = -1, operators: OperatorOf | None = None
 ) -> Lowered:
     """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
 

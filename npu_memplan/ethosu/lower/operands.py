@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from ..arch import Shape
 from ..stream.fields import InputPrecision, KernelStride, OutputPrecision
-from ..stream.isa import Function, Rounding, Upscale
+from ..stream.isa import ActivationFunction, Rounding, Upscale
 from ..stream.isa import Register as R
 from .scaling import Scale
 from .tensors import Padding
-from .views import View
+from .views import TensorView
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A feature map of one operation: a view as [H, W, C] and how its numbers are read."""
 
-    view: View
+    view: TensorView
     dtype: str
     zero_point: int = 0
 
@@ -76,7 +76,7 @@ class Output:
     scale: Scale | None = None  # None: one scale for each channel, from the scale table
     rounding: Rounding = Rounding.TFL
     table: NDArray[np.int64] | None = None  # looked up after the clamp: 256 values
-    function: Function = Function.NONE  # of the scaled value
+    function: ActivationFunction = ActivationFunction.NONE  # of the scaled value
 
 
 def kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:

@@ -1,6 +1,6 @@
 """Which tensors share bytes: reshapes, slices, concatenations and pads become views, not copies.
 
-Invariant: every tensor of a graph has exactly one `View`, and tensors that share bytes do so because one
+Invariant: every tensor of a graph has exactly one `TensorView`, and tensors that share bytes do so because one
 is defined as a part or another shape of the other. Where strides cannot express that, the layer that
 makes the tensor is listed in `copies` and moves the data.
 """
@@ -10,19 +10,19 @@ from __future__ import annotations
 from ..program.program import BufferRole
 from ..stream.isa import BRICK_CHANNELS
 from .emit import Builder
-from .graph import Graph
+from .graph import LayerGraph
 from .layer import StorageTraits
-from .tensors import Tensor
-from .views import Storage, View
+from .tensors import LayerTensor
+from .views import Storage, TensorView
 
 
-def assign(builder: Builder, graph: Graph) -> Storage:
+def assign(builder: Builder, graph: LayerGraph) -> Storage:
     """Views for every tensor but constants; allocates the buffers in `builder`."""
     return _Assignment(builder, graph).made()
 
 
 class _Assignment:
-    def __init__(self, builder: Builder, graph: Graph) -> None:
+    def __init__(self, builder: Builder, graph: LayerGraph) -> None:
         self.builder, self.graph = builder, graph
         self.storage = Storage()
         traits = {layer.output: layer.storage(graph.tensors) for layer in graph.layers}
@@ -41,9 +41,9 @@ class _Assignment:
             self._place(layer.output)
         return self.storage
 
-    def _parameter(self, tensor: Tensor, role: BufferRole) -> View:
+    def _parameter(self, tensor: LayerTensor, role: BufferRole) -> TensorView:
         buffer = self.builder.buffer(tensor.name, tensor.size_bytes, role, tensor.shape, tensor.dtype)
-        return View.dense(buffer, tensor.shape, tensor.element_bytes)
+        return TensorView.dense(buffer, tensor.shape, tensor.element_bytes)
 
     def _embed(self) -> None:
         """Let inputs be made in their place inside an output, where one layer makes them for this alone."""
@@ -64,13 +64,13 @@ class _Assignment:
                     continue
                 embedded[name] = layer.output
 
-    def _place(self, name: str) -> View:
+    def _place(self, name: str) -> TensorView:
         views = self.storage.views
         if name not in views:
             views[name] = self._inside(name) or self._alias(name) or self._own(name)
         return views[name]
 
-    def _inside(self, name: str) -> View | None:
+    def _inside(self, name: str) -> TensorView | None:
         target = self.storage.embedded.get(name)
         if target is None:
             return None
@@ -84,7 +84,7 @@ class _Assignment:
             return None
         return view
 
-    def _alias(self, name: str) -> View | None:
+    def _alias(self, name: str) -> TensorView | None:
         layer, traits = self.graph.maker(name), self.maker[name]
         if layer is None or traits.view is None:
             return None
@@ -95,21 +95,21 @@ class _Assignment:
             return None
         return view
 
-    def _usable(self, name: str, view: View | None) -> bool:
+    def _usable(self, name: str, view: TensorView | None) -> bool:
         """Whether the layers around tensor `name` can work on `view`: some see it in another shape: dense bytes."""
         if view is None or view.hwc() is None:
             return False
         return view.is_dense or not any(traits.dense for traits in (self.maker[name], *self.readers[name]))
 
-    def _own(self, name: str) -> View:
+    def _own(self, name: str) -> TensorView:
         tensor = self.graph.tensors[name]
         if name in self.graph.outputs:
             return self._parameter(tensor, BufferRole.OUTPUT)
         buffer = self.builder.buffer(name, tensor.size_bytes, BufferRole.FEATURE_MAP)
-        layout = View.bricks if self._may_be_bricks(tensor) else View.dense
+        layout = TensorView.bricks if self._may_be_bricks(tensor) else TensorView.dense
         return layout(buffer, tensor.shape, tensor.element_bytes)
 
-    def _may_be_bricks(self, tensor: Tensor) -> bool:
+    def _may_be_bricks(self, tensor: LayerTensor) -> bool:
         """NHCWB16 costs no bytes only for whole bricks, and only layers that know it may touch it."""
         if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] % BRICK_CHANNELS:
             return False

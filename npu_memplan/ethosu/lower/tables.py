@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
 from .scaling import Scale, double, quantise_multiplier
-from .tensors import Arithmetic, Tensor
+from .tensors import Arithmetic, LayerTensor
 
 _ROOT_BITS = 20
 _INT16 = (-(1 << 15), (1 << 15) - 1)
 
 
-def _stored(tensor: Tensor) -> range:
+def _stored(tensor: LayerTensor) -> range:
     least, most = tensor.limits
     return range(least, most + 1)
 
 
-def _clamped(value: int, out: Tensor) -> int:
+def _clamped(value: int, out: LayerTensor) -> int:
     least, most = out.limits
     return min(max(value, least), most)
 
 
-def real_function(function: Callable[[float], float], ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+def real_function(function: Callable[[float], float], ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
     """Any real function, rounded half away from zero."""
     results = []
     for stored in _stored(ifm):
@@ -40,7 +40,9 @@ def real_function(function: Callable[[float], float], ifm: Tensor, out: Tensor) 
     return tuple(results)
 
 
-def float_function(function: Callable[[NDArray[Any]], NDArray[Any]], ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+def float_function(
+    function: Callable[[NDArray[Any]], NDArray[Any]], ifm: LayerTensor, out: LayerTensor
+) -> tuple[int, ...]:
     """A function of float32 as frameworks compute it: halves, which straight lines have many of, to even."""
     stored = np.array(_stored(ifm)) - ifm.zero_point
     real = function(stored.astype(np.float32) * np.float32(ifm.scale))
@@ -48,22 +50,22 @@ def float_function(function: Callable[[NDArray[Any]], NDArray[Any]], ifm: Tensor
     return tuple(_clamped(int(value) + out.zero_point, out) for value in rounded)
 
 
-def sigmoid(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+def sigmoid(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
     """1 / (1 + exp(-x))."""
     return real_function(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, ifm, out)
 
 
-def tanh(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+def tanh(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
     """Hyperbolic tangent."""
     return real_function(math.tanh, ifm, out)
 
 
-def exponential(ifm: Tensor, out: Tensor) -> tuple[int, ...]:
+def exponential(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
     """exp(x), in float32 as the reference."""
     return real_function(lambda x: float(np.exp(np.float32(min(x, 80.0)))), ifm, out)
 
 
-def rsqrt(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+def rsqrt(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """1 / sqrt(x); TFLite: the root with 20 fraction bits, then rescaled. Where there is none, the largest value."""
     if arithmetic is Arithmetic.REAL:
         return real_function(lambda x: 1 / math.sqrt(x) if x > 0 else math.inf, ifm, out)
@@ -80,7 +82,9 @@ def rsqrt(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) 
     return tuple(results)
 
 
-def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+def leaky_relu(
+    ifm: LayerTensor, out: LayerTensor, alpha: float, arithmetic: Arithmetic = Arithmetic.TFLITE
+) -> tuple[int, ...]:
     """x, or alpha * x below zero; TFLite: by two fixed-point multipliers."""
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
@@ -94,7 +98,7 @@ def leaky_relu(ifm: Tensor, out: Tensor, alpha: float, arithmetic: Arithmetic = 
     return tuple(results)
 
 
-def hard_swish(ifm: Tensor, out: Tensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+def hard_swish(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
     """x * relu6(x + 3) / 6; TFLite: in 16-bit fixed point."""
     if arithmetic is Arithmetic.REAL:
         return float_function(lambda x: x * np.clip(x + 3, 0, 6) / np.float32(6), ifm, out)

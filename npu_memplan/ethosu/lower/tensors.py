@@ -24,7 +24,7 @@ class Arithmetic(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class LayerTensor:
     """One quantised value; `real = scale * (q - zero_point)`."""
 
     name: str
@@ -56,7 +56,7 @@ class Tensor:
         info = np.iinfo(self.dtype)
         return int(info.min), int(info.max)
 
-    def differs(self, other: Tensor) -> bool:
+    def differs(self, other: LayerTensor) -> bool:
         """Whether two stated quantisations differ; NaN is a scale that nobody stated."""
         if math.isnan(self.scale) or math.isnan(other.scale):
             return False

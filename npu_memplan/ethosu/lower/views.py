@@ -1,6 +1,6 @@
 """Where a tensor's elements lie in a buffer: offset, strides, layout.
 
-Invariant: a `View` never copies; taking a box, a reshape or a place inside a larger tensor gives a
+Invariant: a `TensorView` never copies; taking a box, a reshape or a place inside a larger tensor gives a
 new view of the same bytes or `None` when no strides can express it. Strides and offsets are bytes.
 """
 
@@ -12,7 +12,7 @@ from ..stream.isa import BRICK_CHANNELS
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TensorView:
     """A tensor inside buffer `buffer`. `strides` match `shape`; with `brick` the layout is NHCWB16.
 
     A brick view has 4-D `shape` with N = 1; its last stride is the distance of two 16-channel bricks.
@@ -26,21 +26,21 @@ class View:
     brick: bool = False
 
     @staticmethod
-    def dense(buffer: str, shape: tuple[int, ...], element_bytes: int) -> View:
+    def dense(buffer: str, shape: tuple[int, ...], element_bytes: int) -> TensorView:
         """Row-major elements from the start of `buffer`."""
         strides, step = [], element_bytes
         for size in reversed(shape):
             strides.append(step)
             step *= size
-        return View(buffer, 0, shape, tuple(reversed(strides)), element_bytes)
+        return TensorView(buffer, 0, shape, tuple(reversed(strides)), element_bytes)
 
     @staticmethod
-    def bricks(buffer: str, shape: tuple[int, ...], element_bytes: int) -> View:
+    def bricks(buffer: str, shape: tuple[int, ...], element_bytes: int) -> TensorView:
         """NHCWB16 from the start of `buffer`; `shape` is [1, H, W, C]."""
         _, height, width, depth = shape
         brick = width * BRICK_CHANNELS * element_bytes
         row = brick * (-(-depth // BRICK_CHANNELS))
-        return View(
+        return TensorView(
             buffer,
             0,
             shape,
@@ -59,13 +59,15 @@ class View:
             step *= size
         return not self.brick
 
-    def reshaped(self, shape: tuple[int, ...]) -> View | None:
+    def reshaped(self, shape: tuple[int, ...]) -> TensorView | None:
         """The same bytes under another shape; None when they are not dense."""
         if not self.is_dense:
             return None
-        return replace(View.dense(self.buffer, shape, self.element_bytes), offset=self.offset)
+        return replace(TensorView.dense(self.buffer, shape, self.element_bytes), offset=self.offset)
 
-    def box(self, begin: tuple[int, ...], shape: tuple[int, ...], step: tuple[int, ...] | None = None) -> View | None:
+    def box(
+        self, begin: tuple[int, ...], shape: tuple[int, ...], step: tuple[int, ...] | None = None
+    ) -> TensorView | None:
         """Elements `begin + i * step` for i below `shape`; None where bricks or channel steps forbid it."""
         step = step or (1,) * len(shape)
         if self.brick or step[-1] != 1:
@@ -74,11 +76,11 @@ class View:
         strides = tuple(s * k for s, k in zip(self.strides, step, strict=True))
         return replace(self, offset=offset, shape=shape, strides=strides)
 
-    def permuted(self, axes: tuple[int, ...]) -> View:
+    def permuted(self, axes: tuple[int, ...]) -> TensorView:
         """Dimensions in another order; dimension i of the result is dimension `axes[i]`. Not for bricks."""
         return replace(self, shape=tuple(self.shape[a] for a in axes), strides=tuple(self.strides[a] for a in axes))
 
-    def channel(self, index: int) -> View:
+    def channel(self, index: int) -> TensorView:
         """One element of the last dimension, which becomes 1 long."""
         return replace(
             self,
@@ -87,7 +89,7 @@ class View:
             strides=(*self.strides[:-1], self.element_bytes),
         )
 
-    def hwc(self) -> View | None:
+    def hwc(self) -> TensorView | None:
         """The same elements as [H, W, C], all leading dimensions in H; None when their strides do not fold."""
         if self.brick:
             return replace(self, shape=self.shape[1:], strides=self.strides[1:])
@@ -114,6 +116,6 @@ class View:
 class Storage:
     """Views of all tensors that live in memory, and the data movements that stay."""
 
-    views: dict[str, View] = field(default_factory=dict)
+    views: dict[str, TensorView] = field(default_factory=dict)
     copies: set[str] = field(default_factory=set)  # outputs of layers that could be views but must move data
     embedded: dict[str, str] = field(default_factory=dict)  # tensor -> the concatenation or pad it is made inside

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower.tensors import Tensor
+from ..lower.tensors import LayerTensor
 from .reader import Reader, RejectedError, is_variable, shape_of
 
 
@@ -31,27 +31,27 @@ class DescribedCall:
         self._scales = dict(zip(names, (float.fromhex(str(s)) for s in layer["scales"]), strict=True))
         self._zero_points = dict(zip(names, (int(z) for z in layer["zero_points"]), strict=True))
 
-    def activation(self, parameter: str, name: str) -> tuple[Tensor, Any]:
+    def activation(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
         """An input: its tensor, and its variable."""
         variable = self._arguments[parameter]
         if not is_variable(variable):
             raise RejectedError(f"its {parameter} is a constant")
         return self._tensor(parameter, name, variable.ty), variable
 
-    def operand(self, parameter: str, name: str) -> tuple[Tensor, Any]:
+    def operand(self, parameter: str, name: str) -> tuple[LayerTensor, Any]:
         """An input or a constant: its tensor with its values, and its variable (None for a constant)."""
         argument = self._arguments[parameter]
         if is_variable(argument):
             return self.activation(parameter, name)
         return replace(self._tensor(parameter, name, argument.ty), data=self._reader.array(argument)), None
 
-    def output(self) -> Tensor:
+    def output(self) -> LayerTensor:
         """The result."""
         return self._tensor("output", "out", self._type)
 
-    def _tensor(self, parameter: str, name: str, typed: Any) -> Tensor:
+    def _tensor(self, parameter: str, name: str, typed: Any) -> LayerTensor:
         scale, zero_point = self._scales[parameter], self._zero_points[parameter]
-        return Tensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
+        return LayerTensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
 
     def constant(self, parameter: str) -> NDArray[Any]:
         """Values of a constant."""

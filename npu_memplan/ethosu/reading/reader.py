@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
 from ..lower.layer import Layer
-from ..lower.tensors import Arithmetic, Tensor
+from ..lower.tensors import Arithmetic, LayerTensor
 
 
 class RejectedError(NpuMemplanError):
@@ -28,7 +28,7 @@ class Match:
     """A layer whose tensors are called "0", "1", ... (inputs) and "out"."""
 
     layer: Layer
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, LayerTensor]
     variables: tuple[Any, ...]  # the Relax variable of each input that is no constant, by position; else None
 
 
@@ -90,7 +90,7 @@ class Reader:
         found = self.value(expression)
         return list(found.fields) if isinstance(found, relax.Tuple) else None
 
-    def moved(self, root: Any, *names: str) -> tuple[Any, Tensor, Tensor]:
+    def moved(self, root: Any, *names: str) -> tuple[Any, LayerTensor, LayerTensor]:
         """A call that moves stored values, its input "0" and its result "out"."""
         call = self.need(root, *names)
         if not is_variable(call.args[0]):
@@ -128,19 +128,19 @@ class Reader:
             return None if inner is None else _moved(call, inner)
         return self.array(expression)
 
-    def activation(self, expression: Any, name: str) -> tuple[Tensor, Any]:
+    def activation(self, expression: Any, name: str) -> tuple[LayerTensor, Any]:
         """A dequantised activation: its tensor, and its variable (None for a constant)."""
         call = self.need(expression, "dequantize")
         source = self.value(call.args[0])
         values = self._plain(call.args[0]) if not is_variable(source) else None
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         typed = call.args[0].ty
-        tensor = Tensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
+        tensor = LayerTensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
         if values is not None:
             return tensor, None
         return tensor, call.args[0]
 
-    def quantised(self, expression: Any) -> tuple[Tensor, Any, tuple[int, int]]:
+    def quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
         """A quantised result behind an optional integer clip: tensor "out", the float below, the clamp."""
         clip = self.call(expression, "clip")
         low, high = -(1 << 31), (1 << 31) - 1
@@ -148,13 +148,13 @@ class Reader:
             low, high = int(number(clip.args[1])), int(number(clip.args[2]))
         call = self.need(clip.args[0] if clip is not None else expression, "quantize")
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
-        tensor = Tensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))
+        tensor = LayerTensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))
         least, most = tensor.limits
         clamp = (max(low, least), min(high, most))
         inner, clamp = self._float_clamp(call.args[0], tensor, clamp)
         return tensor, inner, clamp
 
-    def _float_clamp(self, expression: Any, out: Tensor, clamp: tuple[int, int]) -> tuple[Any, tuple[int, int]]:
+    def _float_clamp(self, expression: Any, out: LayerTensor, clamp: tuple[int, int]) -> tuple[Any, tuple[int, int]]:
         """Fold relu and clip of the real value into the clamp, as TFLite quantises activation ranges."""
         while (call := self.call(expression, "nn.relu", "clip")) is not None:
             name = call.op.name
@@ -174,12 +174,12 @@ def is_variable(expression: Any) -> bool:
     return isinstance(expression, relax.Var)
 
 
-def plain(expression: Any, name: str) -> Tensor:
+def plain(expression: Any, name: str) -> LayerTensor:
     """A tensor whose scale this operator does not state: whoever else touches it does."""
-    return Tensor(name, shape_of(expression.ty), str(expression.ty.dtype), float("nan"))
+    return LayerTensor(name, shape_of(expression.ty), str(expression.ty.dtype), float("nan"))
 
 
-def quantise(real: float, tensor: Tensor) -> int:
+def quantise(real: float, tensor: LayerTensor) -> int:
     """A real number in a tensor's units, rounded half away from zero in float32."""
     ratio = float(np.float32(real) / np.float32(tensor.scale))
     return tensor.zero_point + int(np.floor(abs(ratio) + 0.5) * np.sign(ratio))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..lower.tensors import Padding, Tensor
+from ..lower.tensors import LayerTensor, Padding
 from .reader import Reader, RejectedError, number
 
 MAX_STRIDE = 3  # of any window of the NPU
@@ -19,7 +19,7 @@ def pair(values: Any) -> tuple[int, int]:
     return (numbers[0], numbers[-1])
 
 
-def stride_of(values: Any, out: Tensor) -> tuple[int, int]:
+def stride_of(values: Any, out: LayerTensor) -> tuple[int, int]:
     """Strides as far as they matter: one window needs none."""
     y, x = pair(values)
     return (1 if out.shape[1] == 1 else y, 1 if out.shape[2] == 1 else x)

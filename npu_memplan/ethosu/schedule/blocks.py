@@ -13,7 +13,7 @@ from functools import lru_cache
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Shape
 from ..stream.isa import Upscale
-from .shram import BlockKind, Layout, Work, ceil_div, layout, round_up
+from .shram import BlockKind, BlockWork, ShramLayout, ceil_div, layout, round_up
 
 
 class BlockError(NpuMemplanError):
@@ -24,10 +24,10 @@ _MEMORY_LATENCY = 32  # cycles before the first byte of a block arrives
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BlockChoice:
     """A layout and what it is estimated to cost."""
 
-    layout: Layout
+    layout: ShramLayout
     cycles: int
 
 
@@ -42,7 +42,7 @@ def part_kernel_first(ifm_depth: int, ifm_bits: int, kernel_elements: int) -> bo
     return part > depth
 
 
-def _block_cycles(accelerator: Architecture, work: Work, chosen: Layout) -> tuple[int, int]:
+def _block_cycles(accelerator: Architecture, work: BlockWork, chosen: ShramLayout) -> tuple[int, int]:
     """(MAC cycles, cycles to write the results) of one OFM block."""
     block, micro = chosen.block, accelerator.ofm_micro
     micros_xy = ceil_div(block.height, micro.height) * ceil_div(block.width, micro.width)
@@ -66,7 +66,7 @@ def _block_cycles(accelerator: Architecture, work: Work, chosen: Layout) -> tupl
     return macs * slow, output
 
 
-def estimate(accelerator: Architecture, work: Work, chosen: Layout) -> tuple[int, int]:
+def estimate(accelerator: Architecture, work: BlockWork, chosen: ShramLayout) -> tuple[int, int]:
     """(cycles, bytes of IFM and weights moved) of the whole operation in these blocks."""
     block, ofm = chosen.block, work.ofm
     across = ceil_div(ofm.height, block.height) * ceil_div(ofm.width, block.width)
@@ -98,10 +98,10 @@ def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def choose(accelerator: Architecture, work: Work, block_depth: int | None = None) -> Choice:
+def choose(accelerator: Architecture, work: BlockWork, block_depth: int | None = None) -> BlockChoice:
     """The cheapest block for `work`, of a depth that weights were encoded for if given; `BlockError` when none fits."""
     micro, limit = accelerator.ofm_micro, accelerator.max_block
-    best: tuple[tuple[int, int, int], Layout] | None = None
+    best: tuple[tuple[int, int, int], ShramLayout] | None = None
     most = (
         min(limit.height, round_up(work.ofm.height, micro.height)),
         min(limit.width, round_up(work.ofm.width, micro.width)),
@@ -127,4 +127,4 @@ def choose(accelerator: Architecture, work: Work, block_depth: int | None = None
             f"{work.ifm.depth} and {work.ifm_bits} bits fits the {accelerator.shram_kib} KiB SHRAM of "
             f"{accelerator.name}; leave the operator on the host or choose a larger NPU"
         )
-    return Choice(best[1], best[0][0])
+    return BlockChoice(best[1], best[0][0])

@@ -1,7 +1,7 @@
 """How an operation's blocks share the NPU's internal SHRAM: IB_END, IFM2_IB_START, AB_START, ACC_FORMAT.
 
 Invariant: SHRAM is banks of 1 KiB: two output banks, then the IFM blocks (double buffered), ...,
-the accumulators (double buffered) below the LUT banks. A `Layout` exists only when nothing
+the accumulators (double buffered) below the LUT banks. A `ShramLayout` exists only when nothing
 overlaps; every number follows from the accelerator, the OFM block and the operation's shape.
 """
 
@@ -28,7 +28,7 @@ class BlockKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BlockWork:
     """All of one operation that its block configuration depends on."""
 
     kind: BlockKind
@@ -47,7 +47,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ShramLayout:
     """Register values, and the block they are for."""
 
     block: Shape  # OFM block
@@ -68,7 +68,7 @@ def ceil_div(value: int, divisor: int) -> int:
     return -(-value // divisor)
 
 
-def ifm_block(accelerator: Architecture, work: Work, block: Shape) -> Shape:
+def ifm_block(accelerator: Architecture, work: BlockWork, block: Shape) -> Shape:
     """The IFM elements that one OFM block needs, in whole micro-blocks."""
     upscale = 1 if work.upscale is Upscale.NONE else 2
     extra = 1 if work.upscale is Upscale.NEAREST else 0
@@ -91,7 +91,7 @@ def ifm_block(accelerator: Architecture, work: Work, block: Shape) -> Shape:
     )
 
 
-def layout(accelerator: Architecture, work: Work, block: Shape) -> Layout | None:
+def layout(accelerator: Architecture, work: BlockWork, block: Shape) -> ShramLayout | None:
     """The SHRAM layout of `work` in OFM blocks of `block`; None when it does not fit or is no legal block."""
     micro = accelerator.ofm_micro
     limits = zip(block.extents, accelerator.max_block.extents, micro.extents, strict=True)
@@ -120,4 +120,4 @@ def layout(accelerator: Architecture, work: Work, block: Shape) -> Layout | None
         ab_start = top - round_up(ceil_div(acc_bytes, BANK_BYTES) * 2, acc_granule)
         if ib_end > ab_start:
             return None
-    return Layout(block, source, ib_end, ifm2_start, ab_start, AccFormat.INT40 if wide else AccFormat.INT32)
+    return ShramLayout(block, source, ib_end, ifm2_start, ab_start, AccFormat.INT40 if wide else AccFormat.INT32)

@@ -31,9 +31,9 @@ from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, REGION_REGISTERS
 from .isa import (
     SHRAM_REGION,
     AccFormat,
+    ActivationFunction,
     Broadcast,
     ElementwiseMode,
-    Function,
     Op,
     PoolMode,
     Register,
@@ -192,7 +192,7 @@ def _kernel_stride(value: int) -> str:
 
 def _activation(value: int) -> str:
     function, table = Activation.FUNCTION.of(value), Activation.table(value)
-    word = _name_in(Function, function).lower() or str(function) if table is None else f"LUT {table}"
+    word = _name_in(ActivationFunction, function).lower() or str(function) if table is None else f"LUT {table}"
     clip = Activation.CLIP_RANGE.of(value)
     return word + (f", clip range {clip}" if clip else "")
 

@@ -91,7 +91,7 @@ class KernelStride:
 class Activation:
     """ACTIVATION."""
 
-    FUNCTION = Field(0, 5)  # isa.Function, or 16 + the slot of a table
+    FUNCTION = Field(0, 5)  # isa.ActivationFunction, or 16 + the slot of a table
     CLIP_RANGE = Field(12, 3)  # 3: the table is indexed by eight bits of a 32-bit result
 
     FIRST_TABLE = 16

@@ -176,7 +176,7 @@ class Rounding(IntEnum):
 
 
 @unique
-class Function(IntEnum):
+class ActivationFunction(IntEnum):
     """ACTIVATION, FUNCTION, without tables: functions of x / (3 * 4096) with results in 15 fraction bits."""
 
     NONE = 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ethosu.lower import tables
-from ...ethosu.lower.tensors import Tensor as NpuTensor
+from ...ethosu.lower.tensors import LayerTensor
 from ...fixed_point.functions import logistic, tanh
 from ...fixed_point.multiplier import (
     LIMITS,
@@ -164,8 +164,8 @@ def rsqrt(work: Lowering) -> None:
     _store_table(work, data, output, reference)
 
 
-def _for_npu(tensor: Tensor) -> NpuTensor:
-    return NpuTensor(tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point)
+def _for_npu(tensor: Tensor) -> LayerTensor:
+    return LayerTensor(tensor.name, tensor.shape, tensor.dtype, tensor.scale, tensor.zero_point)
 
 
 @lowering("HARD_SWISH")

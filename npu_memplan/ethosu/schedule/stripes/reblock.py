@@ -16,7 +16,7 @@ from ...stream.commands import Operation
 from ...stream.isa import Op, PoolMode
 from ...stream.isa import Register as R
 from ..blocks import BlockError, choose
-from ..shram import BlockKind, Work
+from ..shram import BlockKind, BlockWork
 
 _KINDS = {
     Op.CONV: BlockKind.CONV,
@@ -51,10 +51,10 @@ def best_blocks(operation: Operation, accelerator: Architecture) -> dict[R, int]
     return changes
 
 
-def _work(operation: Operation) -> Work:
+def _work(operation: Operation) -> BlockWork:
     source, output = FeatureMap.ifm(operation), FeatureMap.ofm(operation)
     reduces = operation.op is Op.POOL and operation.parameter == PoolMode.REDUCE_SUM
-    work = Work(
+    work = BlockWork(
         kind=BlockKind.REDUCE_SUM if reduces else _KINDS[operation.op],
         ifm=Shape(source.height, source.width, source.depth),
         ofm=Shape(output.height, output.width, output.depth),
