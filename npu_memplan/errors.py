@@ -13,3 +13,9 @@ class NpuMemplanError(Exception):
     Subclasses live beside the code that raises them; their text is part of the
     interface and is pinned by tests.
     """
+
+
+def said_by(error: BaseException, line: int = -1) -> str:
+    """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[line].strip()

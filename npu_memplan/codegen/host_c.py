@@ -17,6 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from ..errors import NpuMemplanError, said_by
 from .c_array import c_float
 from .errors import CodegenError
 
@@ -41,6 +42,20 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
     """
     if not functions:
         return ""
+    try:
+        source = _printed(functions)
+    except NpuMemplanError:
+        raise
+    except Exception as error:  # TVM raises what it likes of numbers that no sound program has
+        raise CodegenError(
+            f"TVM prints no C of the host's code ({', '.join(functions)}): {said_by(error)}; convert the model again, "
+            "or report it if it is sound"
+        ) from None
+    return _tidy(source, functions, constants)
+
+
+def _printed(functions: Mapping[str, Any]) -> str:
+    """What TVM's printer makes of them."""
     target = tvm.target.Target("c")
     module = tvm.IRModule({ir.GlobalVar(name): _opaque(f) for name, f in functions.items()})
     module = _passes(target)(module)
@@ -50,8 +65,7 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
     module = tirx.transform.LowerIntrin()(module)
     module = tvm.IRModule({gv: _library_fabs(f) for gv, f in module.functions.items()})
     module = tvm.IRModule({gv: _named_floats(_called_extremes(f)) for gv, f in module.functions.items()})
-    source = str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
-    return _tidy(source, functions, constants)
+    return str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
 
 
 def used_parameters(function: Any) -> tuple[Any, list[int]]:

@@ -24,9 +24,3 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def said_by(error: BaseException, line: int = -1) -> str:
-    """One line of what a library raised: its frontends raise whatever comes first, with long traces."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[line].strip()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
-from .file import UnsupportedModelError, read_file, said_by
+from ..errors import NpuMemplanError, said_by
+from .file import UnsupportedModelError, read_file
 
 SUFFIX = ".onnx"
 

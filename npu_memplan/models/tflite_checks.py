@@ -24,6 +24,14 @@ _ZERO_POINTS = {
     "uint16": (0, (1 << 16) - 1),
 }
 _OTHERS = (-(1 << 31), (1 << 31) - 1)
+LARGEST_STEP = 1 << 16  # of a window; a map of that many rows fits no memory
+_WINDOWS = {
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
+    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"), "Pool2DOptions"),
+}
+_STEPS = ("StrideH", "StrideW", "DilationHFactor", "DilationWFactor", "FilterHeight", "FilterWidth")
 
 
 class DamagedError(NpuMemplanError):
@@ -80,3 +88,15 @@ def _check_operator(network: Network, operator: CpuOperator, made: set[int]) -> 
     for index in operator.intermediates:
         if not -1 <= index < len(network.tensors):
             raise DamagedError(f"{what} names tensor {index}; there are {len(network.tensors)}")
+    if operator.name in _WINDOWS:
+        _check_window(what, operator)
+
+
+def _check_window(what: str, operator: CpuOperator) -> None:
+    import tflite
+
+    options = operator.options(getattr(tflite, _WINDOWS[operator.name]))
+    for name in _STEPS if options is not None else ():
+        step = getattr(options, name)() if hasattr(options, name) else 1
+        if not 1 <= step <= LARGEST_STEP:
+            raise DamagedError(f"{what} has {name} {step}; it must be in 1..{LARGEST_STEP}")

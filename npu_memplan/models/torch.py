@@ -11,8 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
-from .file import read_file, said_by
+from ..errors import NpuMemplanError, said_by
+from .file import read_file
 
 SUFFIX = ".pt2"
 

@@ -134,3 +134,13 @@ def test_the_layout_of_every_table_is_known() -> None:
     fields = {field.name: field for field in flatbuffer._fields("SubGraph")}
     assert (fields["Tensors"].table, fields["Inputs"].element_bytes, fields["Name"].element_bytes) == ("Tensor", 4, 1)
     assert tflite.BuiltinOptions.SVDFOptions in flatbuffer._members("BuiltinOptions")
+
+
+@pytest.mark.parametrize(("option", "value"), [("StrideH", -2), ("StrideW", 1 << 26), ("FilterWidth", 0)])
+def test_a_window_that_cannot_be_is_refused_at_the_door(option: str, value: int) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4, 4, 8), "int8", 0.5), b.tensor((1, 2, 2, 8), "int8", 0.5)
+    sound = {"Padding": tflite.Padding.VALID, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", **(sound | {option: value}))
+    with pytest.raises(NetworkError, match=rf"operator 0 MAX_POOL_2D has {option} {value}; it must be in 1..65536"):
+        read_network(b.made([x], [y]).finish(), "m")

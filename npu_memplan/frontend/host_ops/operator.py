@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import NpuMemplanError
+from ...errors import NpuMemplanError, said_by
 from ...fixed_point.multiplier import ScaleError
-from ...models.file import said_by
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...vocabulary import LAYER

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...models.file import said_by
+from ...errors import said_by
 from ...models.onnx import read_onnx
 from ...options import NO_NPU
 from ..errors import TvmFrontendError

@@ -14,8 +14,7 @@ from typing import Any
 import tflite
 from tvm import ir, relax
 
-from ...errors import NpuMemplanError
-from ...models.file import said_by
+from ...errors import NpuMemplanError, said_by
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
 from ..graph.nodes import named_after

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...models.file import said_by
+from ...errors import said_by
 from ...models.torch import read_program
 from ...options import NO_NPU
 from ..errors import TvmFrontendError
