@@ -18,6 +18,7 @@ from npu_memplan.options import CompileOptions
 EVERYTHING = CompileOptions(
     accelerator="ethos-u65-512",
     system_config="Ethos_U65_Embedded",
+    vela_ini="my.ini",
     memory_mode="Dedicated_Sram_256KB",
     optimise="Size",
     arena_cache_size_bytes=65536,
@@ -50,8 +51,9 @@ def test_every_option_is_said_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
     assert shlex.join(EVERYTHING.flags()) == (
-        "--accelerator ethos-u65-512 --system-config Ethos_U65_Embedded --memory-mode Dedicated_Sram_256KB "
-        "--optimise Size --arena-cache-size 65536 --host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
+        "--accelerator ethos-u65-512 --system-config Ethos_U65_Embedded --vela-ini my.ini "
+        "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
+        "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
         "--planner hill-climb --time-limit 0.5 --seed 3 --name 'two words' --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch --keep-inputs"
     )

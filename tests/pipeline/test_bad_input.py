@@ -106,7 +106,7 @@ def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
         (
             ("--accelerator", "ethos-u99"),
             "unknown accelerator 'ethos-u99'; known: ethos-u55-32, ethos-u55-64, ethos-u55-128, "
-            "ethos-u55-256, ethos-u65-256, ethos-u65-512",
+            "ethos-u55-256, ethos-u65-256, ethos-u65-512, none",
         ),
         (
             ("--memory-mode", "Bar"),

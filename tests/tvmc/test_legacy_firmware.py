@@ -25,7 +25,18 @@ from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.problem import Buffer, BufferKind, Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem
+from npu_memplan.problem import (
+    Buffer,
+    BufferKind,
+    Lifetime,
+    Placement,
+    Plan,
+    PlanStatus,
+    Pool,
+    PoolUsage,
+    Problem,
+    used_bytes,
+)
 from tests.support.demo_library import EXAMPLE, library, tensors
 from tests.support.mlf_host import metadata_main, write_tree
 
@@ -157,7 +168,8 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
         (source / f"legacy_{part}.c").write_text(f"typedef int legacy_{part}_is_empty;\n")
     (source / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     problem = Problem(tuple(buffers), (Pool("sram"),), name="main")
-    plan = Plan(tuple(placements), (PoolUsage("sram", at, 0),), PlanStatus.FEASIBLE, "by hand")
+    used = used_bytes(problem, placements)["sram"]
+    plan = Plan(tuple(placements), (PoolUsage("sram", used, 0),), PlanStatus.FEASIBLE, "by hand")
     target = CompileOptions("ethos-u55-256", "", "Shared_Sram", npu_compiler="tvm")
     artifact = Artifact(
         "legacy", "legacy", "0" * 64, target, problem, plan, (1,), tuple(inputs), tuple(outputs), npu_operations=1
