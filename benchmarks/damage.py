@@ -201,7 +201,12 @@ def damaged_problems(files: Sequence[Path], count: int, rng: random.Random, fold
 
 _TVM = ("tvm.relax", "npu_memplan.pipeline", "npu_memplan.frontend.tflite.lifted", "npu_memplan.frontend.host_ops",
         "npu_memplan.commands.compile", "npu_memplan.report.files", "npu_memplan.planners.auto")  # fmt: skip
-_LOWERED = (*_TVM, "npu_memplan.frontend.tflite.lowered", "npu_memplan.frontend.tflite.operators", "npu_memplan.relax")
+_LOWERED = (
+    *_TVM,
+    "npu_memplan.frontend.tflite.lowered",
+    "npu_memplan.frontend.tflite.operators",
+    "npu_memplan.ethosu.relax",
+)
 _READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",
             "npu_memplan.commands.verify", "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip
 _RUN = ("fvp_runner.runner", "fvp_runner.host.runner", "npu_memplan.commands.run")

@@ -271,7 +271,7 @@ def test_a_name_of_the_runners_means_one_thing() -> None:
 def test_a_name_of_the_npus_compiler_means_one_thing() -> None:
     places = defaultdict(set)
     for path in MODULES:
-        if name_of(path).startswith(("npu_memplan.ethosu", "npu_memplan.relax", "npu_memplan.frontend")):
+        if name_of(path).startswith(("npu_memplan.ethosu", "npu_memplan.ethosu.relax", "npu_memplan.frontend")):
             for node in ast.walk(parsed(path)):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].add(name_of(path))

@@ -7,7 +7,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.relax.partition import host_operators, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from tests.support.arithmetic_models import binary
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax

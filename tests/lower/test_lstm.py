@@ -7,7 +7,7 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.recurrent_models import lstm_layer as layer
 from tests.support.relax_import import import_relax

@@ -78,8 +78,8 @@ def random_inputs(graph: LayerGraph, seed: int = 0) -> dict[str, np.ndarray]:
 
 def only_graph(partitioned: Any) -> LayerGraph:
     """The graph of a module that is one function for the NPU."""
-    from npu_memplan.relax.graphs import build_graph
-    from npu_memplan.relax.partition import offloaded
+    from npu_memplan.ethosu.relax.graphs import build_graph
+    from npu_memplan.ethosu.relax.partition import offloaded
 
     (function,) = offloaded(partitioned).values()
     return build_graph(function, "npu")

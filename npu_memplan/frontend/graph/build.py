@@ -34,8 +34,8 @@ def build_qdq_module(
     if accelerator == NO_NPU:
         operators = node_operators(imported, None)
     else:
-        from ...relax import lower_for_ethosu, partition_for_ethosu
-        from ...relax.partition import remaining_operators
+        from ...ethosu.relax import lower_for_ethosu, partition_for_ethosu
+        from ...ethosu.relax.partition import remaining_operators
 
         keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
         module = partition_for_ethosu(module, accelerator, keep=keep)

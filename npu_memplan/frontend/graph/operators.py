@@ -15,7 +15,7 @@ from ...vocabulary import RESHAPING
 from ..attributes import SourceOperator
 
 if TYPE_CHECKING:
-    from ...relax import HostOperator
+    from ...ethosu.relax import HostOperator
     from .nodes import NodeImport
 
 _BORDER = "it converts what operators on the host read or write"

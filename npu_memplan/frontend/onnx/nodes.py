@@ -10,7 +10,7 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
-from ...relax import Arithmetic, with_arithmetic
+from ...ethosu.relax import Arithmetic, with_arithmetic
 from ..graph.nodes import NodeImport, SourceNode, bound_only, named_after
 from .repairs import REPAIRS
 

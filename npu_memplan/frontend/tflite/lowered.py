@@ -42,7 +42,7 @@ def build_module(
     those that Vela has compiled, `HostOpsError`, `FloatModelError`, `UnsupportedModelError` for operators that
     neither side can run, `LoweringError` where a layer defeats the lowering.
     """
-    from ...relax import lower_for_ethosu
+    from ...ethosu.relax import lower_for_ethosu
     from .operators import import_operators
     from .repairs import round_integer_averages
 
@@ -91,7 +91,7 @@ def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Co
 
 def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
     """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
-    from ...relax import partition_for_ethosu
+    from ...ethosu.relax import partition_for_ethosu
 
     keep = {variable: forced[index] for variable, index in imported.operator_of.items() if index in forced}
     return partition_for_ethosu(imported.module, accelerator, keep=keep)
@@ -99,7 +99,7 @@ def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, s
 
 def _left(partitioned: Any, imported: RelaxImport) -> dict[int, str]:
     """Operators that a partitioned `main` still calls, by their index in the file, and why."""
-    from ...relax.partition import NO_PATTERN, HostOperator, remaining_operators
+    from ...ethosu.relax.partition import NO_PATTERN, HostOperator, remaining_operators
 
     parts: dict[int, list[HostOperator]] = {}
     for part in remaining_operators(partitioned):

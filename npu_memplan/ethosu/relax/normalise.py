@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..ethosu.reading.reader import shape_of
+from ..reading.reader import shape_of
 from .layout import has_nchw, to_nhwc
 from .stored_form import StoredForm
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ethosu.lower.tensors import Arithmetic
-from ..vocabulary import ARITHMETIC
+from ...vocabulary import ARITHMETIC
+from ..lower.tensors import Arithmetic
 
 
 def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:

@@ -12,9 +12,9 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from ..ethosu.arch import accelerator as find_accelerator
-from ..ethosu.lower.lower import OperatorOf, lower
-from ..ethosu.program.primfunc import to_primfunc
+from ..arch import accelerator as find_accelerator
+from ..lower.lower import OperatorOf, lower
+from ..program.primfunc import to_primfunc
 from .graphs import build_graph
 from .partition import offloaded
 

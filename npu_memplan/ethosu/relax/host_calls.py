@@ -11,10 +11,10 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..ethosu.layers import parse
-from ..ethosu.reading.patterns import PREFIX
-from ..ethosu.reading.reader import Reader, RejectedError
-from ..vocabulary import LAYER
+from ...vocabulary import LAYER
+from ..layers import parse
+from ..reading.patterns import PREFIX
+from ..reading.reader import Reader, RejectedError
 
 Rejections = dict[str, tuple[str, str]]  # variable -> kind of layer, reason
 

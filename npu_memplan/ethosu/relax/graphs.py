@@ -12,14 +12,14 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..ethosu.layers import parse
-from ..ethosu.lower.emit import LoweringError
-from ..ethosu.lower.graph import LayerGraph
-from ..ethosu.lower.layer import Layer
-from ..ethosu.lower.tensors import Arithmetic, LayerTensor
-from ..ethosu.reading.reader import Reader, shape_of
-from ..names import node_of
-from ..vocabulary import LAYER
+from ...names import node_of
+from ...vocabulary import LAYER
+from ..layers import parse
+from ..lower.emit import LoweringError
+from ..lower.graph import LayerGraph
+from ..lower.layer import Layer
+from ..lower.tensors import Arithmetic, LayerTensor
+from ..reading.reader import Reader, shape_of
 from .arithmetic import arithmetic_of
 from .partition import kind_of
 

@@ -14,11 +14,11 @@ from typing import Any
 from tvm import ir, relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
-from ..ethosu.arch import accelerator as find_accelerator
-from ..ethosu.layers import COMPOSITES, parse
-from ..ethosu.reading.patterns import PREFIX
-from ..ethosu.reading.reader import Reader, RejectedError
-from ..vocabulary import ACCELERATOR, HOST_OPERATORS
+from ...vocabulary import ACCELERATOR, HOST_OPERATORS
+from ..arch import accelerator as find_accelerator
+from ..layers import COMPOSITES, parse
+from ..reading.patterns import PREFIX
+from ..reading.reader import Reader, RejectedError
 from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
