@@ -14,9 +14,12 @@ from typing import Any
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
+from ..ethosu.arch import ACCELERATORS
+from ..ethosu.time import LANE_NAMES, estimate, lanes
 from ..files.csv_text import csv_text
 from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
+from .facts.bricks import command_streams, describe_operation
 from .facts.memory import PoolView, Rectangle, memory_view
 from .page.html import html_report
 from .page.svg import svg_map
@@ -39,7 +42,7 @@ def write_reports(
         "table": ("memory.txt", memory_text(artifact)),
         "buffers": ("buffers.csv", buffers_csv(artifact)),
         "summary": ("summary.csv", summary_csv(artifact)),
-        "trace": ("trace.json", trace_json(artifact)),
+        "trace": ("trace.json", trace_json(artifact, streams)),
         "svg": ("memory.svg", svg_map(artifact.problem, artifact.plan, artifact.name)),
     }
     written = {role: write_text(directory / name, text) for role, (name, text) in texts.items()}
@@ -112,9 +115,9 @@ def _known(value: int | None) -> object:
     return "" if value is None else value
 
 
-def trace_json(artifact: Artifact) -> str:
+def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
     """A trace for ui.perfetto.dev or chrome://tracing: time runs along x (one point is 1 us), calls and
-    buffers are slices, live bytes are a counter."""
+    buffers are slices, live bytes are a counter. With `streams`, the NPU's estimated work on an axis of its own."""
     view = memory_view(artifact.problem, artifact.plan)
     events: list[dict[str, Any]] = [_named("process_name", artifact.name, 1)]
     for tid, agent in enumerate(("host", "npu"), 1):
@@ -140,8 +143,26 @@ def trace_json(artifact: Artifact) -> str:
                 "made by": b.producer, "read by": list(b.consumers),
             }  # fmt: skip
             events.append(_slice(r.buffer, pid, lane + 1, r.first, r.last, detail))
+    events += _npu_lanes(artifact, streams, len(view.pools) + 2)
     lines = ",\n".join(json.dumps(e) for e in events)
     return '{"displayTimeUnit":"ns","traceEvents":[\n' + lines + "\n]}\n"
+
+
+def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
+    """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
+    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
+    calls = [] if streams is None or npu is None or where is None else list(command_streams(artifact, streams))
+    if npu is None or where is None or not calls:
+        return
+    yield _named("process_name", "NPU, estimated: 1 us is one cycle", pid)
+    for thread, name in LANE_NAMES.items():
+        yield _named("thread_name", name, pid, thread)
+    now = 0
+    for call, commands in calls:
+        placed = estimate(commands, npu, where)
+        told = [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in placed.shares]
+        yield from lanes(placed, now, pid, told)
+        now += placed.total
 
 
 def _named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:

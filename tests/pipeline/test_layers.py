@@ -13,6 +13,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.time import load_system
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
+from tests.support.real_data import REPOSITORY, shared_folder
 
 PRODUCERS = (("--npu-compiler", "vela"), ("--npu-compiler", "tvm"), ("--npu-compiler", "tvm", "--stripes"))
 COMPUTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "ADD", "SOFTMAX", "MEAN")
@@ -75,6 +76,9 @@ OPTIONS = (
     ("--accelerator", "ethos-u55-32"),
     ("--accelerator", "ethos-u65-512"),
 )
+FOLDERS = (REPOSITORY / "tests" / "models", shared_folder("models"), shared_folder("fvp") / "models")
+OTHERS = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.tflite")) if path.stem not in MODELS}
+LARGE_BYTES = 1 << 20  # of such models one set of options
 
 
 @pytest.mark.slow
@@ -83,14 +87,27 @@ def test_no_estimate_is_below_what_its_memories_need(
     flags: tuple[str, ...], cli, shared_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     for name in MODELS:
-        made = cli("compile", shared_model(name), *flags, "--force", "-o", tmp_path / "out")
-        assert made.code == 0, made.err
-        artifact = Artifact.load(tmp_path / "out")
-        port = 16 if "u65" in artifact.target.accelerator else 8
-        for memory in load_system(artifact.target.system_config).memories.values():
-            moved = sum(layer.bytes.get(memory.name, 0) for layer in artifact.layers)
-            assert artifact.estimated_cycles is not None
-            assert artifact.estimated_cycles >= moved / (port * memory.clock_scale), (name, memory.name)
+        _needs_no_more(cli, shared_model(name), flags, tmp_path / "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_estimate_of_any_other_model_is_below_it(name: str, cli, tmp_path: Path) -> None:
+    model = OTHERS[name]
+    for flags in OPTIONS[:1] if model.stat().st_size > LARGE_BYTES else (OPTIONS[0], OPTIONS[-1]):
+        _needs_no_more(cli, model, flags, tmp_path / "out")
+
+
+def _needs_no_more(cli, model: Path, flags: tuple[str, ...], made_at: Path) -> None:
+    """Each memory of the compiled `model` could have moved its bytes in the estimated cycles, at its fastest."""
+    made = cli("compile", model, *flags, "--force", "-o", made_at)
+    assert made.code == 0, made.err
+    artifact = Artifact.load(made_at)
+    assert artifact.estimated_cycles is not None
+    port = 16 if "u65" in artifact.target.accelerator else 8
+    for memory in load_system(artifact.target.system_config).memories.values():
+        moved = sum(layer.bytes.get(memory.name, 0) for layer in artifact.layers)
+        assert artifact.estimated_cycles >= moved / (port * memory.clock_scale), (model.name, memory.name)
 
 
 def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -101,9 +101,40 @@ def test_real_plans_as_traces(compiled: Callable[..., tuple[Artifact, Path]]) ->
     assert check_trace(trace_json(artifact))["X"] == 1 + sum(len(b.lifetimes) for b in artifact.problem.buffers)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("kws_ref_model", {"prefetch": True}),
+        ("micro_speech_quantized", {"accelerator": "ethos-u65-512"}),
+        ("micro_speech_quantized", {"host_ops": ("softmax",)}),
+    ],
+)
+def test_a_real_plan_shows_the_npus_estimated_work(
+    name: str, options: dict[str, Any], compiled: Callable[..., tuple[Artifact, Path]]
+) -> None:
+    artifact, directory = compiled(name, **options)
+    text = trace_json(artifact, directory)
+    check_trace(text)
+    events = json.loads(text)["traceEvents"]
+    work = [e for e in events if e.get("cat") in ("kernel", "dma")]
+    assert len(work) == artifact.npu_operations
+    assert sum(e["args"]["adds_cycles"] for e in work) == artifact.estimated_cycles
+    assert artifact.estimated_cycles is not None
+    assert max(e["ts"] + e["dur"] for e in work) <= artifact.estimated_cycles
+    assert sum(e["args"]["macs"] for e in work) == artifact.npu_macs
+    moved = sum(int(e["name"].split()[-2]) for e in events if e.get("cat") == "port")
+    assert moved == sum(sum(layer.bytes.values()) for layer in artifact.layers)
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    drawn = {(names[e["pid"], e["tid"]].split()[0], e["cat"]) for e in events if "cat" in e}
+    assert drawn - {("DMA", "dma")} == {("kernels", "kernel"), ("AXI", "port")}
+    assert {e["tid"] for e in events if e.get("cat") == "port"} == {3, 4}, "both ports"
+
+
 def test_a_simulation_as_a_trace() -> None:
     network = read_network(compile_tflite(EXAMPLE.read_bytes()).network)
-    assert check_trace(simulation_trace(network))["X"] == 39
+    text = simulation_trace(network)
+    check_trace(text)
+    assert sum(event.get("cat") in ("kernel", "dma") for event in json.loads(text)["traceEvents"]) == 39
 
 
 @pytest.mark.parametrize(

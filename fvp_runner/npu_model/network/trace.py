@@ -1,7 +1,7 @@
 """A trace of the operations in Chrome's format, which Perfetto and chrome://tracing open.
 
-Invariant: one complete event for each kernel and each transfer, and one for what it moves over each port; a
-microsecond on the time axis is one estimated cycle.
+Invariant: the lanes are those of the estimate (`npu_memplan.ethosu.time`); what an operation is called
+and what is said of it, the model read from the stream itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
-from npu_memplan.ethosu.time import Estimate, MemoryMap
+from npu_memplan.ethosu.time import LANE_NAMES, MemoryMap, lanes
 from npu_memplan.models.network import Network
 
 from ..spec.convolution import ConvolutionSpec
@@ -20,8 +20,6 @@ from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
 
 _PROCESS = 1
-_TRACKS = {False: 1, True: 2}  # is it a transfer? -> thread
-_PORT_TRACKS = 3  # thread of AXI port 0; the other follows
 
 
 def title(step: DecodedStep) -> str:
@@ -39,82 +37,38 @@ def title(step: DecodedStep) -> str:
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
-def events(
-    program: DecodedStream, call: int, start: int, where: MemoryMap | None = None
-) -> tuple[list[dict[str, Any]], int]:
-    """Events of one NPU call that begins at cycle `start`, and the cycle at which it ends."""
-    made = []
-    placed = program.estimate(where)
-    for slot, step in zip(placed.shares, program.steps, strict=True):
-        spec = step.spec
-        details: dict[str, Any] = {
-            "call": call,
-            "operation": step.registers.index,
-            "stream_offset": step.registers.operation.offset_bytes,
-            "bound_by": str(slot.bound),
-            "adds_cycles": slot.cycles,
-        }
-        if isinstance(spec, DmaSpec):
-            details |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
-            details |= {"to_region": spec.destination.region, "to": spec.destination.start}
-        else:
-            details |= {"ofm_region": spec.output.layout.region, "ofm": spec.output.layout.bases[0]}
-            details |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0], "macs": spec.macs}
-            if isinstance(spec, ConvolutionSpec):
-                details["weight_bytes"] = sum(span.length for span in spec.weights)
-        made.append(
-            {
-                "name": title(step),
-                "cat": "dma" if step.is_dma else "kernel",
-                "ph": "X",
-                "ts": start + slot.start,
-                "dur": slot.stop - slot.start,
-                "pid": _PROCESS,
-                "tid": _TRACKS[step.is_dma],
-                "args": details,
-            }
-        )
-    return made + _port_events(placed, start), start + placed.total
-
-
-def _port_events(placed: Estimate, start: int) -> list[dict[str, Any]]:
-    """One event for what each operation moves over each port, one after the other on the port's own track."""
-    made = []
-    free: dict[int, float] = {}
-    for number, share in enumerate(placed.shares):
-        for (memory, writes), (size, beats, cycles) in share.traffic.items():
-            port = placed.ports[memory]
-            begin = max(free.get(port, 0.0), share.start)
-            free[port] = begin + cycles
-            made.append(
-                {
-                    "name": f"{'write' if writes else 'read'} {memory} {size} B",
-                    "cat": "port",
-                    "ph": "X",
-                    "ts": start + round(begin),
-                    "dur": max(1, round(cycles)),
-                    "pid": _PROCESS,
-                    "tid": _PORT_TRACKS + port,
-                    "args": {"operation": number, "beats": beats},
-                }
-            )
-    return made
+def details(step: DecodedStep, call: int) -> dict[str, Any]:
+    """What an operation works on, and where."""
+    spec = step.spec
+    found: dict[str, Any] = {
+        "call": call,
+        "operation": step.registers.index,
+        "stream_offset": step.registers.operation.offset_bytes,
+    }
+    if isinstance(spec, DmaSpec):
+        found |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
+        return found | {"to_region": spec.destination.region, "to": spec.destination.start}
+    found |= {"ofm_region": spec.output.layout.region, "ofm": spec.output.layout.bases[0]}
+    found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0], "macs": spec.macs}
+    if isinstance(spec, ConvolutionSpec):
+        found["weight_bytes"] = sum(span.length for span in spec.weights)
+    return found
 
 
 def trace(network: Network, where: MemoryMap | None = None) -> str:
     """The whole network as JSON text; `where`: the memories (None: those of the accelerator's default system)."""
-    found: list[dict[str, Any]] = []
-    for name, thread, label in (
-        ("process_name", 0, network.name),
-        ("thread_name", _TRACKS[False], "kernels"),
-        ("thread_name", _TRACKS[True], "DMA"),
-        ("thread_name", _PORT_TRACKS, "AXI port 0"),
-        ("thread_name", _PORT_TRACKS + 1, "AXI port 1"),
-    ):
-        found.append({"name": name, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}})
+    found: list[dict[str, Any]] = [_named("process_name", 0, network.name)]
+    found += [_named("thread_name", thread, label) for thread, label in LANE_NAMES.items()]
     now = 0
     for call in network.npu_calls:
-        made, now = events(DecodedStream.decode(call.words, call.accelerator), call.index, now, where)
-        found += made
+        program = DecodedStream.decode(call.words, call.accelerator)
+        described = [(title(step), details(step, call.index)) for step in program.steps]
+        placed = program.estimate(where)
+        found += lanes(placed, now, _PROCESS, described)
+        now += placed.total
     unit = "one microsecond is one estimated NPU cycle"
     return json.dumps({"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}})
+
+
+def _named(what: str, thread: int, label: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}}

@@ -3,14 +3,16 @@
 Invariant: an estimate is a function of (stream, `Architecture`, `MemoryMap`) and of nothing else, never less than what
 its memories need for the bytes it moves, never used for results. It is held to cycle counts of Arm's FVPs that others
 published (docs/time.md). `systems` reads the memories, `work` the registers; `compute` and `traffic` say what an
-operation needs, `cost` of which memory, `timeline` when, `estimate` why.
+operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
 """
 
 from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
+from .lanes import LANE_NAMES, lanes
 from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
 from .systems import System, SystemDataError, default_memory_map, load_system, system_names
 
 __all__ = [
+    "LANE_NAMES",
     "Bound",
     "Cause",
     "Direction",
@@ -25,6 +27,7 @@ __all__ = [
     "cycles_in_a_row",
     "default_memory_map",
     "estimate",
+    "lanes",
     "load_system",
     "system_names",
 ]

@@ -100,10 +100,11 @@ _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_
 def npu_labels(artifact: Artifact, directory: Path | None) -> dict[int, str]:
     """What the NPU does at each point of its calls, e.g. `depthwise convolution to 48x48x8`."""
     found = operations(artifact, directory) if directory is not None else ()
-    return {point: _describe(operation) for point, operation in found}
+    return {point: describe_operation(operation) for point, operation in found}
 
 
-def _describe(operation: Operation) -> str:
+def describe_operation(operation: Operation) -> str:
+    """E.g. `depthwise convolution to 48x48x8`, `DMA of 64 bytes`."""
     if operation.op is Op.DMA_START:
         return f"DMA of {operation[Register.DMA0_LEN]} bytes"
     view = FeatureMap.ofm(operation)

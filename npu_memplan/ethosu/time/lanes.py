@@ -1,0 +1,67 @@
+"""The estimate of a command stream as lanes of a trace in Chrome's format: kernels, each port, DMA.
+
+Invariant: one slice for each operation and one for what it moves over each port; a microsecond is one estimated cycle;
+slices of a lane never overlap in part; `adds_cycles` of all operations add up to the estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .estimate import Estimate
+
+_KERNELS, _DMA, _PORTS = 1, 2, 3  # threads; port p is _PORTS + p
+_SECOND_DMA = 5  # two transfers may be unfinished at once
+
+
+LANE_NAMES: Mapping[int, str] = {
+    _KERNELS: "kernels",
+    _DMA: "DMA",
+    _PORTS: "AXI port 0",
+    _PORTS + 1: "AXI port 1",
+    _SECOND_DMA: "DMA beside DMA",
+}
+
+
+def lanes(
+    placed: Estimate, start: int, process: int, described: Sequence[tuple[str, Mapping[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """Slices of one launch that begins at cycle `start`; `described`: each operation's title and details."""
+    free = 0  # the first DMA lane
+    for share, (title, details) in zip(placed.shares, described, strict=True):
+        thread = _KERNELS
+        if share.is_transfer:
+            thread = _DMA if share.start >= free else _SECOND_DMA
+            free = share.stop if thread == _DMA else free
+        yield {
+            "name": title,
+            "cat": "dma" if share.is_transfer else "kernel",
+            "ph": "X",
+            "ts": start + share.start,
+            "dur": share.stop - share.start,
+            "pid": process,
+            "tid": thread,
+            "args": {"bound_by": str(share.bound), "adds_cycles": share.cycles, **details},
+        }
+    yield from _ports(placed, start, process)
+
+
+def _ports(placed: Estimate, start: int, process: int) -> Iterator[dict[str, Any]]:
+    """What each operation moves over each port, one after the other."""
+    free: dict[int, float] = {}
+    for number, share in enumerate(placed.shares):
+        for (memory, writes), (size, beats, cycles) in share.traffic.items():
+            port = placed.ports[memory]
+            begin = max(free.get(port, 0.0), share.start)
+            free[port] = begin + cycles
+            yield {
+                "name": f"{'write' if writes else 'read'} {memory} {size} B",
+                "cat": "port",
+                "ph": "X",
+                "ts": start + round(begin),
+                "dur": round(begin + cycles) - round(begin),
+                "pid": process,
+                "tid": _PORTS + port,
+                "args": {"operation": number, "beats": beats},
+            }
