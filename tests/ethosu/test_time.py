@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
 from npu_memplan.ethosu.arch import OutputKind, accelerator
 from npu_memplan.ethosu.stream.commands import Operation, Wait
+from npu_memplan.ethosu.stream.groups import ADDRESS_REGISTERS
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
 from npu_memplan.ethosu.time import Bound, Cause, Direction, Memory, MemoryMap, Pulse, Traffic, estimate
 from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles
@@ -157,6 +159,13 @@ def test_a_kernel_that_depends_on_the_one_before_cannot_read_ahead() -> None:
     apart = CONV.with_registers({Register.BLOCKDEP: 0})
     beside = CONV.with_registers({Register.BLOCKDEP: 3})
     assert estimate((CONV, apart, STOP), U55, WHERE).total > estimate((CONV, beside, STOP), U55, WHERE).total
+
+
+def test_needs_do_not_depend_on_addresses() -> None:
+    moved = CONV.with_registers(dict.fromkeys(ADDRESS_REGISTERS & CONV.registers.keys(), 1 << 20))
+    assert moved != CONV
+    assert replace(demand(moved, U55, WHERE), operation=CONV) == demand(CONV, U55, WHERE)
+    assert [s.operation for s in estimate((CONV, moved, STOP), U55, WHERE).shares] == [CONV, moved]
 
 
 def test_the_cause_is_what_takes_longest() -> None:

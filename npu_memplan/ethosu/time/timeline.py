@@ -7,11 +7,12 @@ the stream, and a wait is never shorter than what it waits for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture
 from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
+from ..stream.groups import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
 from .cost import Demand, Load, demand
 from .memory import Memory, MemoryMap
@@ -134,6 +135,7 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
     """Place all operations."""
     clock = _Clock(accelerator, where.stream.read.latency)
     slots: list[Slot] = []
+    known: dict[object, Demand] = {}  # long streams repeat a kernel at other addresses
     before: dict[Register, int] = {}
     total = 0
     for command in commands:
@@ -142,12 +144,21 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
             words = _words(command.registers, before)
             clock.fetch(words, where.stream)
             before.update(command.registers)
-            needs = demand(command, accelerator, where)
+            kind = _but_for_addresses(command)
+            if kind not in known:
+                known[kind] = demand(command, accelerator, where)
+            needs = replace(known[kind], operation=command)
             slots.append(clock.transfer(needs) if needs.is_transfer else clock.kernel(needs))
         elif isinstance(command, Wait):
             clock.wait(command.op, command.outstanding)
         total += words
     return Timeline(tuple(slots), round(max([clock.now, *clock.busy.values(), *(slot.stop for slot in slots)])), total)
+
+
+def _but_for_addresses(operation: Operation) -> object:
+    """What an operation's needs follow from: equal for operations that differ in addresses only."""
+    rest = frozenset(item for item in operation.registers.items() if item[0] not in ADDRESS_REGISTERS)
+    return operation.op, operation.parameter, rest
 
 
 def _words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
