@@ -68,7 +68,8 @@ REFUSALS = [
     ("DEQUANTIZE", [TensorSpec((1, 4), "int32", 0.1)], [FLOAT], None, "takes int8 or int16 or uint8"),
     (
         "CONV_2D", [TensorSpec((1, 4, 4, 3), "int8", 0.1), constant(np.zeros((2, 1, 1, 2)), "int8", 0.1), None],
-        [TensorSpec((1, 4, 4, 2), "int8", 0.1)], ("Conv2DOptions", {}), "do not fit 3 -> 2 channels",
+        [TensorSpec((1, 4, 4, 2), "int8", 0.1)], ("Conv2DOptions", {"StrideH": 1, "StrideW": 1}),
+        "do not fit 3 -> 2 channels",
     ),
     (
         "FULLY_CONNECTED", [A, TensorSpec((2, 4), "uint8", 0.1), None], [TensorSpec((1, 2), "int8", 0.1)],

@@ -364,7 +364,8 @@ def test_planning_imports_no_tvm_or_numpy() -> None:
     """Not when imported, and not while small problems are planned and verified."""
     code = """
 import json, sys
-from npu_memplan import planners, problem, problem_io, verify
+from npu_memplan import planners, problem, verify
+import npu_memplan.problem.files
 P = problem
 buffers = tuple(P.Buffer(f"t{k}", 16 * (k % 3 + 1), (P.Lifetime(k, k + 3),)) for k in range(20))
 answer = planners.plan(P.Problem(buffers, (P.Pool("m"),)))
