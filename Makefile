@@ -14,7 +14,7 @@ run: $(VENV)/.run-ready
 
 test: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q tests/planners/test_problem.py tests/planners/test_verify.py \
-	    --cov=npu_memplan.problem --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
+	    --cov=npu_memplan.problem.model --cov=npu_memplan.problem.validation --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
 	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-ready
