@@ -7,19 +7,12 @@ What no two parts share must fit below the top, and only the part on top may lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ..problem import Lifetime
 from .model import Item, Model
 
 
 def up(at: int, grain: int) -> int:
     """The least multiple of `grain` not below `at`."""
     return at + -at % grain
-
-
-def _alive(lifetimes: Iterable[Lifetime], point: int) -> bool:
-    return any(life.first <= point < life.last for life in lifetimes)
 
 
 class _Live:
@@ -32,7 +25,7 @@ class _Live:
         self.pad = 0
         spans = []
         for buffer, delta in item.parts:
-            if buffer.size_bytes and _alive(buffer.lifetimes, point):
+            if buffer.size_bytes and buffer.lives_at(point):
                 start, end = delta, delta + buffer.size_bytes
                 self.pad = max(self.pad, -end % grain)
                 self.inner[buffer.name] = delta
