@@ -18,6 +18,7 @@ from .clock import now
 from .errors import OutOfTime
 
 CHECK_EVERY = 100_000  # looks at pairs, some 10 ms, between two looks at the clock
+LOOKS_AN_ITEM = 40  # what an item costs before its first pair, so that thousands begin nothing when the time is over
 
 Zone = tuple[int, int]  # open interval of distances
 Zones = tuple[Zone, ...]
@@ -270,7 +271,7 @@ class Model:
                     events.append((last, 0, item.index))
         events.sort()
         live: set[int] = set()
-        work = 0
+        work = self.checked(LOOKS_AN_ITEM * len(self.items))
         for _, begins, index in events:
             if begins:
                 sets[index] |= live

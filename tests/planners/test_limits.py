@@ -61,6 +61,23 @@ def test_out_of_time_is_a_plan_or_an_error_that_says_so_for_any_problem() -> Non
     assert planned > 60
 
 
+def test_thousands_of_items_begin_no_pairs_when_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fixed places send them past the compiled passes, to first fit, which once listed every pair before it looked."""
+    plain, taken = crowded(3_000, 1), 0
+    buffers = []
+    for number, buffer in enumerate(plain.buffers):
+        at = -(-taken // buffer.alignment) * buffer.alignment
+        if number % 50 == 0:
+            buffer, taken = replace(buffer, fixed=("m", at)), at + buffer.size_bytes
+        buffers.append(buffer)
+    zones: list[int] = []
+    monkeypatch.setattr(Model, "zones", lambda self, i, j: zones.append(i))
+    looked: list[bool] = []
+    monkeypatch.setattr(Model, "late", lambda self: looked.append(True) or True)
+    answer = plan(replace(plain, buffers=tuple(buffers)), time_limit_s=0.0)
+    assert (answer.note, zones, looked) == (QUICK, [], [True])
+
+
 def test_a_quick_layout_is_valid_with_time_in_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer spans than points: what shares a span is kept apart, whether it meets or not."""
     monkeypatch.setattr("npu_memplan.planners.first_fit.quick.SPANS", 5)

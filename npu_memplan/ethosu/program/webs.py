@@ -7,10 +7,12 @@ write (or nobody, -1); a web is a set of writes closed under "some access reads 
 from __future__ import annotations
 
 import bisect
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .featuremap import Ranges
 
@@ -20,13 +22,17 @@ ALIGNMENT = 16  # bytes; feature maps, weights and DMA want it, and lifting keep
 
 
 class Writers:
-    """Last writer of every byte of one memory, as segments."""
+    """Last writer of every byte of one memory, as segments.
+
+    A step looks at the segments between the first and the last byte of its ranges and at no others, and both columns
+    are machine integers, so what a loop changes one by one numpy changes at once, without a conversion.
+    """
 
     __slots__ = ("_owners", "_starts")
 
     def __init__(self) -> None:
-        self._starts = [0]  # ascending; the last segment is open-ended
-        self._owners = [NOBODY]
+        self._starts = array("q", [0])  # ascending; the last segment is open-ended
+        self._owners = array("q", [NOBODY])
 
     def write(self, ranges: Ranges, owner: int) -> None:
         """Make `owner` the last writer of all bytes in `ranges`."""
@@ -34,47 +40,56 @@ class Writers:
             self._write_many(ranges, owner)
             return
         for start, stop in ranges.tolist():
-            first = bisect.bisect_right(self._starts, start) - 1
-            last = bisect.bisect_left(self._starts, stop) - 1
-            after = self._owners[last]  # keeps what lies beyond `stop`
+            first, end = self._between(start, stop)
+            after = self._owners[end - 1]  # keeps what lies beyond `stop`
             starts, owners = [start], [owner]
             if self._starts[first] < start:
                 starts.insert(0, self._starts[first])
                 owners.insert(0, self._owners[first])
-            if last + 1 == len(self._starts) or self._starts[last + 1] > stop:
+            if end == len(self._starts) or self._starts[end] > stop:
                 starts.append(stop)
                 owners.append(after)
-            self._starts[first : last + 1] = starts
-            self._owners[first : last + 1] = owners
+            self._starts[first:end] = array("q", starts)
+            self._owners[first:end] = array("q", owners)
 
     def _write_many(self, ranges: Ranges, owner: int) -> None:
         """`write` for thousands of runs (strided maps), without a Python step for each."""
-        starts, owners = np.array(self._starts, np.int64), np.array(self._owners, np.int64)
+        first, end = self._between(int(ranges[0, 0]), int(ranges[-1, 1]))
+        stop = self._starts[end] if end < len(self._starts) else None
+        starts, owners = self._columns(first, end)
         holder = np.searchsorted(starts, ranges[:, 1], "right") - 1  # the segment each range ends in, or ends at
         open_end = starts[holder] != ranges[:, 1]
+        open_end[-1] &= stop != ranges[-1, 1]
         before = np.searchsorted(ranges[:, 0], starts, "right") - 1
         covered = (before >= 0) & (starts < ranges[np.maximum(before, 0), 1])
         starts, owners, ends = starts[~covered], owners[~covered], owners[holder][open_end]
         starts = np.concatenate((starts, ranges[:, 0], ranges[open_end, 1]))
         owners = np.concatenate((owners, np.full(len(ranges), owner), ends))
         order = np.argsort(starts, kind="stable")
-        self._starts, self._owners = starts[order].tolist(), owners[order].tolist()
+        self._starts[first:end] = array("q", starts[order].tobytes())
+        self._owners[first:end] = array("q", owners[order].tobytes())
 
     def readers_see(self, ranges: Ranges) -> set[int]:
         """Owners of the bytes in `ranges`; contains `NOBODY` when some were never written."""
         if len(ranges) > _MANY:
-            starts = np.array(self._starts, np.int64)
+            starts, owners = self._columns(*self._between(int(ranges[0, 0]), int(ranges[-1, 1])))
             depth = np.zeros(len(starts) + 1, np.int64)  # how many ranges see each segment
             np.add.at(depth, np.searchsorted(starts, ranges[:, 0], "right") - 1, 1)
             np.add.at(depth, np.searchsorted(starts, ranges[:, 1], "left"), -1)
-            seen = np.cumsum(depth)[:-1] > 0
-            return set(np.array(self._owners, np.int64)[seen].tolist())
+            return set(owners[np.cumsum(depth)[:-1] > 0].tolist())
         found: set[int] = set()
         for start, stop in ranges.tolist():
-            first = bisect.bisect_right(self._starts, start) - 1
-            last = bisect.bisect_left(self._starts, stop)
-            found.update(self._owners[first:last])
+            first, end = self._between(start, stop)
+            found.update(self._owners[first:end])
         return found
+
+    def _between(self, start: int, stop: int) -> tuple[int, int]:
+        """The segments that bytes [start, stop) lie in, half-open."""
+        return bisect.bisect_right(self._starts, start) - 1, bisect.bisect_left(self._starts, stop)
+
+    def _columns(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Copies of starts and owners of some segments."""
+        return np.frombuffer(self._starts[first:end], np.int64), np.frombuffer(self._owners[first:end], np.int64)
 
 
 @dataclass(slots=True)
