@@ -55,7 +55,7 @@ _WIDE_MAXIMUM = (
 BOTH_CORES = {
     "leaky_relu_int16": "Vela's own form of the network's int16 LEAKY_RELU rounds 1 of 2,560 elements otherwise than "
     "the reference",
-    "ssd_traffic_uint8": "not run to its end: the shapes of what TFLite_Detection_PostProcess makes are not in the file "
+    "ssd_traffic_uint8": "not run to its end: shapes of what TFLite_Detection_PostProcess makes are not in the file "
     "(NpuModelError)",
     "style_transfer_dynamic": "not run to its end: what the style network makes has shapes that are known only at run "
     "time, and no reference runs MIRROR_PAD of one of them alone (ReferenceRunError)",
