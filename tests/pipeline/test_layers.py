@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.ethosu.time import load_system
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.time import estimate, load_system
+from npu_memplan.ethosu.time.systems import default_memory_map
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
 from tests.support.real_data import REPOSITORY, shared_folder
@@ -108,6 +112,28 @@ def _needs_no_more(cli, model: Path, flags: tuple[str, ...], made_at: Path) -> N
     for memory in load_system(artifact.target.system_config).memories.values():
         moved = sum(layer.bytes.get(memory.name, 0) for layer in artifact.layers)
         assert artifact.estimated_cycles >= moved / (port * memory.clock_scale), (model.name, memory.name)
+
+
+ZOO = {path.stem: path for path in sorted(shared_folder("zoo").glob("*.tflite"))}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ZOO)
+def test_no_estimate_of_a_foreign_network_is_below_it(name: str) -> None:
+    """Vela's own streams of networks that need not compile whole: hosts are left out, two NPUs, speed and size."""
+    model = ZOO[name].read_bytes()
+    small = VelaOptions("ethos-u55-128", optimise="Size"), VelaOptions("ethos-u65-512")
+    for options in (VelaOptions("ethos-u55-256"), *(small if len(model) < LARGE_BYTES // 4 else ())):
+        try:
+            network = read_network(compile_tflite(model, options, name).network, name)
+        except NpuMemplanError as error:
+            pytest.skip(f"not read or not compiled: {str(error).splitlines()[0]}")
+        for call in network.npu_calls:
+            where = default_memory_map(call.accelerator)
+            time = estimate(decode(call.words), call.accelerator, where)
+            for memory in {memory.name: memory for memory in (*where.regions.values(), where.stream)}.values():
+                moved = sum(share.bytes_of(memory.name) for share in time.shares)
+                assert time.total >= moved / (call.accelerator.port_bytes * memory.clock_scale), memory.name
 
 
 def test_an_own_vela_ini_is_used(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:

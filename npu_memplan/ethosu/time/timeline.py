@@ -20,6 +20,7 @@ from .traffic import run
 
 _INPUTS = (Role.IFM, Role.IFM2)
 _WEIGHTS = (Role.WEIGHTS, Role.SCALES)
+_WORDS = {register: 1 + register.has_payload for register in Register}  # of the stream that set one
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,4 +164,4 @@ def _but_for_addresses(operation: Operation) -> object:
 
 def _words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
     """Words of the stream that set what has changed, and start the operation."""
-    return 1 + sum(1 + register.has_payload for register, value in registers.items() if before.get(register) != value)
+    return 1 + sum(_WORDS[register] for register, value in registers.items() if before.get(register) != value)
