@@ -23,9 +23,11 @@ from .arch import Architecture, accelerator
 from .vela_worker import VelaError, VelaOptions, configuration, ini_text, run_regor, start_compile
 
 __all__ = [
+    "SCALE_BYTES",
     "VelaError",
     "VelaOptions",
     "VelaResult",
+    "about_encoded_bytes",
     "arena_bytes",
     "compile_tflite",
     "decode_weights",
@@ -33,6 +35,10 @@ __all__ = [
     "encode_weights",
     "start_compile",
 ]
+
+
+SCALE_BYTES = 10  # of one channel
+_CODEC_LOSS = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +194,14 @@ def encode_weights(
         order,
     )
     return bytes(encoded) + bytes(-len(encoded) % 16)
+
+
+def about_encoded_bytes(weights: NDArray[Any]) -> int:
+    """About as many bytes as `encode_weights` makes of them: their entropy, of which the codec loses a little."""
+    counts = np.bincount(np.asarray(weights, np.int64).ravel() + 255)
+    counts = counts[counts > 0]
+    bits = float((counts * np.log2(counts.sum() / counts)).sum())
+    return round(bits / 8 * _CODEC_LOSS) + 16
 
 
 def encode_scales(biases: Sequence[int], scales: Sequence[int], shifts: Sequence[int]) -> bytes:

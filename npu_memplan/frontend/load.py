@@ -37,7 +37,8 @@ def read(path: Path, request: Request) -> Loaded:
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
-        built = build_module(data, options.accelerator, options.host_ops, path.name, request.fast_region)
+        where = options.memory_map()
+        built = build_module(data, options.accelerator, options.host_ops, path.name, request.fast_region, where)
         return Loaded(request, path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
     vela = imported.vela
@@ -60,14 +61,15 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
         )
     from .attributes import operators_of
 
+    where = options.memory_map()
     if kind == "onnx":
         from .onnx.build import build_onnx_module
 
-        module = build_onnx_module(path, options.accelerator, options.host_ops, "", request.fast_region)
+        module = build_onnx_module(path, options.accelerator, options.host_ops, "", request.fast_region, where)
     else:
         from .torch.build import build_torch_module
 
-        module = build_torch_module(path, options.accelerator, options.host_ops, request.fast_region)
+        module = build_torch_module(path, options.accelerator, options.host_ops, request.fast_region, where)
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:
         return Loaded(request, path, data, module, {})

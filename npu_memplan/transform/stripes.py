@@ -62,7 +62,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
             )
             chosen = best_choice(groups, options.capacity_bytes)
             if chosen.groups:
-                made = to_primfunc(apply(program, chosen.groups))
+                made = to_primfunc(apply(program, chosen.groups, options.where))
                 kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
                 functions[variable] = made.with_attr(kept) if kept else made
     return tvm.IRModule(functions, module.attrs)

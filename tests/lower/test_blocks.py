@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import io
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npu_memplan.ethosu.arch import ACCELERATORS, Shape, accelerator
-from npu_memplan.ethosu.program.featuremap import FeatureMap, Kernel
-from npu_memplan.ethosu.schedule.blocks import choose, estimate
+from npu_memplan.ethosu.arch import ACCELERATORS, Architecture, Shape, accelerator
+from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.program.access import Role
+from npu_memplan.ethosu.schedule.blocks import BlockChoice, Blocks, block_work
+from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.shram import BlockKind, BlockWork, layout
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
-from npu_memplan.ethosu.stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Upscale
+from npu_memplan.ethosu.stream.isa import AccFormat, Op
 from npu_memplan.ethosu.stream.isa import Register as R
+from npu_memplan.ethosu.time import cycles_in_a_row, default_memory_map
+from npu_memplan.ethosu.time.cost import demand
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
+from tests.support.chains import Chain
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -34,41 +40,12 @@ def kernels(model: bytes, npu: str) -> Iterator[Operation]:
                 yield command
 
 
-def work_of(op: Operation) -> BlockWork:
-    """The block-relevant side of an operation, from its registers alone."""
-    ofm, ifm = FeatureMap.ofm(op), FeatureMap.ifm(op)
-    kinds = {Op.CONV: BlockKind.CONV, Op.DEPTHWISE: BlockKind.DEPTHWISE, Op.ELEMENTWISE: BlockKind.ELEMENTWISE}
-    kind = kinds.get(op.op, BlockKind.REDUCE_SUM if op.parameter == PoolMode.REDUCE_SUM else BlockKind.POOL)
-    window: dict[str, Any] = {}
-    if op.op is not Op.ELEMENTWISE:
-        kernel = Kernel.of(op)
-        window = {
-            "kernel_height": kernel.height,
-            "kernel_width": kernel.width,
-            "stride_y": kernel.stride_y,
-            "stride_x": kernel.stride_x,
-            "part_kernel": kernel.part_kernel_first and op.op is Op.CONV,
-        }
-    return BlockWork(
-        kind=kind,
-        ifm=Shape(ifm.height, ifm.width, op[R.IFM_DEPTH_M1] + 1),
-        ofm=Shape(ofm.height, ofm.width, ofm.depth),
-        ifm_bits=ifm.element_bytes * 8,
-        upscale=Upscale(op.get(R.IFM_UPSCALE)),
-        uses_lut=op[R.ACTIVATION] & 0x1F >= 16,
-        second_operand=op.op is Op.ELEMENTWISE
-        and not ElementwiseMode(op.parameter).is_unary
-        and FeatureMap.ifm2(op) is not None,
-        **window,
-    )
-
-
 @pytest.mark.parametrize("npu", ACCELERATORS)
 def test_layouts_equal_velas(npu: str) -> None:
     checked = 0
     for op in kernels(EXAMPLE.read_bytes(), npu):
         block = Shape(op[R.OFM_BLK_HEIGHT_M1] + 1, op[R.OFM_BLK_WIDTH_M1] + 1, op[R.OFM_BLK_DEPTH_M1] + 1)
-        found = layout(accelerator(npu), work_of(op), block)
+        found = layout(accelerator(npu), block_work(op), block)
         assert found is not None
         assert (found.ib_end, found.ab_start) == (op[R.IFM_IB_END], op[R.AB_START])
         assert found.acc_format == AccFormat(op[R.ACC_FORMAT])
@@ -104,15 +81,6 @@ def test_blocks_that_fit_are_velas(name: str, npu: str) -> None:
     assert ours == _legal_blocks(work, npu)
 
 
-@pytest.mark.parametrize("npu", ACCELERATORS)
-@pytest.mark.parametrize("name", WORKS)
-def test_chosen_blocks_fit(name: str, npu: str) -> None:
-    work, target = WORKS[name], accelerator(npu)
-    chosen = choose(target, work)
-    assert layout(target, work, chosen.layout.block) == chosen.layout
-    assert chosen.cycles > 0
-
-
 def _legal_blocks(work: BlockWork, npu: str) -> set[tuple[int, int, int]]:
     from ethosu.vela import api
 
@@ -145,12 +113,58 @@ def _legal_blocks(work: BlockWork, npu: str) -> set[tuple[int, int, int]]:
     return {(c.height, c.width, c.depth) for c in found}
 
 
-def test_the_choice_is_the_cheapest() -> None:
-    work = WORKS["conv3x3"]
+def _in(op: Operation, target: Architecture, block: Shape) -> Operation | None:
+    """`op` in another block, in the order of its weights."""
+    found = layout(target, block_work(op), block)
+    return found and op.with_registers(BlockChoice(found, block_work(op).part_kernel, 0).registers(op))
+
+
+@pytest.mark.parametrize("npu", ACCELERATORS)
+def test_chosen_blocks_are_no_slower_than_others(npu: str) -> None:
+    """Never than Vela's own: every kernel of its stream, in blocks of its depth and of any."""
+    target = accelerator(npu)
+    where = default_memory_map(target)
+    blocks, rng = Blocks(target, where), random.Random(npu)
+    faster = 0
+    for op in kernels(EXAMPLE.read_bytes(), npu):
+        theirs = cycles_in_a_row(op, target, where)
+        for encoded in (True, False):
+            choice = blocks.choose(op, encoded)
+            made = op.with_registers(choice.registers(op))
+            assert cycles_in_a_row(made, target, where) == choice.cycles <= theirs
+            faster += choice.cycles < theirs
+            assert choice.layout == layout(target, block_work(made), choice.layout.block)
+        for _ in range(20):
+            micro = target.ofm_micro
+            block = Shape(*(m * rng.randint(1, 64 // m) for m in micro.extents))
+            other = _in(op, target, block)
+            if other is not None and (block.depth >= op[R.OFM_DEPTH_M1] + 1 or block.depth % 16 == 0):
+                assert choice.cycles <= 1.06 * cycles_in_a_row(other, target, where)  # not all are looked at
+    assert faster
+
+
+def test_weights_in_slow_memory_are_read_once_where_a_block_holds_the_plane() -> None:
+    """Though blocks of more channels would read the input less often."""
     target = accelerator("ethos-u55-256")
-    best = choose(target, work)
-    for height in (2, 8, 16):
-        for depth in (8, 16, 40):
-            other = layout(target, work, Shape(height, 8, depth))
-            if other is not None and (depth >= 40 or depth % 16 == 0):
-                assert best.cycles <= estimate(target, work, other)[0]
+    where = default_memory_map(target)
+    chain = Chain(1, (20, 6, 64))
+    chain.conv(64, 1, 1)
+    program = lower(chain.graph(), target).program
+    op = program.place(0, places(program, where))
+    (weights,) = (load for load in demand(op, target, where).loads if load.role is Role.WEIGHTS)
+    assert weights.memory.name == "flash"
+    assert weights.traffic.bytes == op[R.WEIGHT_LENGTH]
+
+
+def test_where_weights_lie_decides() -> None:
+    """The same operation with its weights in SRAM takes as long in the blocks chosen for it, or less."""
+    target = accelerator("ethos-u55-256")
+    where = default_memory_map(target)
+    blocks = Blocks(target, where)
+    for op in kernels(EXAMPLE.read_bytes(), "ethos-u55-256"):
+        if op.op in (Op.CONV, Op.DEPTHWISE):
+            near, far = (op.with_registers({R.WEIGHT_REGION: region, R.SCALE_REGION: region}) for region in (1, 0))
+            at_home = blocks.choose(near, encoded=True)
+            moved = near.with_registers(blocks.choose(far, encoded=True).registers(near))
+            assert at_home.cycles <= cycles_in_a_row(moved, target, where)
+            assert at_home.cycles <= blocks.choose(far, encoded=True).cycles

@@ -29,7 +29,6 @@ from ..program.program import BufferRole
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Match, Reader
-from ..schedule.blocks import part_kernel_first
 from ..stream.isa import ActivationFunction, ElementwiseMode, PoolMode
 
 _GATE_SCALE, _FUNCTION_SCALE = 2.0**-12, 2.0**-15
@@ -169,7 +168,6 @@ class _Steps:
             bias.reshape(-1),
             [quantise_multiplier(s / _GATE_SCALE) for s in scales for _ in range(self._units)],
             depthwise=False,
-            part_kernel=part_kernel_first(depth, source.bits, 1),
         )
 
     def _add(self, first: Operand, second: Operand, target: Operand, clamp: tuple[int, int]) -> None:

@@ -129,7 +129,6 @@ def _mix(builder: Builder, ifm: Operand, ofm: Operand, row: Phase, column: Phase
         np.zeros(depth, np.int64),
         [scale],
         depthwise=True,
-        part_kernel=False,
     )
 
 

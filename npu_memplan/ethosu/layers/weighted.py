@@ -19,7 +19,6 @@ from ..lower.scaling import Scale, rounded_once
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Constant, Reader
-from ..schedule.blocks import part_kernel_first
 from ..stream.isa import Rounding
 
 _MAX_SUM = 127 * 65536
@@ -61,7 +60,6 @@ class Weighted(Layer):
         if self.wide:
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)
-        kernel = window.kernel[0] * window.kernel[1]
         emission.builder.weighted(
             ifm,
             ofm,
@@ -71,7 +69,6 @@ class Weighted(Layer):
             self.bias,
             scales,
             depthwise=depthwise,
-            part_kernel=part_kernel_first(ifm.shape.depth, ifm.bits, kernel),
         )
 
 

@@ -18,12 +18,15 @@ from ...names import Names
 from .. import vela
 from ..arch import Architecture
 from ..program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ..schedule.blocks import BlockChoice, choose
-from ..schedule.shram import BlockKind, BlockWork
+from ..schedule.blocks import BlockChoice, Blocks
+from ..schedule.regions import place_of
+from ..schedule.shram import ceil_div
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
 from ..stream.isa import Register as R
+from ..time import MemoryMap
+from ..vela import SCALE_BYTES, about_encoded_bytes
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
 from .views import TensorView
@@ -33,7 +36,6 @@ _LUT_SLOTS = 8
 CONSTANTS = "constants"
 LUT = "lut"
 _AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
-_OP_NAMES = {BlockKind.CONV: Op.CONV, BlockKind.DEPTHWISE: Op.DEPTHWISE}
 
 
 class LoweringError(NpuMemplanError):
@@ -43,8 +45,9 @@ class LoweringError(NpuMemplanError):
 class Builder:
     """Collects buffers, constants and operations of one program."""
 
-    def __init__(self, accelerator: Architecture, fast_region: int = -1) -> None:
+    def __init__(self, accelerator: Architecture, where: MemoryMap, fast_region: int = -1) -> None:
         self.accelerator = accelerator
+        self._blocks = Blocks(accelerator, where)
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
@@ -106,20 +109,23 @@ class Builder:
         scales: Sequence[Scale],
         *,
         depthwise: bool,
-        part_kernel: bool,
     ) -> None:
         """CONV or DEPTHWISE. `weights` are OHWI; depthwise: O = channels, I = 1."""
-        kind = BlockKind.DEPTHWISE if depthwise else BlockKind.CONV
-        choice = self._choose(kind, ifm, ofm, window, output, part_kernel=part_kernel and not depthwise)
-        registers, addresses = self._common(ifm, ofm, window, output, choice, part_kernel and not depthwise)
-        self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, part_kernel, ifm.bits)
-        self._add(_OP_NAMES[kind], 0, registers, addresses)
+        op = Op.DEPTHWISE if depthwise else Op.CONV
+        registers, addresses = self._common(ifm, ofm, window, output)
+        cores = self.accelerator.cores
+        for core in range(cores):  # before blocks are known, and with them the order of the weights
+            registers[WEIGHTS[core].length] = ceil_div(about_encoded_bytes(weights), cores)
+            registers[SCALES[core].length] = ceil_div(SCALE_BYTES * len(bias), cores)
+            addresses[WEIGHTS[core].base] = addresses[SCALES[core].base] = (CONSTANTS, 0)
+        choice = self._choose(op, 0, registers, addresses)
+        self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, ifm.bits)
+        self._add(op, 0, registers, addresses)
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
-        kind = BlockKind.REDUCE_SUM if mode == 2 else BlockKind.POOL
-        choice = self._choose(kind, ifm, ofm, window, output)
-        registers, addresses = self._common(ifm, ofm, window, output, choice, False)
+        registers, addresses = self._common(ifm, ofm, window, output)
+        self._choose(Op.POOL, mode, registers, addresses)
         self._add(Op.POOL, mode, registers, addresses)
 
     def elementwise(
@@ -137,9 +143,7 @@ class Builder:
         second_precision: int = 0,
     ) -> None:
         """ELEMENTWISE of `mode` (isa.ElementwiseMode). `ifm2` is a map (may be broadcast), a scalar, or absent."""
-        full = isinstance(ifm2, Operand)
-        choice = self._choose(BlockKind.ELEMENTWISE, ifm, ofm, Window(), output, second=full)
-        registers, addresses = self._common(ifm, ofm, None, output, choice, False)
+        registers, addresses = self._common(ifm, ofm, None, output)
         registers[R.IFM_PRECISION] |= InputPrecision.SCALED_OPERAND.at(scaled_operand)
         if ifm2 is not None:
             broadcast = Broadcast.SWAP_OPERANDS if swap else Broadcast(0)
@@ -154,39 +158,26 @@ class Builder:
                 registers[R.IFM2_ZERO_POINT] = word16(second_zero_point)
                 registers[R.IFM2_PRECISION] = second_precision
             registers[R.IFM2_BROADCAST] = int(broadcast)
-            registers[R.IFM2_IB_START] = choice.layout.ifm2_ib_start
+            registers[R.IFM2_IB_START] = 0  # until blocks are chosen
         if operand_scales is not None:
             registers[R.OPA_SCALE], registers[R.OPB_SCALE] = operand_scales
+        self._choose(Op.ELEMENTWISE, mode, registers, addresses)
         self._add(Op.ELEMENTWISE, mode, registers, addresses)
 
     # ------------------------------------------------------------------ parts
 
     def _choose(
-        self,
-        kind: BlockKind,
-        ifm: Operand,
-        ofm: Operand,
-        window: Window,
-        output: Output,
-        *,
-        part_kernel: bool = False,
-        second: bool = False,
+        self, op: Op, parameter: int, registers: dict[R, int], addresses: Mapping[R, tuple[str, int]]
     ) -> BlockChoice:
-        work = BlockWork(
-            kind=kind,
-            ifm=ifm.shape,
-            ofm=ofm.shape,
-            ifm_bits=ifm.bits,
-            kernel_height=window.dilated[0],
-            kernel_width=window.dilated[1],
-            stride_y=window.stride[0],
-            stride_x=window.stride[1],
-            upscale=window.upscale,
-            part_kernel=part_kernel,
-            uses_lut=output.table is not None,
-            second_operand=second,
-        )
-        return choose(self.accelerator, work)
+        """Choose blocks, and put them into `registers`."""
+        operation = NpuOperation(op, int(parameter), registers, addresses).placed(self._region)
+        choice = self._blocks.choose(operation)
+        registers |= choice.registers(operation)
+        return choice
+
+    def _region(self, name: str) -> tuple[int, int]:
+        role = BufferRole.CONSTANTS if name == CONSTANTS else self._buffers[name].role
+        return place_of(role, self._blocks.where)
 
     def _map(
         self,
@@ -218,14 +209,12 @@ class Builder:
         ofm: Operand,
         window: Window | None,
         output: Output,
-        choice: BlockChoice,
-        part_kernel: bool,
     ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
         registers: dict[R, int] = {}
         addresses: dict[R, tuple[str, int]] = {}
         self._map(registers, addresses, IFM, ifm)
         self._map(registers, addresses, OFM, ofm)
-        chosen, shape = choice.layout, ofm.shape
+        shape = ofm.shape
         registers |= {
             R.IFM_PRECISION: ifm.precision,
             R.IFM_DEPTH_M1: ifm.shape.depth - 1,
@@ -236,15 +225,9 @@ class Builder:
             R.OFM_PRECISION: ofm.packed_precision(OutputPrecision)
             | OutputPrecision.GLOBAL_SCALE.at(output.scale is not None)
             | OutputPrecision.ROUNDING.at(output.rounding),
-            R.OFM_BLK_HEIGHT_M1: chosen.block.height - 1,
-            R.OFM_BLK_WIDTH_M1: chosen.block.width - 1,
-            R.OFM_BLK_DEPTH_M1: chosen.block.depth - 1,
-            R.IFM_IB_END: chosen.ib_end,
-            R.AB_START: chosen.ab_start,
-            R.ACC_FORMAT: int(chosen.acc_format),
         }
         if window is not None:
-            registers |= kernel_registers(window, part_kernel)
+            registers |= kernel_registers(window)
         if output.scale is not None:
             registers[R.OFM_SCALE] = output.scale.register
         if self.accelerator.parallel:
@@ -273,7 +256,6 @@ class Builder:
         window: Window,
         choice: BlockChoice,
         depthwise: bool,
-        part_kernel: bool,
         ifm_bits: int,
     ) -> None:
         cores = self.accelerator.cores
@@ -290,7 +272,7 @@ class Builder:
                     block_depth=block_depth,
                     ifm_bits=ifm_bits,
                     depthwise=depthwise,
-                    part_kernel_first=part_kernel and not depthwise,
+                    part_kernel_first=choice.part_kernel,
                     dilation_xy=(window.dilation[1], window.dilation[0]),
                 )
                 used = [scales[c if len(scales) > 1 else 0] for c in channels]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..arch import Architecture
 from ..program.program import NpuProgram
+from ..time import MemoryMap, default_memory_map
 from .emission import Emission
 from .emit import Builder
 from .fold import fold_pads
@@ -30,15 +31,20 @@ class Lowered:
 
 
 def lower(
-    graph: LayerGraph, accelerator: Architecture, fast_region: int = -1, operators: OperatorOf | None = None
+    graph: LayerGraph,
+    accelerator: Architecture,
+    fast_region: int = -1,
+    operators: OperatorOf | None = None,
+    where: MemoryMap | None = None,
 ) -> Lowered:
     """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
+    `where` are the memories around the NPU (None: its default system's), of which the last region's has the maps.
     `LoweringError` or `BlockError` name the layer that cannot be.
     """
     graph = fold_pads(graph)
-    builder = Builder(accelerator, fast_region)
+    builder = Builder(accelerator, where or default_memory_map(accelerator), fast_region)
     storage = assign(builder, graph)
     emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL)
     known: dict[str, int] = {}

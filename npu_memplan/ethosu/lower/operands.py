@@ -79,13 +79,13 @@ class Output:
     function: ActivationFunction = ActivationFunction.NONE  # of the scaled value
 
 
-def kernel_registers(window: Window, part_kernel: bool) -> dict[R, int]:
-    """KERNEL_* and IFM_PAD_*."""
+def kernel_registers(window: Window) -> dict[R, int]:
+    """KERNEL_* and IFM_PAD_*, input channels first."""
     padding = window.padding
     return {
         R.KERNEL_HEIGHT_M1: window.dilated[0] - 1,
         R.KERNEL_WIDTH_M1: window.dilated[1] - 1,
-        R.KERNEL_STRIDE: KernelStride.pack(window.stride, window.dilation, part_kernel),
+        R.KERNEL_STRIDE: KernelStride.pack(window.stride, window.dilation, False),
         R.IFM_PAD_TOP: padding.top,
         R.IFM_PAD_LEFT: padding.left,
         R.IFM_PAD_BOTTOM: padding.bottom,

@@ -67,6 +67,22 @@ class NpuOperation:
     addresses: Mapping[Register, tuple[str, int]]
     operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
 
+    def placed(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
+        """It with real addresses: `where(buffer)` is (region, base address); `index` is its place in a program."""
+        registers = dict(self.registers)
+        for register, (name, offset) in self.addresses.items():
+            region, base = where(name)
+            registers[register] = base + offset
+            holder = REGION_OF[register]
+            for unused in TILE_BASES.get(register, ()):
+                registers.setdefault(unused, 0)  # tiles that are not addressed stay 0, as compilers leave them
+            if registers.setdefault(holder, region) != region:
+                raise ProgramError(
+                    f"operation {index} ({self.op.name}) addresses {name!r} in region {region}, but {holder.name} is "
+                    f"{registers[holder]} already: all tiles must lie in one pool"
+                )
+        return Operation(self.op, self.parameter, registers, index)
+
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
@@ -120,20 +136,10 @@ class NpuProgram:
 
     def place(self, index: int, where: Callable[[str], tuple[int, int]]) -> Operation:
         """Operation `index` with real addresses: `where(buffer)` is (region, base address)."""
-        operation = self.operations[index]
-        registers = dict(operation.registers)
-        for register, (name, offset) in operation.addresses.items():
-            region, base = where(name)
-            registers[register] = base + offset
-            holder = REGION_OF[register]
-            for unused in TILE_BASES.get(register, ()):
-                registers.setdefault(unused, 0)  # tiles that are not addressed stay 0, as compilers leave them
-            if registers.setdefault(holder, region) != region:
-                raise ProgramError(
-                    f"NPU program {self.name}: operation {index} ({operation.op.name}) addresses {name!r} in region "
-                    f"{region}, but {holder.name} is {registers[holder]} already: all tiles must lie in one pool"
-                )
-        return Operation(operation.op, operation.parameter, registers, index)
+        try:
+            return self.operations[index].placed(where, index)
+        except ProgramError as error:
+            raise ProgramError(f"NPU program {self.name}: {error}") from None
 
     def symbolic_accesses(self, index: int) -> tuple[Access, ...]:
         """Accesses of an operation with byte offsets into its buffers in place of addresses."""

@@ -1,18 +1,29 @@
-"""Choice of the OFM block: the one with the fewest estimated cycles that fits SHRAM.
+"""Choice of an operation's OFM block and of the order of its weights: those with the fewest estimated cycles.
 
-Invariant: `choose` looks at every legal block and returns the cheapest; ties go to the block with
-the smaller traffic, then the larger, so the choice is a function of the operation alone. The cycle
-numbers are estimates for ranking and reports, never a promise about hardware.
+Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions lie in, and no
+block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`). Looked at are, for each
+depth, the blocks that cut the plane least and the lowest; ties go to less traffic, then to the larger block.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Shape
-from ..stream.isa import Upscale
+from ..program.access import lut_index
+from ..program.featuremap import FeatureMap, Kernel
+from ..stream.commands import Operation
+from ..stream.fields import KernelStride
+from ..stream.groups import ADDRESS_REGISTERS
+from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
+from ..stream.isa import Register as R
+from ..time.cost import Demand, kernel_demand
+from ..time.memory import MemoryMap
+from ..time.timeline import in_a_row
+from ..time.work import Work, work_of
 from .shram import BlockKind, BlockWork, ShramLayout, ceil_div, layout, round_up
 
 
@@ -20,111 +31,186 @@ class BlockError(NpuMemplanError):
     """No block configuration of an operation fits the NPU's SHRAM."""
 
 
-_MEMORY_LATENCY = 32  # cycles before the first byte of a block arrives
+_KINDS = {
+    Op.CONV: BlockKind.CONV,
+    Op.DEPTHWISE: BlockKind.DEPTHWISE,
+    Op.POOL: BlockKind.POOL,
+    Op.ELEMENTWISE: BlockKind.ELEMENTWISE,
+}
+_PLANES = 5  # ways to cut a plane that are looked at for each depth
+_SHARES = 8  # parts of an extent; also of a depth
+_TIMED = 6  # most candidates whose cycles are worked out: those that could be best by what they need
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChoice:
-    """A layout and what it is estimated to cost."""
+    """A layout, the order of the weights, and what they are estimated to cost."""
 
     layout: ShramLayout
-    cycles: int
+    part_kernel: bool  # kernel elements before input channels
+    cycles: int  # by which the operation makes a stream longer
+
+    def registers(self, operation: Operation) -> dict[R, int]:
+        """The registers of `operation` that say so."""
+        changes = _registers(self.layout)
+        if R.IFM2_IB_START in operation.registers:
+            changes[R.IFM2_IB_START] = self.layout.ifm2_ib_start
+        if operation.op is Op.CONV:
+            bits, order = operation[R.KERNEL_STRIDE], KernelStride.PART_KERNEL_FIRST
+            changes[R.KERNEL_STRIDE] = bits & ~order.at(1) | order.at(self.part_kernel)
+        return changes
 
 
-def part_kernel_first(ifm_depth: int, ifm_bits: int, kernel_elements: int) -> bool:
-    """Which weight order keeps the MACs busier: kernel elements first (True) or input channels first."""
-    if ifm_depth <= 8:
-        return True
-    depth = ifm_depth / round_up(ifm_depth, 32 if ifm_bits == 8 else 16)
-    part = (ifm_depth * kernel_elements) / (
-        round_up(ifm_depth, 8) * round_up(kernel_elements, 4 if ifm_bits == 8 else 2)
+class Blocks:
+    """Chooses blocks for operations of one NPU among one set of memories."""
+
+    def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:
+        self.accelerator, self.where = accelerator, where
+        self._known: dict[object, BlockChoice] = {}
+
+    def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
+        """The cheapest block for `operation`, whose own block is not looked at; `BlockError` when none fits.
+
+        Its regions say where its maps and weights lie. `encoded`: its weights are, so their order and the depth of
+        blocks stay.
+        """
+        rest = frozenset(item for item in operation.registers.items() if item[0] not in ADDRESS_REGISTERS)
+        key = (operation.op, operation.parameter, rest, encoded)
+        if key not in self._known:
+            self._known[key] = self._cheapest(operation, encoded)
+        return self._known[key]
+
+    def fitted(self, operation: Operation) -> Operation:
+        """`operation`, whose weights are encoded, in the cheapest blocks; as it is where no others fit."""
+        try:
+            return operation.with_registers(self.choose(operation, encoded=True).registers(operation))
+        except BlockError:
+            return operation
+
+    def _cheapest(self, operation: Operation, encoded: bool) -> BlockChoice:
+        best: tuple[tuple[int, int, int], BlockChoice] | None = None
+        found = sorted(self._candidates(operation, encoded), key=lambda c: c.rank)
+        for candidate in found[:_TIMED]:
+            if best is not None and candidate.needs.floor >= best[0][0]:
+                continue
+            cycles = in_a_row(candidate.needs, self.accelerator, self.where)
+            key = (cycles, candidate.rank[1], -candidate.layout.block.elements)
+            if best is None or key < best[0]:
+                best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
+        if best is None:
+            work = block_work(operation)
+            raise BlockError(
+                f"no block of a {work.kind.value} with kernel {work.kernel_height}x{work.kernel_width}, input depth "
+                f"{work.ifm.depth} and {work.ifm_bits} bits fits the {self.accelerator.shram_kib} KiB SHRAM of "
+                f"{self.accelerator.name}; leave the operator on the host or choose a larger NPU"
+            )
+        return best[1]
+
+    def _candidates(self, operation: Operation, encoded: bool) -> Iterator[_Candidate]:
+        """Blocks that could be the best, with what the operation needs in them."""
+        shape, target = block_work(operation), self.accelerator
+        base: Work | None = None
+        depths = (operation[R.OFM_BLK_DEPTH_M1] + 1,) if encoded else _depths(target, shape)
+        ordered = encoded or shape.kind is not BlockKind.CONV
+        for part_kernel in (shape.part_kernel,) if ordered else (False, True):
+            work = replace(shape, part_kernel=part_kernel)
+            for depth in depths:
+                for fits in _planes(target, work, depth):
+                    if base is None:
+                        base = work_of(operation.with_registers(_registers(fits)), target)
+                    made = base.in_blocks(fits.block, part_kernel)
+                    yield _Candidate(fits, part_kernel, kernel_demand(operation, made, target, self.where))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    layout: ShramLayout
+    part_kernel: bool
+    needs: Demand
+
+    @property
+    def rank(self) -> tuple[float, int, int]:
+        """About its cycles (what is busiest, and the first block of what is not), bytes moved, larger blocks first."""
+        needs, loads = self.needs, self.needs.loads
+        every = needs.multipliers + needs.output + sum(load.cycles for load in loads)
+        about = needs.floor + (every - needs.floor) / needs.blocks
+        return about, sum(load.traffic.bytes for load in loads), -self.layout.block.elements
+
+
+def _registers(chosen: ShramLayout) -> dict[R, int]:
+    return {
+        R.OFM_BLK_HEIGHT_M1: chosen.block.height - 1,
+        R.OFM_BLK_WIDTH_M1: chosen.block.width - 1,
+        R.OFM_BLK_DEPTH_M1: chosen.block.depth - 1,
+        R.IFM_IB_END: chosen.ib_end,
+        R.AB_START: chosen.ab_start,
+        R.ACC_FORMAT: int(chosen.acc_format),
+    }
+
+
+def block_work(operation: Operation) -> BlockWork:
+    """What of an operation's registers decides which blocks fit."""
+    source, output = FeatureMap.ifm(operation), FeatureMap.ofm(operation)
+    reduces = operation.op is Op.POOL and operation.parameter == PoolMode.REDUCE_SUM
+    work = BlockWork(
+        kind=BlockKind.REDUCE_SUM if reduces else _KINDS[operation.op],
+        ifm=Shape(source.height, source.width, source.depth),
+        ofm=Shape(output.height, output.width, output.depth),
+        ifm_bits=8 * source.element_bytes,
+        upscale=Upscale(operation.get(R.IFM_UPSCALE)),
+        uses_lut=lut_index(operation) is not None,
+        second_operand=FeatureMap.ifm2(operation) is not None,
     )
-    return part > depth
-
-
-def _block_cycles(accelerator: Architecture, work: BlockWork, chosen: ShramLayout) -> tuple[int, int]:
-    """(MAC cycles, cycles to write the results) of one OFM block."""
-    block, micro = chosen.block, accelerator.ofm_micro
-    micros_xy = ceil_div(block.height, micro.height) * ceil_div(block.width, micro.width)
-    micros_z = ceil_div(block.depth, micro.depth * accelerator.cores)
-    kernel = work.kernel_height * work.kernel_width
-    per_cycle = max(1, accelerator.macs // 32)  # results the output unit finishes in eight cycles
-    output = ceil_div(block.elements * 8, per_cycle * 8)
-    slow = 2 if work.ifm_bits == 16 else 1
-    if work.kind is BlockKind.ELEMENTWISE:
-        return 0, output * (2 if work.second_operand else 1) * max(1, work.ifm_bits // 8)
-    if work.kind is BlockKind.POOL:
-        return max(4, kernel) * micros_xy * micros_z * slow, output
-    if work.kind is BlockKind.DEPTHWISE:
-        return max(4 * micros_xy, 16) * ceil_div(kernel, 4) * micros_z * slow, output
-    if work.part_kernel:
-        steps = ceil_div(kernel, 4 if work.ifm_bits == 8 else 2)
-        macs = max(4 * micros_xy, 32) * steps * micros_z * ceil_div(work.ifm.depth, 8)
-    else:
-        depth = 32 if work.ifm_bits == 8 else 16
-        macs = max(4 * micros_xy, 32) * kernel * micros_z * ceil_div(work.ifm.depth, depth)
-    return macs * slow, output
-
-
-def estimate(accelerator: Architecture, work: BlockWork, chosen: ShramLayout) -> tuple[int, int]:
-    """(cycles, bytes of IFM and weights moved) of the whole operation in these blocks."""
-    block, ofm = chosen.block, work.ofm
-    across = ceil_div(ofm.height, block.height) * ceil_div(ofm.width, block.width)
-    deep = ceil_div(ofm.depth, block.depth)
-    bus = accelerator.port_bytes
-    source = chosen.ifm_block
-    whole_depth = work.kind in (BlockKind.CONV, BlockKind.REDUCE_SUM)
-    ifm_bytes = source.area * (work.ifm.depth if whole_depth else source.depth) * work.ifm_bits // 8
-    if work.kind is BlockKind.ELEMENTWISE and work.second_operand:
-        ifm_bytes *= 2
-    kernel = work.kernel_height * work.kernel_width
-    weight_bytes = 0
-    if work.kind is BlockKind.CONV:
-        weight_bytes = kernel * work.ifm.depth * block.depth
-    elif work.kind is BlockKind.DEPTHWISE:
-        weight_bytes = kernel * block.depth
-    macs, output = _block_cycles(accelerator, work, chosen)
-    fetch = _MEMORY_LATENCY + (ifm_bytes + weight_bytes) // bus
-    per_block = max(macs, output, fetch)
-    traffic = (ifm_bytes + weight_bytes) * across * deep
-    return per_block * across * deep + fetch + output, traffic
+    if operation.op is Op.ELEMENTWISE:
+        return work
+    kernel = Kernel.of(operation)
+    return replace(
+        work,
+        kernel_height=kernel.height,
+        kernel_width=kernel.width,
+        stride_y=kernel.stride_y,
+        stride_x=kernel.stride_x,
+        part_kernel=kernel.part_kernel_first and operation.op is Op.CONV,
+    )
 
 
 def _sizes(unit: int, most: int, whole: int) -> tuple[int, ...]:
-    """Candidate extents of one dimension: doublings of the unit, equal shares of the whole, the maximum."""
-    doublings = (unit << k for k in range(8))
-    shares = (round_up(ceil_div(whole, parts), unit) for parts in range(1, 9))
-    return tuple(sorted({size for size in (*doublings, *shares, most) if size <= max(most, unit)}))
+    """Candidate extents of one dimension, the largest first: equal shares of the whole, and halves of those."""
+    most = max(unit, min(most, round_up(whole, unit)))
+    fewest = ceil_div(whole, most)
+    shares = (round_up(ceil_div(whole, parts), unit) for parts in range(fewest, fewest + _SHARES))
+    halves = (most >> k for k in range(1, 8))
+    return tuple(sorted({s for s in (*shares, *halves) if unit <= s <= most and not s % unit}, reverse=True))
 
 
-@lru_cache(maxsize=4096)
-def choose(accelerator: Architecture, work: BlockWork, block_depth: int | None = None) -> BlockChoice:
-    """The cheapest block for `work`, of a depth that weights were encoded for if given; `BlockError` when none fits."""
+def _depths(accelerator: Architecture, work: BlockWork) -> tuple[int, ...]:
+    """A block that does not hold the whole depth is a multiple of the 16-channel brick."""
+    unit, limit = accelerator.ofm_micro.depth, accelerator.max_block.depth
+    brick = max(unit, BRICK_CHANNELS)
+    whole = round_up(work.ofm.depth, unit)
+    parts = _sizes(brick, min(limit, whole), work.ofm.depth) if whole > brick else ()
+    return tuple(sorted({whole, *parts} if whole <= limit else {*parts}))
+
+
+@lru_cache(4096)
+def _planes(accelerator: Architecture, work: BlockWork, depth: int) -> tuple[ShramLayout, ...]:
+    """The layouts of blocks of `depth` that cut the plane least: of each height the widest that fits."""
     micro, limit = accelerator.ofm_micro, accelerator.max_block
-    best: tuple[tuple[int, int, int], ShramLayout] | None = None
-    most = (
-        min(limit.height, round_up(work.ofm.height, micro.height)),
-        min(limit.width, round_up(work.ofm.width, micro.width)),
-        min(limit.depth, round_up(work.ofm.depth, micro.depth)),
-    )
     least = 2 if work.upscale is not Upscale.NONE else 1
-    for depth in _sizes(micro.depth, most[2], work.ofm.depth) if block_depth is None else (block_depth,):
-        # a block that does not hold the whole depth is a multiple of the 16-channel brick
-        if depth < work.ofm.depth and depth % 16:
-            continue
-        for height in _sizes(max(micro.height, least), most[0], work.ofm.height):
-            for width in _sizes(max(micro.width, least), most[1], work.ofm.width):
-                found = layout(accelerator, work, Shape(height, width, depth))
-                if found is None:
-                    break  # a wider block needs more room still
-                cycles, traffic = estimate(accelerator, work, found)
-                key = (cycles, traffic, -found.block.elements)
-                if best is None or key < best[0]:
-                    best = (key, found)
-    if best is None:
-        raise BlockError(
-            f"no block of a {work.kind.value} with kernel {work.kernel_height}x{work.kernel_width}, input depth "
-            f"{work.ifm.depth} and {work.ifm_bits} bits fits the {accelerator.shram_kib} KiB SHRAM of "
-            f"{accelerator.name}; leave the operator on the host or choose a larger NPU"
-        )
-    return BlockChoice(best[1], best[0][0])
+    widths = _sizes(max(micro.width, least), limit.width, work.ofm.width)
+    found: list[tuple[int, int, ShramLayout]] = []
+    for height in _sizes(max(micro.height, least), limit.height, work.ofm.height):
+        low, high = 0, len(widths)  # the first that fits
+        fits: ShramLayout | None = None
+        while low < high:
+            middle = (low + high) // 2
+            made = layout(accelerator, work, Shape(height, widths[middle], depth))
+            if made is None:
+                low = middle + 1
+            else:
+                fits, high = made, middle
+        if fits is not None:
+            pieces = ceil_div(work.ofm.height, height) * ceil_div(work.ofm.width, fits.block.width)
+            found.append((pieces, pieces * fits.ifm_block.area, fits))
+    ranked = [fits for _, _, fits in sorted(found, key=lambda f: f[:2])]
+    return tuple(ranked[:_PLANES] + ranked[_PLANES:][-1:])

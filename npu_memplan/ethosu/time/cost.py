@@ -53,6 +53,14 @@ class Demand:
     jobs: int  # blocks times slices of input channels: steps of reading the input
 
     @property
+    def floor(self) -> float:
+        """No operation with these needs takes fewer cycles: what the busiest of all parts and memories works."""
+        busy: dict[str, float] = {}
+        for load in self.loads:
+            busy[load.memory.name] = busy.get(load.memory.name, 0.0) + load.cycles
+        return max(self.multipliers, self.output, *busy.values())
+
+    @property
     def is_transfer(self) -> bool:
         """A DMA, not a kernel."""
         return self.operation.op is Op.DMA_START
@@ -63,7 +71,11 @@ def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) ->
     if operation.op is Op.DMA_START:
         loads = _loads(dma_flows(operation, accelerator), accelerator.cores, where)
         return Demand(operation, 0, 0, loads, 0, 1, 1)
-    work = work_of(operation, accelerator)
+    return kernel_demand(operation, work_of(operation, accelerator), accelerator, where)
+
+
+def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, where: MemoryMap) -> Demand:
+    """Needs of a kernel that was read already."""
     return Demand(
         operation,
         multiplier_cycles(work, accelerator),

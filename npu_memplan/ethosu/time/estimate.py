@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from ..arch import Architecture
-from ..hazards.blockdep import MAX_BLOCKDEP
 from ..stream.commands import Command, Operation
-from ..stream.isa import Op, Register
-from .cost import Demand, Load
+from ..stream.isa import Op
+from .cost import Demand, Load, demand
 from .memory import MemoryMap
-from .timeline import Slot, timeline
+from .timeline import Slot, in_a_row, timeline
 
 
 class Cause(Enum):
@@ -120,9 +119,7 @@ def estimate(commands: Iterable[Command], accelerator: Architecture, where: Memo
 
 def cycles_in_a_row(operation: Operation, accelerator: Architecture, where: MemoryMap) -> int:
     """By how much a kernel makes a stream longer in which others run before it that it need not wait for."""
-    operation = operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
-    once, twice = (timeline((operation,) * n, accelerator, where).total for n in (1, 2))
-    return twice - once
+    return in_a_row(demand(operation, accelerator, where), accelerator, where)
 
 
 def _share(slot: Slot, cycles: int) -> Share:

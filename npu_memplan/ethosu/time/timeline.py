@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture
+from ..hazards.blockdep import MAX_BLOCKDEP
 from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
 from ..stream.groups import ADDRESS_REGISTERS
@@ -154,6 +155,16 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
             clock.wait(command.op, command.outstanding)
         total += words
     return Timeline(tuple(slots), round(max([clock.now, *clock.busy.values(), *(slot.stop for slot in slots)])), total)
+
+
+def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:
+    """By how many cycles a kernel makes a stream longer in which another like it runs before, for which it need not
+    wait; its commands are not counted.
+    """
+    free = needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
+    clock = _Clock(accelerator, where.stream.read.latency)
+    once, twice = (clock.kernel(replace(needs, operation=free)).stop for _ in range(2))
+    return round(twice - once)
 
 
 def _but_for_addresses(operation: Operation) -> object:

@@ -6,8 +6,9 @@ Invariant: everything is taken from the operation's registers and the architectu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 
 from ..arch import Architecture, OutputKind, Shape
 from ..program.access import lut_index
@@ -41,6 +42,17 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """One spatial axis of a kernel before it is cut into blocks."""
+
+    size: int  # of the OFM
+    source: int  # input elements
+    window: tuple[int, int, int] | None = None  # stride, dilation and leading padding; None: element by element
+    pieces: tuple[range, ...] = ()  # taps of each piece of a large kernel
+    upscale: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """A kernel operation."""
 
@@ -48,6 +60,7 @@ class Work:
     ofm: FeatureMap
     ifm: FeatureMap
     ifm2: FeatureMap | None
+    extents: tuple[Extent, Extent]  # y, x
     y: Axis
     x: Axis
     depths: tuple[tuple[int, int], ...]  # OFM blocks in depth of one core: (channels, how many)
@@ -62,6 +75,19 @@ class Work:
     output: OutputKind
     cores: int
     single_row: bool  # two-row micro-blocks work on four columns of the only row instead
+
+    def in_blocks(self, block: Shape, part_kernel: bool) -> Work:
+        """The same kernel in other OFM blocks, in the other order of its weights."""
+        y, x, cores = *self.extents, self.cores
+        return replace(
+            self,
+            y=_axis(y, block.height),
+            x=_axis(x, block.width),
+            depths=_split(-(-self.ofm.depth // cores), -(-block.depth // cores)),
+            depth_blocks=-(-self.ofm.depth // block.depth),
+            block=block,
+            part_kernel=part_kernel,
+        )
 
     @property
     def ifm_bits(self) -> int:
@@ -106,10 +132,7 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
     pieces: tuple[int, ...] = (1,)
     macs = 0
     if kernel is None:
-        y, x = (
-            Axis(_split(size, step), _split(other, step))
-            for size, step, other in ((ofm.height, block.height, ifm.height), (ofm.width, block.width, ifm.width))
-        )
+        extents = (Extent(ofm.height, ifm.height), Extent(ofm.width, ifm.width))
     else:
         upscale = 1 if operation.get(r.IFM_UPSCALE) == Upscale.NONE else 2
         limit = accelerator.sub_kernel
@@ -118,8 +141,10 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         pieces = tuple(len(a) * len(b) for a in rows for b in columns)
         down = (kernel.stride_y, kernel.dilation_y, kernel.pad_top)
         across = (kernel.stride_x, kernel.dilation_x, kernel.pad_left)
-        y = _axis(ofm.height, block.height, ifm.height, down, rows, upscale)
-        x = _axis(ofm.width, block.width, ifm.width, across, columns, upscale)
+        extents = (
+            Extent(ofm.height, ifm.height, down, rows, upscale),
+            Extent(ofm.width, ifm.width, across, columns, upscale),
+        )
         if engine in (Engine.CONV, Engine.DEPTHWISE):
             deep = ifm.depth if engine is Engine.CONV else 1
             macs = ofm.height * ofm.width * ofm.depth * sum(pieces) * deep
@@ -129,8 +154,9 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         ofm=ofm,
         ifm=ifm,
         ifm2=ifm2,
-        y=y,
-        x=x,
+        extents=extents,
+        y=_axis(extents[0], block.height),
+        x=_axis(extents[1], block.width),
         depths=_split(-(-ofm.depth // cores), -(-block.depth // cores)),
         depth_blocks=-(-ofm.depth // block.depth),
         block=block,
@@ -162,23 +188,24 @@ def _pieces(taps: int, most: int) -> tuple[range, ...]:
     return tuple(range(start, min(start + most, taps)) for start in range(0, taps, max(most, 1)))
 
 
-def _axis(
-    extent: int, block: int, source: int, window: tuple[int, int, int], pieces: tuple[range, ...], upscale: int
-) -> Axis:
-    """`window`: stride, dilation and leading padding."""
-    stride, dilation, pad = window
+@lru_cache(4096)
+def _axis(extent: Extent, block: int) -> Axis:
+    blocks = _split(extent.size, block)
+    if extent.window is None:
+        return Axis(blocks, _split(extent.source, block))
+    stride, dilation, pad = extent.window
     reads: dict[int, int] = {}
-    for start in range(0, extent, block):
-        last = (min(start + block, extent) - 1) * stride
-        for piece in pieces:
+    for start in range(0, extent.size, block):
+        last = (min(start + block, extent.size) - 1) * stride
+        for piece in extent.pieces:
             size = _inside(
                 start * stride + piece.start * dilation - pad,
                 last + (piece.stop - 1) * dilation + 1 - pad,
-                source,
-                upscale,
+                extent.source,
+                extent.upscale,
             )
             reads[size] = reads.get(size, 0) + 1
-    return Axis(_split(extent, block), tuple(reads.items()))
+    return Axis(blocks, tuple(reads.items()))
 
 
 def _inside(first: int, last: int, source: int, upscale: int) -> int:

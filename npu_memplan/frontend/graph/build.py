@@ -17,16 +17,22 @@ from ..legalize import legalize_host
 from .operators import node_operators
 
 if TYPE_CHECKING:
+    from ...ethosu.time import MemoryMap
     from .nodes import NodeImport
 
 
 def build_qdq_module(
-    imported: NodeImport, name: str, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), fast_region: int = -1
+    imported: NodeImport,
+    name: str,
+    accelerator: str = NO_NPU,
+    host_ops: Sequence[str] = (),
+    fast_region: int = -1,
+    where: MemoryMap | None = None,
 ) -> Any:
     """Lower `imported` for `accelerator` ("none": everything on the host).
 
-    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `fast_region` as for the TFLite
-    build. Raises `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
+    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `fast_region` and `where` as for the
+    TFLite build. Raises `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
     """
     forced = forced_nodes(imported.nodes, host_ops, name)
     module = imported.module
@@ -42,7 +48,7 @@ def build_qdq_module(
         remaining = remaining_operators(module)
         left = {o.name: o.reason for o in remaining}
         operators = node_operators(imported, remaining)
-        module = lower_for_ethosu(module, accelerator, fast_region)
+        module = lower_for_ethosu(module, accelerator, fast_region, None, where)
     advice = "replace them in the model by operators of static shapes"
     return _described(legalize_host(module, left, name, advice), imported, operators)
 

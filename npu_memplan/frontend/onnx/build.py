@@ -10,12 +10,15 @@ import io
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import said_by
 from ...models.onnx import read_onnx
 from ...options import NO_NPU
 from ..errors import TvmFrontendError
+
+if TYPE_CHECKING:
+    from ...ethosu.time import MemoryMap
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ def build_onnx_module(
     host_ops: Sequence[str] = (),
     name: str = "",
     fast_region: int = -1,
+    where: MemoryMap | None = None,
 ) -> Any:
     """Import `model` and lower it; see `build_qdq_module`. Raises `OnnxError` and `TvmFrontendError` too."""
     from ..graph.build import build_qdq_module
@@ -43,4 +47,4 @@ def build_onnx_module(
 
     name = name or ("model" if isinstance(model, bytes) else model.name)
     imported = import_onnx(read_onnx(model, name), name, import_nodes)
-    return build_qdq_module(imported, name, accelerator, host_ops, fast_region)
+    return build_qdq_module(imported, name, accelerator, host_ops, fast_region, where)

@@ -25,6 +25,7 @@ from .on_host import check_on_host, host_reason
 from .operator_names import OperatorNames
 
 if TYPE_CHECKING:
+    from ...ethosu.time import MemoryMap
     from .operators import RelaxImport
 
 
@@ -34,13 +35,15 @@ def build_module(
     host_ops: Sequence[str] = (),
     name: str = "",
     fast_region: int = -1,
+    where: MemoryMap | None = None,
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
     `host_ops` are TFLite operators to keep on the CPU; `fast_region` is the NPU region that feature maps should
-    prefer when there are several pools. Raises `NetworkError` for files that are no TFLite, `TvmFrontendError` for
-    those that Vela has compiled, `HostOpsError`, `FloatModelError`, `UnsupportedModelError` for operators that
-    neither side can run, `LoweringError` where a layer defeats the lowering.
+    prefer when there are several pools; `where` are the memories around the NPU (None: its default system's). Raises
+    `NetworkError` for files that are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`,
+    `FloatModelError`, `UnsupportedModelError` for operators that neither side can run, `LoweringError` where a layer
+    defeats the lowering.
     """
     from ...ethosu.relax import lower_for_ethosu
     from .operators import import_operators
@@ -64,10 +67,11 @@ def build_module(
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
-    module = lower_for_ethosu(partitioned, accelerator, fast_region, OperatorNames(network, imported.operator_of))
+    operators = OperatorNames(network, imported.operator_of)
+    module = lower_for_ethosu(partitioned, accelerator, fast_region, operators, where)
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
     module = legalize_host(round_integer_averages(module), reasons, name)
-    operators = [
+    described = [
         SourceOperator(
             operator_label(network, o),
             o.name,
@@ -77,7 +81,7 @@ def build_module(
         )
         for o in network.cpu_operators
     ]
-    main = module["main"].with_attr(operator_attributes(operators))
+    main = module["main"].with_attr(operator_attributes(described))
     module.update_func(module.get_global_var("main"), main)
     return Imported(module, network)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import said_by
 from ...models.torch import read_program
@@ -16,9 +16,16 @@ from ...options import NO_NPU
 from ..errors import TvmFrontendError
 from .program import TorchImportError, import_program
 
+if TYPE_CHECKING:
+    from ...ethosu.time import MemoryMap
+
 
 def build_torch_module(
-    path: Path, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), fast_region: int = -1
+    path: Path,
+    accelerator: str = NO_NPU,
+    host_ops: Sequence[str] = (),
+    fast_region: int = -1,
+    where: MemoryMap | None = None,
 ) -> Any:
     """Import the program in `path` and lower it; see `build_qdq_module`.
 
@@ -35,4 +42,4 @@ def build_torch_module(
         raise
     except Exception as error:  # the frontend raises whatever comes first
         raise TvmFrontendError(f"TVM's PyTorch frontend cannot import {path.name}: {said_by(error, 0)}") from error
-    return build_qdq_module(imported, path.name, accelerator, host_ops, fast_region)
+    return build_qdq_module(imported, path.name, accelerator, host_ops, fast_region, where)

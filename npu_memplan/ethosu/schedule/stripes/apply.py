@@ -10,12 +10,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...time import MemoryMap, default_memory_map
+from ..blocks import Blocks
+from ..regions import places
 from .groups import Group
-from .reblock import reblocked
 
 
-def apply(program: NpuProgram, groups: Sequence[Group]) -> NpuProgram:
-    """`program` with `groups`, which are disjoint and in program order, made part by part."""
+def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None = None) -> NpuProgram:
+    """`program` with `groups`, which are disjoint and in program order, made part by part.
+
+    Parts get blocks of their own, the best in the memories of `where` (None: the NPU's default system).
+    """
     operations: list[NpuOperation] = []
     cut: list[int] = []  # indices of parts
     sizes: dict[str, int] = {}
@@ -32,6 +37,10 @@ def apply(program: NpuProgram, groups: Sequence[Group]) -> NpuProgram:
         replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) if b.name in sizes else b for b in program.buffers
     )
     made = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
+    where = where or default_memory_map(program.accelerator)
+    blocks, place = Blocks(program.accelerator, where), places(made, where)
     for index in cut:
-        operations[index] = reblocked(made, index)
+        stripe = operations[index]
+        found = blocks.fitted(stripe.placed(place, index)).registers
+        operations[index] = replace(stripe, registers={r: found[r] for r in stripe.registers})
     return NpuProgram(program.accelerator, buffers, tuple(operations), program.name)

@@ -17,11 +17,12 @@ from ...program.access import lut_index
 from ...program.overlap import span_distances
 from ...program.program import BufferRole, NpuProgram, Overlap
 from ...stream.commands import Operation
-from ...stream.isa import SHRAM_REGION, Op, Register
+from ...stream.isa import Op, Register
 from ...time import MemoryMap, cycles_in_a_row, default_memory_map
+from ..blocks import Blocks
+from ..regions import places
 from ..shram import round_up
 from .order import Done, Part, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
-from .reblock import best_blocks
 from .rows import Map, Rows, Sliced, sliced
 
 _ALIGNMENT = 16
@@ -87,6 +88,8 @@ class Groups:
     ) -> None:
         self.program = program
         self._where = where or default_memory_map(program.accelerator)
+        self._places = places(program, self._where)
+        self.blocks = Blocks(program.accelerator, self._where)
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
@@ -323,18 +326,12 @@ class Groups:
         if (index, rows) not in self._cycles:
             operation = self._operation(index).with_registers({Register.OFM_HEIGHT_M1: rows - 1})
             if rows < self.program.operations[index].registers[Register.OFM_HEIGHT_M1] + 1:
-                operation = operation.with_registers(best_blocks(operation, self.program.accelerator))
+                operation = self.blocks.fitted(operation)
             self._cycles[index, rows] = cycles_in_a_row(operation, self.program.accelerator, self._where)
         return self._cycles[index, rows]
 
     def _operation(self, index: int) -> Operation:
-        return self.program.place(index, self._region)
-
-    def _region(self, name: str) -> tuple[int, int]:
-        role = self.program.buffer(name).role
-        if role is BufferRole.LUT:
-            return SHRAM_REGION, 0
-        return 0 if role is BufferRole.CONSTANTS else max(self._where.regions), 0
+        return self.program.place(index, self._places)
 
 
 def _same_rows(made: Map, read: Map) -> bool:
