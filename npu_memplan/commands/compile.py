@@ -18,12 +18,13 @@ from ..exactness import Exactness
 from ..files.staging import check_place
 from ..options import CompileOptions
 from ..sizes import parse_named_size, parse_size
+from .arrays import InputError
 
 
 @click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
-              help="Artifact directory to write.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
+              help="Artifact directory to write; with --emit vela-tflite, the file.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
 @click.option("--accelerator", default="ethos-u55-256", show_default=True,
               help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none.")  # fmt: skip
@@ -57,15 +58,27 @@ from ..sizes import parse_named_size, parse_size
     help="Try all that could make it fit and write the cheapest; a table says what each needs.",
 )
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
+@click.option("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
+              ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-def command(model: Path, output: Path, force: bool, fit: str | None, as_json: bool, target: str, **asked: Any) -> None:
+def command(
+    model: Path, output: Path, force: bool, fit: str | None, as_json: bool, target: str, emit: str, **asked: Any
+) -> None:
     """Compile MODEL into the artifact directory."""
     options = options_of(**asked)
-    check_place(output, force)  # before any work
+    if emit == "c":
+        check_place(output, force)  # before any work
+    elif fit is not None:
+        raise InputError("--fit tries artifacts; find the flags with it, then give them with --emit vela-tflite")
     from ..frontend.start import start_loading
 
     start_loading(model, options)  # Vela's own process works while this one imports TVM
+    if emit != "c":
+        from ..vela_tflite.command import emit_file
+
+        emit_file(model, output, options, force, as_json)
+        return
     from rich.console import Console
 
     from ..fit.trials import compile_to_fit

@@ -27,7 +27,7 @@ class FlatbufferError(NpuMemplanError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Field:
+class TableField:
     """A field of a table: a number of `width` bytes, or (`width` 4) an offset to something."""
 
     name: str
@@ -79,17 +79,17 @@ class _Verifier:
         if table_bytes < 4 or at + table_bytes > self.size:
             raise FlatbufferError(f"{what} at byte {at} of {self.size} has {table_bytes} bytes")
         places = {}
-        for field in _fields(name):
+        for field in fields_of(name):
             entry = 4 + 2 * field.slot
             offset = self._number("<H", layout + entry, what) if entry + 2 <= layout_bytes else 0
             if offset and not 4 <= offset <= table_bytes - field.width:
                 raise FlatbufferError(f"{name}.{field.name} is at byte {offset} of a table of {table_bytes}")
             places[field.name] = at + offset if offset else 0
-        for field in _fields(name):
+        for field in fields_of(name):
             if places[field.name] and (field.element_bytes or field.table or field.union):
                 self._offset(name, field, places)
 
-    def _offset(self, name: str, field: _Field, places: dict[str, int]) -> None:
+    def _offset(self, name: str, field: TableField, places: dict[str, int]) -> None:
         what = f"{name}.{field.name}"
         place = places[field.name]
         target = place + self._number("<I", place, what)
@@ -97,9 +97,9 @@ class _Verifier:
             kind = self.data[places[f"{field.name}Type"]] if places.get(f"{field.name}Type") else 0
             if kind == 0:
                 return  # NONE: nobody may ask what the offset leads to
-            if kind not in _members(field.union):
+            if kind not in union_members(field.union):
                 raise FlatbufferError(f"{what} is of kind {kind}, which does not exist")
-            self.waiting.append((_members(field.union)[kind], target))
+            self.waiting.append((union_members(field.union)[kind], target))
         elif not field.element_bytes:
             self.waiting.append((field.table, target))
         else:
@@ -128,7 +128,8 @@ class _Recorder:
 
 
 @functools.cache
-def _fields(name: str) -> tuple[_Field, ...]:
+def fields_of(name: str) -> tuple[TableField, ...]:
+    """The fields of the table `name` that the schema has."""
     module = importlib.import_module(f"tflite.{name}")
     adders = {
         key.removeprefix(f"{name}Add"): value for key, value in vars(module).items() if key.startswith(f"{name}Add")
@@ -136,26 +137,27 @@ def _fields(name: str) -> tuple[_Field, ...]:
     return tuple(_field(module, name, field, adder) for field, adder in adders.items())
 
 
-def _field(module: Any, name: str, field: str, adder: Any) -> _Field:
+def _field(module: Any, name: str, field: str, adder: Any) -> TableField:
     recorder = _Recorder()
     adder(recorder, 0)
     method, arguments = recorder.call
     kind, slot = method.removeprefix("Prepend").removesuffix("Slot"), arguments[0]
     if kind in _WIDTHS:
-        return _Field(field, slot, _WIDTHS[kind])
+        return TableField(field, slot, _WIDTHS[kind])
     accessor = getattr(module, name).__dict__[field]
     names = accessor.__code__.co_names
     table = next((n.removeprefix("tflite.") for n in names if n.startswith("tflite.")), "")
     start = getattr(module, f"{name}Start{field}Vector", None)
     if start is not None:
         start(recorder, 0)
-        return _Field(field, slot, 4, element_bytes=recorder.call[1][0], table=table, texts="String" in names)
+        return TableField(field, slot, 4, element_bytes=recorder.call[1][0], table=table, texts="String" in names)
     if "Union" in names:
-        return _Field(field, slot, 4, union=_UNIONS.get(field, field))
-    return _Field(field, slot, 4, table=table) if table else _Field(field, slot, 4, element_bytes=1)
+        return TableField(field, slot, 4, union=_UNIONS.get(field, field))
+    return TableField(field, slot, 4, table=table) if table else TableField(field, slot, 4, element_bytes=1)
 
 
 @functools.cache
-def _members(union: str) -> dict[int, str]:
+def union_members(union: str) -> dict[int, str]:
+    """Number -> table of the members of a union; NONE is not one."""
     values = vars(getattr(importlib.import_module(f"tflite.{union}"), union))
     return {value: name for name, value in values.items() if isinstance(value, int) and value}

@@ -129,11 +129,11 @@ def test_the_layout_of_every_table_is_known() -> None:
     from npu_memplan.models import flatbuffer
 
     for union in ("BuiltinOptions", "BuiltinOptions2"):
-        for table in flatbuffer._members(union).values():
-            assert all(field.width for field in flatbuffer._fields(table))
-    fields = {field.name: field for field in flatbuffer._fields("SubGraph")}
+        for table in flatbuffer.union_members(union).values():
+            assert all(field.width for field in flatbuffer.fields_of(table))
+    fields = {field.name: field for field in flatbuffer.fields_of("SubGraph")}
     assert (fields["Tensors"].table, fields["Inputs"].element_bytes, fields["Name"].element_bytes) == ("Tensor", 4, 1)
-    assert tflite.BuiltinOptions.SVDFOptions in flatbuffer._members("BuiltinOptions")
+    assert tflite.BuiltinOptions.SVDFOptions in flatbuffer.union_members("BuiltinOptions")
 
 
 @pytest.mark.parametrize(("option", "value"), [("StrideH", -2), ("StrideW", 1 << 26), ("FilterWidth", 0)])

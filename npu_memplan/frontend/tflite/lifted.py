@@ -54,9 +54,31 @@ def import_tflite(
     """
     data, name = _read(model, name)
     source = read_network(data, name)
-    if source.npu_calls:
+    if not source.npu_calls:
+        check_not_float(source)
+    found = compiled_by_vela(data, options, host_ops, name)
+    if found.vela is None:
         return Imported(from_network(source), source)
-    check_not_float(source)
+    check_host_operators(found.network, found.vela.messages, found.kept)
+    module = from_network(found.network, source, found.vela.messages, found.kept, found.vela.operators)
+    return Imported(module, found.network, found.vela)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledNetwork:
+    """What Vela made of a `source` network; `vela` is None for one that it had compiled before."""
+
+    source: Network
+    network: Network
+    vela: VelaResult | None
+    kept: Mapping[str, str]  # kinds of operators that were kept off the NPU, and why
+
+
+def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequence[str], name: str) -> CompiledNetwork:
+    """The network in `data` as Vela compiles it; see `import_tflite`, which refuses what our own C cannot run."""
+    source = read_network(data, name)
+    if source.npu_calls:
+        return CompiledNetwork(source, source, None, {})
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
@@ -68,9 +90,7 @@ def import_tflite(
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    network = with_omitted_inputs(result.parsed, source)
-    check_host_operators(network, result.messages, kept)
-    return Imported(from_network(network, source, result.messages, kept, result.operators), network, result)
+    return CompiledNetwork(source, with_omitted_inputs(result.parsed, source), result, kept)
 
 
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:

@@ -1,0 +1,194 @@
+"""Writes Vela's container: a .tflite whose NPU operators are `ethos-u`, with an offset in the arena for each tensor.
+
+Invariant: operators that stay on the CPU, their tensors and their constants are those of the source file, field by
+field; constants that no operator names any more are not in the new file. The form is Vela's, as TFLite Micro's kernel
+`ethos-u` takes it: inputs are the driver payload, the constants (base pointer 0), the arena (1) and the NPU's own
+memory (2; the arena again where there is none), then what the NPU reads; offsets in the arena are the metadata
+`OfflineMemoryAllocation`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
+from .network import CpuOperator
+
+CUSTOM_CODE = "ethos-u"
+OFFLINE_PLAN = "OfflineMemoryAllocation"
+_OPTIONS = bytes((1, 4, 1))  # the flexbuffer of the integer 1: "an Ethos-U's"
+_CUSTOM, _UINT8, _VERSION = 32, 3, 3  # BuiltinOperator.CUSTOM, TensorType.UINT8, of TFLite's schema
+_PLAN_HEADER = (0, 1)  # version of the metadata, number of subgraphs
+_NOTHING = bytes(BUFFER_ALIGNMENT)  # the constants of a stream without any: a tensor must have bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NpuOperator:
+    """An `ethos-u` operator to write. Tensors are those of the source file, by index there."""
+
+    payload: bytes = field(repr=False)  # COP1
+    constants: bytes = field(repr=False)
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArenaPlan:
+    """Where tensors lie: `offsets` in the arena by index in the source file, the others are the run time's to place."""
+
+    arena_bytes: int
+    fast_bytes: int = 0  # of the NPU's own memory; 0: there is none
+    offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+def rebuilt(
+    source: bytes,
+    steps: Sequence[CpuOperator | NpuOperator],
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    plan: ArenaPlan | None = None,
+    description: str = "",
+) -> bytes:
+    """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
+
+    `source` was read by `read_network`. `inputs` and `outputs` are tensors of it. Without a `plan` the file has none.
+    """
+    return _Writer(source).file(steps, inputs, outputs, plan, description)
+
+
+class _Writer:
+    def __init__(self, source: bytes) -> None:
+        import tflite
+
+        self.write = TableWriter(source)
+        self.model = tflite.Model.GetRootAsModel(source, 0)
+        self.graph = self.model.Subgraphs(0)
+        self.buffers: list[int] = [self.write.table("Buffer", {})]  # the first one is empty, by convention
+        self.tensors: list[int] = []
+        self.codes: list[int] = []
+        self._tensor_of: dict[int, int] = {}  # index in the source -> in the new file
+        self._buffer_of: dict[int, int] = {}
+        self._code_of: dict[int, int] = {}
+        self._named: dict[bytes, int] = {}  # constants of the NPU's operators -> tensor
+
+    def file(
+        self,
+        steps: Sequence[CpuOperator | NpuOperator],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        plan: ArenaPlan | None,
+        description: str,
+    ) -> bytes:
+        write = self.write
+        inputs, outputs = self._renumbered(inputs), self._renumbered(outputs)
+        arena: tuple[int, ...] = ()
+        if plan is not None and any(isinstance(step, NpuOperator) for step in steps):
+            scratch = self._bytes_tensor("scratch", plan.arena_bytes)
+            arena = (scratch, self._bytes_tensor("scratch_fast", plan.fast_bytes) if plan.fast_bytes else scratch)
+        operators = [
+            self._npu(step, arena, number) if isinstance(step, NpuOperator) else self._cpu(step)
+            for number, step in enumerate(steps)
+        ]
+        metadata = self._metadata({} if plan is None else self._offsets(plan, arena), plan is not None)
+        graph = write.table("SubGraph", {
+            "Tensors": write.tables(self.tensors), "Inputs": write.numbers(inputs), "Outputs": write.numbers(outputs),
+            "Operators": write.tables(operators), "Name": write.text("main"),
+        })  # fmt: skip
+        root = write.table("Model", {
+            "Version": _VERSION, "OperatorCodes": write.tables(self.codes), "Subgraphs": write.tables([graph]),
+            "Description": write.text(description), "Buffers": write.tables(self.buffers),
+            "Metadata": write.tables(metadata),
+        })  # fmt: skip
+        write.builder.Finish(root, b"TFL3")
+        return bytes(write.builder.Output())
+
+    # -- tensors ------------------------------------------------------------------------------------
+
+    def _renumbered(self, indices: Sequence[int]) -> list[int]:
+        return [self._tensor(index) if index >= 0 else -1 for index in indices]
+
+    def _tensor(self, index: int) -> int:
+        if index not in self._tensor_of:
+            table = self.graph.Tensors(index)
+            replaced = {"Buffer": self._buffer(table.Buffer())}
+            self._tensor_of[index] = len(self.tensors)
+            self.tensors.append(self.write.copy("Tensor", table._tab.Pos, replaced))
+        return self._tensor_of[index]
+
+    def _buffer(self, index: int) -> int:
+        """A tensor without bytes refers to the first buffer, which says that the run time gives it memory."""
+        buffer = self.model.Buffers(index)
+        if not buffer.DataLength():
+            return 0
+        if index not in self._buffer_of:
+            self._buffer_of[index] = len(self.buffers)
+            self.buffers.append(self.write.copy("Buffer", buffer._tab.Pos))
+        return self._buffer_of[index]
+
+    def _new_buffer(self, content: bytes) -> int:
+        self.buffers.append(
+            self.write.table("Buffer", {"Data": self.write.data_vector(content, alignment=BUFFER_ALIGNMENT)})
+        )
+        return len(self.buffers) - 1
+
+    def _bytes_tensor(self, name: str, size_bytes: int, buffer: int = 0) -> int:
+        write = self.write
+        fields = {"Shape": write.numbers([size_bytes]), "Name": write.text(name)}
+        self.tensors.append(write.table("Tensor", {**fields, "Type": _UINT8, "Buffer": buffer}))
+        return len(self.tensors) - 1
+
+    def _constant(self, name: str, content: bytes) -> int:
+        if content not in self._named:
+            self._named[content] = self._bytes_tensor(name, len(content), self._new_buffer(content))
+        return self._named[content]
+
+    # -- operators ----------------------------------------------------------------------------------
+
+    def _cpu(self, operator: CpuOperator) -> int:
+        table, write = self.graph.Operators(operator.index), self.write
+        code = table.OpcodeIndex()
+        if code not in self._code_of:
+            self._code_of[code] = len(self.codes)
+            self.codes.append(write.copy("OperatorCode", self.model.OperatorCodes(code)._tab.Pos))
+        replaced = {
+            "Inputs": write.numbers(self._renumbered(operator.inputs)),
+            "Outputs": write.numbers(self._renumbered(operator.outputs)),
+        }
+        if operator.intermediates:
+            replaced["Intermediates"] = write.numbers(self._renumbered(operator.intermediates))
+        return write.copy("Operator", table._tab.Pos, {**replaced, "OpcodeIndex": self._code_of[code]})
+
+    def _npu(self, step: NpuOperator, arena: tuple[int, ...], number: int) -> int:
+        write = self.write
+        if -1 not in self._code_of:
+            self._code_of[-1] = len(self.codes)
+            text = write.text(CUSTOM_CODE)
+            values = {"DeprecatedBuiltinCode": _CUSTOM, "BuiltinCode": _CUSTOM, "Version": 1, "CustomCode": text}
+            self.codes.append(write.table("OperatorCode", values))
+        stream = self._constant(f"npu{number}_command_stream", step.payload)
+        constants = self._constant(f"npu{number}_flash", step.constants or _NOTHING)
+        inputs = [stream, constants, *arena, *self._renumbered(step.inputs)]
+        values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self._renumbered(step.outputs))}
+        values |= {"CustomOptions": write.data_vector(_OPTIONS), "OpcodeIndex": self._code_of[-1]}
+        return write.table("Operator", values)
+
+    # -- metadata -----------------------------------------------------------------------------------
+
+    def _offsets(self, plan: ArenaPlan, arena: tuple[int, ...]) -> dict[int, int]:
+        placed = {self._tensor_of[index]: offset for index, offset in plan.offsets.items() if index in self._tensor_of}
+        return placed | dict.fromkeys(arena, 0)
+
+    def _metadata(self, offsets: Mapping[int, int], planned: bool) -> list[int]:
+        write, found = self.write, []
+        for i in range(self.model.MetadataLength()):
+            entry = self.model.Metadata(i)
+            if entry.Name() != OFFLINE_PLAN.encode() and entry.Buffer() < self.model.BuffersLength():
+                buffer = self._buffer(entry.Buffer())
+                found.append(write.copy("Metadata", entry._tab.Pos, {"Buffer": buffer}))
+        if planned:
+            words = (*_PLAN_HEADER, len(self.tensors), *(offsets.get(i, -1) for i in range(len(self.tensors))))
+            buffer = self._new_buffer(struct.pack(f"<{len(words)}i", *words))
+            found.append(write.table("Metadata", {"Name": write.text(OFFLINE_PLAN), "Buffer": buffer}))
+        return found

@@ -1,0 +1,60 @@
+"""`compile --emit vela-tflite`: one file for firmware that has TFLite Micro and Arm's driver already.
+
+Invariant: the file appears whole or not at all; what is printed is what its firmware has to provide.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..options import CompileOptions
+from .emit import EmitError, Emitted, check_free, emit, write
+
+
+def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> None:
+    """Compile `model` into the file `output` and print what its firmware needs."""
+    if output.suffix != ".tflite":
+        raise EmitError(
+            f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
+        )
+    check_free(output, force)
+    emitted = emit(model, options)
+    write(emitted, output, force)
+    if as_json:
+        click.echo(json.dumps({**summary(emitted), "file": str(output)}))
+    else:
+        click.echo("\n".join(_lines(emitted, output)))
+
+
+def summary(emitted: Emitted) -> dict[str, Any]:
+    """For --json."""
+    return {
+        "accelerator": emitted.accelerator,
+        "arena_bytes": emitted.arena_bytes,
+        "fast_memory_bytes": emitted.fast_bytes,
+        "vela_arena_bytes": emitted.vela_arena_bytes,
+        "status": emitted.planned.plan.status.value,
+        "planner": emitted.planned.plan.planner,
+        "file_bytes": len(emitted.content),
+        "payload_bytes": emitted.payload_bytes,
+        "constants_bytes": emitted.constants_bytes,
+        "operators": list(emitted.operators),
+    }
+
+
+def _lines(emitted: Emitted, output: Path) -> list[str]:
+    vela = f"; Vela's own: {emitted.vela_arena_bytes:,}" if emitted.vela_arena_bytes else ""
+    lines = [
+        f"{output.name}: {emitted.accelerator}, {len(emitted.content):,} bytes",
+        f"arena      {emitted.arena_bytes:,} bytes planned ({emitted.planned.plan.status.value}){vela}",
+        "           TFLite Micro adds its own structures and the scratch of its kernels",
+        f"operators  {', '.join(emitted.operators)}: the resolver has to know these",
+        f"NPU        {emitted.payload_bytes:,} bytes of payloads and {emitted.constants_bytes:,} of constants",
+    ]
+    if emitted.fast_bytes:
+        lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
+    return [*lines, f"written to {output}; try it: npu-memplan simulate {output}"]

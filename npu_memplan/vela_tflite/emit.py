@@ -1,0 +1,204 @@
+"""Plans a network for TFLite Micro and writes it as Vela's container.
+
+Invariant: the file's streams were encoded at the planned places, and every tensor that the plan has is in the file's
+metadata at its place; the plan was verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import pipeline
+from ..codegen.program import ConstantArgument, read_program
+from ..errors import NpuMemplanError
+from ..ethosu.arch import accelerator
+from ..ethosu.program.primfunc import encode_primfunc
+from ..ethosu.stream.container import Payload, build_payload
+from ..extract.program import Invoke, View
+from ..files.whole_file import OutputError, write_whole
+from ..models.file import read_file
+from ..models.network import CpuOperator
+from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
+from ..options import NO_NPU, CompileOptions
+from ..rewrite import rewrite
+from ..stages import Loaded, Planned, Posed, request
+from ..vocabulary import ACCELERATOR
+from .module import as_module, step_name
+from .parts import Divided, NpuPart, as_network, divided
+
+DESCRIPTION = "Planned by npu_memplan, in the form of Vela's output"
+_ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
+
+
+class EmitError(NpuMemplanError):
+    """What was asked for has no form in Vela's container."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emitted:
+    """A file for TFLite Micro and what its firmware must know."""
+
+    content: bytes = field(repr=False)
+    planned: Planned
+    accelerator: str
+    arena_bytes: int  # of the planned tensors; TFLite Micro adds its own structures and the scratch of kernels
+    fast_bytes: int  # of memory to give to the driver's ethosu_init; 0: none
+    vela_arena_bytes: int  # Vela's own; 0: it was not asked
+    payload_bytes: int
+    constants_bytes: int
+    operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
+
+
+def emit(model: Path, options: CompileOptions) -> Emitted:
+    """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""
+    asked = request(options)
+    _check(asked.options, model)
+    data = read_file(model)
+    parts = divided(data, model.name, asked)
+    if not any(isinstance(step, NpuPart) for step in parts.steps):
+        raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
+    loaded = pipeline.lower(Loaded(asked, model, data, as_module(parts), {}))
+    posed = pipeline.pose(loaded)
+    planned = pipeline.plan(replace(posed, problem=_for_tflite_micro(posed)))
+    return _written(parts, planned, rewrite(loaded.module, planned.posed.problem, planned.plan))
+
+
+def check_free(path: Path, force: bool) -> None:
+    """`OutputError` when there is such a file already, unless `force`."""
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already; give --force to replace it, or another --output")
+
+
+def write(emitted: Emitted, path: Path, force: bool) -> None:
+    """Write the file, all or nothing."""
+    check_free(path, force)
+    write_whole(path, emitted.content)
+
+
+def _check(options: CompileOptions, model: Path) -> None:
+    if options.accelerator == NO_NPU:
+        raise EmitError("--emit vela-tflite is a file with NPU operators; choose an --accelerator")
+    if options.constant_pools:
+        raise EmitError(
+            "--emit vela-tflite keeps constants in the file, where base pointer 0 is; leave --constant-pool out"
+        )
+    if model.suffix.lower() in (".onnx", ".pt2"):
+        raise EmitError(f"--emit vela-tflite needs a TFLite model; {model.name} is none")
+
+
+# -- the problem ----------------------------------------------------------------------------------------
+
+
+def _for_tflite_micro(posed: Posed) -> Any:
+    """The problem without what only our own C may do: see the package's invariant."""
+    npu = {call.function for call in posed.program.calls if call.primfunc.attrs.get(ACCELERATOR) is not None}
+    outside = {v.tensor.name for call in posed.program.calls for v in call.arguments if isinstance(v, View)}
+    touched = [
+        {v.tensor.name for v in call.arguments if isinstance(v, View)}
+        for call in posed.program.calls
+        if call.function not in npu
+    ]
+    problem = posed.problem
+    arena = problem.pools[0].name
+    return replace(
+        problem,
+        buffers=tuple(replace(b, pools=(arena,)) if b.name in outside else b for b in problem.buffers),
+        overlaps=tuple(o for o in problem.overlaps if not any({o.first, o.second} <= names for names in touched)),
+    )
+
+
+# -- the file -------------------------------------------------------------------------------------------
+
+
+def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
+    plan, posed = planned.plan, planned.posed
+    used = [usage.used_bytes for usage in plan.usage]
+    arena_bytes = -(-used[0] // _ARENA_ALIGNMENT) * _ARENA_ALIGNMENT
+    fast_bytes = used[1] if len(used) > 1 else 0
+    order = {step_name(number): number for number in range(len(parts.steps))}
+    calls = {call.function: call for call in posed.program.calls}
+    streams = dict(_streams(module))
+    steps: list[CpuOperator | NpuOperator] = []
+    for number in _run_order(parts, [order[call.function] for call in posed.program.calls]):
+        part = parts.steps[number]
+        if isinstance(part, NpuPart):
+            payload, constants = streams[step_name(number)]
+            steps.append(NpuOperator(payload, constants, part.inputs, part.outputs))
+        else:
+            steps.append(part)
+    places = {p.buffer: p.offset_bytes for p in plan.placements}
+    offsets = _offsets(parts, calls, places)
+    network = parts.network
+    content = rebuilt(
+        parts.data, steps, network.inputs, network.outputs, ArenaPlan(arena_bytes, fast_bytes, offsets), DESCRIPTION
+    )
+    npu = [step for step in steps if isinstance(step, NpuOperator)]
+    (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
+    return Emitted(
+        content, planned, accelerator(target).name, arena_bytes, fast_bytes, parts.vela_arena_bytes,
+        sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
+        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})),
+    )  # fmt: skip
+
+
+def _streams(module: Any) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
+    """Function -> payload and constants of each call for the NPU."""
+    program = read_program(module)
+    for call in program.calls:
+        if call.is_npu:
+            target = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
+            payload = build_payload(Payload(target, encode_primfunc(call.primfunc)))
+            constants = [program.constants[a.index] for a in call.arguments if isinstance(a, ConstantArgument)]
+            yield call.function, (payload, b"".join(np.ascontiguousarray(c).tobytes() for c in constants))
+
+
+def _run_order(parts: Divided, called: list[int]) -> Iterator[int]:
+    """Every step: those that are calls in the order of the calls, the others as soon as what they read is made."""
+    network = parts.network
+    makers = {
+        t: n for n, step in enumerate(parts.steps) for t in (step.writes if isinstance(step, NpuPart) else step.outputs)
+    }
+    idle = [n for n in range(len(parts.steps)) if n not in set(called)]
+    done: set[int] = set()
+
+    def ready(number: int) -> bool:
+        step = parts.steps[number]
+        reads = step.reads if isinstance(step, NpuPart) else step.inputs
+        return all(makers[t] in done or network.tensors[t].is_variable for t in reads if t in makers)
+
+    for number in (*called, -1):
+        while (free := next((n for n in idle if ready(n)), None)) is not None:
+            idle.remove(free)
+            done.add(free)
+            yield free
+        if number >= 0:
+            done.add(number)
+            yield number
+
+
+def _offsets(parts: Divided, calls: Mapping[str, Invoke], places: Mapping[str, int]) -> dict[int, int]:
+    """Tensor of the network -> its offset in the arena."""
+    found: dict[int, int] = {}
+    network = as_network(parts)
+    views: list[tuple[int, int]] = []  # reshapes that are no calls: both tensors are the same bytes
+    for number, step in enumerate(network.operators):
+        call = calls.get(step_name(number))
+        tensors = (*step.inputs, *step.outputs)
+        if call is None:
+            views += [tensors] if len(tensors) == 2 else []
+            continue
+        placed = [places[a.tensor.name] for a in call.arguments if isinstance(a, View)]
+        found |= dict(zip(tensors, placed, strict=True))
+    for one, other in (*views, *((b, a) for a, b in reversed(views)), *views):
+        if one in found:
+            found.setdefault(other, found[one])
+    homes = {network.tensors[t].arena_offset: offset for t, offset in found.items() if network.tensors[t].is_variable}
+    for tensor in network.tensors:  # other versions of a state
+        if tensor.is_variable and tensor.arena_offset >= 0 and tensor.arena_offset in homes:
+            found.setdefault(tensor.index, homes[tensor.arena_offset])
+    return found

@@ -1,0 +1,186 @@
+"""A network as TFLite Micro will run it: NPU functions and CPU operators in order, whichever compiler chose them.
+
+Invariant: every operator of the network is in exactly one step; a function's parameters are tensors of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import NpuMemplanError
+from ..ethosu.program.lift import arguments, lift
+from ..ethosu.program.primfunc import to_primfunc
+from ..ethosu.program.program import BufferRole
+from ..extract import prepare
+from ..extract.program import Fixed, View, result_views
+from ..extract.relax.walk import walk
+from ..frontend.attributes import operators_of
+from ..frontend.start import vela_options
+from ..frontend.tflite.lifted import compiled_by_vela
+from ..models.network import CpuOperator, Network
+from ..models.tflite import read_network
+from ..models.vela import NpuCall
+from ..models.vela_file import rebuilt
+from ..stages import Request
+from ..vocabulary import OPERATORS, is_npu
+from .order import grouped, in_order
+
+
+class NotSeparableError(NpuMemplanError):
+    """A network's parts for the NPU do not have tensors of the file between them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NpuPart:
+    """A function for the NPU, not planned yet. Tensors are those of the network, by index."""
+
+    primfunc: Any
+    constants: bytes
+    reads: tuple[int, ...]  # of its parameters in front of the constants: inputs and states
+    writes: tuple[int, ...]  # of its last parameters
+    inputs: tuple[int, ...]  # as the operator in the file lists them; versions of a state come several times
+    outputs: tuple[int, ...]
+
+
+Part = NpuPart | CpuOperator
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Divided:
+    """The network in `data`, and its steps."""
+
+    data: bytes
+    network: Network
+    steps: tuple[Part, ...]
+    vela_arena_bytes: int  # what Vela would take for it; 0: it was not asked
+
+
+def divided(data: bytes, name: str, request: Request) -> Divided:
+    """`data` by the compiler that the request names; a file that Vela has compiled already as it is."""
+    if read_network(data, name).npu_calls or request.options.npu_compiler == "vela":
+        return _by_vela(data, name, request)
+    return _by_lowering(data, name, request)
+
+
+# -- Vela ---------------------------------------------------------------------------------------------
+
+
+def _by_vela(data: bytes, name: str, request: Request) -> Divided:
+    from ..ethosu.vela import arena_bytes
+
+    found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
+    network, content = found.network, data if found.vela is None else found.vela.network
+    served = iter(() if found.vela is None else found.vela.operators)
+    steps: list[Part] = []
+    for operator in network.operators:
+        if isinstance(operator, CpuOperator):
+            steps.append(operator)
+            continue
+        program = lift(network, operator, f"npu{len(steps)}", next(served, {}))
+        steps.append(_lifted(network, operator, to_primfunc(program)))
+    arenas = arena_bytes(network, [pool.name for pool in request.pools])
+    return Divided(content, network, tuple(steps), next(iter(arenas.values()), 0))
+
+
+def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
+    listed = arguments(network, call)
+    reads = tuple(a.tensor for a in listed if a.role is not BufferRole.OUTPUT)
+    writes = tuple(a.tensor for a in listed if a.role is BufferRole.OUTPUT)
+    return NpuPart(primfunc, call.read_only.tobytes(), reads, writes, call.inputs, call.outputs)
+
+
+# -- our own lowering -----------------------------------------------------------------------------------
+
+
+def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
+    """The whole network says who runs what; each part for the NPU then is lowered as a network of its own."""
+    from ..frontend.tflite.lowered import build_module
+
+    options = request.options
+    whole = build_module(data, options.accelerator, options.host_ops, name, request.fast_region).module
+    network = read_network(data, name)
+    on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
+    groups = grouped(network, on_npu, _served(whole))
+    steps: list[Part] = []
+    for group in in_order(network, groups):
+        operators = [network.cpu_operators[index] for index in group]
+        if len(operators) == 1 and group not in groups:
+            steps.append(operators[0])
+        else:
+            steps.append(_lowered(data, network, operators, request))
+    return Divided(data, network, tuple(steps), 0)
+
+
+def _served(module: Any) -> list[list[int]]:
+    """The operators of the source model that each function for the NPU works for."""
+    functions = [f for _, f in sorted(module.functions.items(), key=lambda i: str(i[0].name_hint)) if is_npu(f)]
+    return [sorted({int(i) for i in function.attrs.get(OPERATORS, ()) if int(i) >= 0}) for function in functions]
+
+
+def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart:
+    from ..frontend.tflite.lowered import build_module
+
+    made = {tensor for operator in operators for tensor in operator.outputs}
+    inside = {operator.index for operator in operators}
+    used = [t for o in operators for t in o.inputs if t >= 0 and network.tensors[t].data is None and t not in made]
+    given = [t for t in dict.fromkeys(used) if not network.tensors[t].is_variable]
+    asked = {t for o in network.cpu_operators if o.index not in inside for t in o.inputs} | set(network.outputs)
+    results = [t for o in operators for t in o.outputs if t in asked]
+    name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
+    cut = rebuilt(data, operators, given, results)
+    alone = read_network(cut, name)
+    module = build_module(cut, request.options.accelerator, (), name, request.fast_region).module
+    program = walk(prepare(module))
+    if [is_npu(call.primfunc) for call in program.calls] != [True]:
+        kinds = ", ".join(sorted({operator.name for operator in operators}))
+        raise NotSeparableError(
+            f"{name} ({kinds}): they are not one function for the NPU when they stand alone; keep one of them on the "
+            "CPU with --host-ops, or take --npu-compiler vela"
+        )
+    (call,) = program.calls
+    states = [_same(network, used, alone.tensors[i].name) for i in alone.states]
+    tensor_of = dict(zip(program.inputs, (*given, *states), strict=True))
+    for leaf, index in zip(result_views(program.result), results, strict=True):
+        assert isinstance(leaf, View)
+        tensor_of[leaf.tensor] = index
+    arguments_, constants = [], b""
+    for argument in call.arguments:
+        if isinstance(argument, Fixed):
+            constants = np.ascontiguousarray(argument.expr.value.numpy()).tobytes()
+        elif isinstance(argument, View):
+            arguments_.append(tensor_of[argument.tensor])
+    writes = tuple(t for t in arguments_ if t in made)
+    reads = tuple(t for t in arguments_ if t not in made)
+    operators_of_part = [operators[int(i)].index if int(i) >= 0 else -1 for i in call.primfunc.attrs.get(OPERATORS, ())]
+    primfunc = call.primfunc.with_attr(OPERATORS, operators_of_part) if operators_of_part else call.primfunc
+    return NpuPart(primfunc, constants, reads, writes, reads, writes)
+
+
+def _same(network: Network, candidates: Sequence[int], name: str) -> int:
+    """The state called `name` among `candidates`."""
+    return next(i for i in candidates if network.tensors[i].is_variable and network.tensors[i].name == name)
+
+
+def as_network(divided_: Divided) -> Network:
+    """The network with one operator a step, which names only the tensors that the plan places.
+
+    Constants, and states that only CPU operators have, are TFLite Micro's own business.
+    """
+    network = divided_.network
+    shared = {t for s in divided_.steps if isinstance(s, NpuPart) for t in (*s.reads, *s.writes)}
+
+    def planned(tensor: int) -> bool:
+        known = network.tensors[tensor] if tensor >= 0 else None
+        return known is not None and known.data is None and (not known.is_variable or tensor in shared)
+
+    def view(number: int, step: Part) -> CpuOperator:
+        if isinstance(step, NpuPart):
+            return CpuOperator(number, "ethos-u", 32, step.reads, step.writes)
+        reads = tuple(dict.fromkeys(t for t in step.inputs if planned(t)))
+        return replace(step, index=number, inputs=reads, outputs=tuple(t for t in step.outputs if planned(t)))
+
+    return replace(network, operators=tuple(view(number, step) for number, step in enumerate(divided_.steps)))

@@ -1,0 +1,42 @@
+"""`compile --emit vela-tflite`: one file, what it says of it, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from npu_memplan.cli import cli
+from npu_memplan.errors import NpuMemplanError
+from tests.support.real_data import real_model
+
+MODEL = str(real_model("micro_speech_quantized"))
+
+
+def compiled(output: Path, *more: str) -> Result:
+    return CliRunner().invoke(cli, ["compile", MODEL, "--emit", "vela-tflite", "-o", str(output), *more])
+
+
+def test_the_file_says_what_its_firmware_needs(tmp_path: Path) -> None:
+    output = tmp_path / "speech.tflite"
+    done = compiled(output)
+    assert done.exit_code == 0, done.output
+    assert "arena      5,968 bytes planned (optimal); Vela's own: 5,968" in done.output
+    assert "operators  ethos-u: the resolver has to know these" in done.output
+    simulated = CliRunner().invoke(cli, ["simulate", str(output), "--reference", MODEL, "--json"])
+    assert json.loads(simulated.output)["bit_exact"] is True
+    taken = compiled(output)
+    assert isinstance(taken.exception, NpuMemplanError)
+    assert str(taken.exception) == f"{output} exists already; give --force to replace it, or another --output"
+    said = json.loads(compiled(output, "--force", "--json").output)
+    assert (said["arena_bytes"], said["operators"], said["fast_memory_bytes"]) == (5968, ["ethos-u"], 0)
+    assert said["file_bytes"] == output.stat().st_size
+
+
+def test_what_it_cannot_do_is_said_before_any_work(tmp_path: Path) -> None:
+    folder = compiled(tmp_path / "build")
+    assert "give --output a name that ends in .tflite" in str(folder.exception)
+    fit = compiled(tmp_path / "x.tflite", "--fit", "64KiB")
+    assert "--fit tries artifacts" in str(fit.exception)
+    assert not list(tmp_path.iterdir())

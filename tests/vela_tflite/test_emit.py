@@ -1,0 +1,199 @@
+"""Files for TFLite Micro: its own interpreter takes them, gives tensors the planned places, and computes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner.npu_model.network.network import NetworkModel
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
+from tests.support.real_data import real_model
+from tests.support.tflm_npu import MicroWithNpu
+
+pytest.importorskip("tflite_micro")
+OWN = CompileOptions(npu_compiler="tvm")
+WAYS = {
+    "vela": CompileOptions(),
+    "tvm": OWN,
+    "stripes": replace(OWN, stripes=True),
+    "own memory": CompileOptions("ethos-u65-512", memory_mode="Dedicated_Sram_256KB"),
+}
+# arena in bytes by way, at most; with CPU operators their kernels' scratch comes on top in TFLite Micro
+ARENAS = {
+    "kws_ref_model": {"vela": 20752, "tvm": 16000, "stripes": 10880},
+    "micro_speech_quantized": {"vela": 5968, "tvm": 5968, "stripes": 4368},
+    "trained_lstm_int8": {"vela": 1072, "tvm": 1184},
+    "keyword_scrambled_8bit": {"vela": 288, "tvm": 288},
+}
+CASES = [(name, way) for name, ways in ARENAS.items() for way in ways]
+
+
+@cache
+def emitted(name: str, way: str) -> Emitted:
+    return emit(real_model(name), WAYS[way])
+
+
+def random_inputs(network: Network, seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    tensors = [network.tensors[i] for i in network.inputs]
+    limits = [np.iinfo(t.dtype) for t in tensors]
+    return [rng.integers(i.min, i.max + 1, t.shape).astype(t.dtype) for t, i in zip(tensors, limits, strict=True)]
+
+
+def end_of_plan(network: Network) -> int:
+    return max(t.arena_offset + t.size_bytes for t in network.tensors if t.arena_offset >= 0)
+
+
+@pytest.mark.parametrize("name, way", CASES)
+def test_the_interpreter_takes_the_plan_and_computes_the_same(name: str, way: str) -> None:
+    made = emitted(name, way)
+    assert 0 < made.arena_bytes <= ARENAS[name][way]
+    assert not made.vela_arena_bytes or made.arena_bytes <= made.vela_arena_bytes
+    network = read_network(made.content, name)
+    assert end_of_plan(network) == made.arena_bytes
+    interpreter = MicroWithNpu(made.content)
+    source = real_model(name).read_bytes()
+    for seed in (1, 2) if not network.states and name != "keyword_scrambled_8bit" else (1,):
+        inputs = random_inputs(network, seed)
+        found = interpreter.run(inputs, len(network.outputs))
+        for ours, theirs in zip(found, TFLiteReference(source, name).run(inputs), strict=True):
+            assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
+    if not network.cpu_operators:
+        assert interpreter.head_bytes == made.arena_bytes
+    offsets = {i: network.tensors[i].arena_offset for i in network.inputs}
+    assert all(offset % 16 == 0 and offset >= 0 for offset in offsets.values())
+
+
+def lifetimes(network: Network) -> Iterator[tuple[int, int, int]]:
+    """(tensor, first operator, last operator) as TFLite Micro sees them, of what the plan places for CPU operators."""
+    end = len(network.operators) - 1
+    for tensor in network.tensors:
+        makes = [o.index for o in network.operators if tensor.index in o.outputs]
+        reads = [o.index for o in network.operators if tensor.index in o.inputs]
+        touched = [*makes, *reads, *([0] if tensor.index in network.inputs else [])]
+        if tensor.arena_offset >= 0 and touched:
+            yield tensor.index, min(touched), end if tensor.index in network.outputs else max(touched)
+
+
+@pytest.mark.parametrize("way", ["vela", "tvm"])
+def test_what_a_cpu_operator_writes_lies_on_nothing_that_is_needed(way: str) -> None:
+    """TFLite Micro's kernels store before they have read everything; an oracle of our own over all pairs."""
+    network = read_network(emitted("keyword_scrambled_8bit", way).content, "x")
+    lives = list(lifetimes(network))
+    pairs = 0
+    for operator in network.cpu_operators:
+        for written in operator.outputs:
+            out = network.tensors[written]
+            for other, first, last in lives:
+                tensor = network.tensors[other]
+                if other != written and first <= operator.index <= last:
+                    pairs += 1
+                    assert (
+                        out.arena_offset + out.size_bytes <= tensor.arena_offset
+                        or tensor.arena_offset + tensor.size_bytes <= out.arena_offset
+                    )
+    assert pairs
+
+
+@pytest.mark.parametrize("way", ["vela", "tvm"])
+def test_cpu_operators_keep_their_form(way: str) -> None:
+    made = read_network(emitted("keyword_scrambled_8bit", way).content, "x")
+    source = read_network(real_model("keyword_scrambled_8bit").read_bytes(), "y")
+    assert ("ethos-u", *sorted({o.name for o in made.cpu_operators})) == emitted(
+        "keyword_scrambled_8bit", way
+    ).operators
+    kept, originals = ([o for o in n.cpu_operators if o.name == "SVDF"] for n in (made, source))
+    assert len(kept) == len(originals) > 3
+    for operator, original in zip(kept, originals, strict=True):
+        assert _options(operator) == _options(original)
+        for ours, theirs in zip(operator.inputs, original.inputs, strict=True):
+            one, other = made.tensors[ours], source.tensors[theirs]
+            assert (one.scales, one.zero_points, one.is_variable) == (
+                other.scales,
+                other.zero_points,
+                other.is_variable,
+            )
+            assert one.data is None or np.array_equal(one.data, other.data)
+
+
+def _options(operator: CpuOperator) -> tuple[int, int, bool]:
+    import tflite
+
+    options = operator.options(tflite.SVDFOptions)
+    assert options is not None
+    return options.Rank(), options.FusedActivationFunction(), options.AsymmetricQuantizeInputs()
+
+
+def test_a_memory_of_the_npus_own_is_not_in_the_arena() -> None:
+    made = emitted("kws_ref_model", "own memory")
+    network = read_network(made.content, "x")
+    (call,) = network.npu_calls
+    others = tuple(t for t in network.tensors if t.index != call.scratch_fast_tensor)
+    assert made.arena_bytes == call.scratch_bytes == end_of_plan(replace(network, tensors=others))
+    assert call.scratch_fast_bytes == made.fast_bytes > 0
+    inputs = random_inputs(network, 3)
+    expected = TFLiteReference(real_model("kws_ref_model").read_bytes(), "kws").run(inputs)
+    for ours in (NetworkModel(network, made.content).run(inputs).outputs, MicroWithNpu(made.content).run(inputs, 1)):
+        assert np.array_equal(ours[0].reshape(-1), expected[0].reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["rnnoise_u55_256_vela", "face_detect_u55_64_vela"])
+def test_a_file_of_velas_is_planned_anew(foreign_stream: Callable[[str], Path], name: str) -> None:
+    path = foreign_stream(name)
+    before = read_network(path.read_bytes(), name)
+    made = emit(path, CompileOptions(accelerator=before.npu_calls[0].accelerator.name))
+    after = read_network(made.content, name)
+    assert made.arena_bytes <= made.vela_arena_bytes == max(c.scratch_bytes for c in before.npu_calls)
+    assert [after.tensors[i].name for i in after.inputs] == [before.tensors[i].name for i in before.inputs]
+    inputs = random_inputs(before, 5)
+    ours = NetworkModel(after, made.content, checks=False).run(inputs).outputs
+    theirs = NetworkModel(before, path.read_bytes(), checks=False).run(inputs).outputs
+    assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    micro = MicroWithNpu(made.content)
+    assert all(np.array_equal(a, b) for a, b in zip(micro.run(inputs, len(theirs)), theirs, strict=True))
+    assert micro.head_bytes == made.arena_bytes
+
+
+def test_a_tensor_at_a_wrong_place_is_noticed() -> None:
+    """The interpreter's result depends on the plan: the same file with one offset moved is not right."""
+    made = emitted("kws_ref_model", "vela")
+    network = read_network(made.content, "x")
+    (given,) = network.inputs
+    start = made.content.index(_plan_words(network)) + 4 * (3 + given)
+    place = network.tensors[given].arena_offset
+    other = place + 16 if place + 16 + network.tensors[given].size_bytes <= made.arena_bytes else place - 16
+    wrong = made.content[:start] + other.to_bytes(4, "little") + made.content[start + 4 :]
+    inputs = random_inputs(network, 1)
+    right, broken = (MicroWithNpu(content).run(inputs, 1) for content in (made.content, wrong))
+    assert not np.array_equal(right[0], broken[0])
+
+
+def _plan_words(network: Network) -> bytes:
+    offsets = [tensor.arena_offset for tensor in network.tensors]
+    return np.array([0, 1, len(offsets), *offsets], np.int32).tobytes()
+
+
+def test_the_same_model_gives_the_same_bytes() -> None:
+    assert emit(real_model("micro_speech_quantized"), OWN).content == emitted("micro_speech_quantized", "tvm").content
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        (CompileOptions("none"), "--emit vela-tflite is a file with NPU operators; choose an --accelerator"),
+        (CompileOptions(constant_pools={"flash": None}), "keeps constants in the file"),
+        (CompileOptions(host_ops=("FULLY_CONNECTED",)), "nothing of hello_world_int8.tflite runs on the NPU"),
+    ],
+)
+def test_what_has_no_such_form_is_refused(options: CompileOptions, said: str) -> None:
+    with pytest.raises(EmitError, match=said):
+        emit(real_model("hello_world_int8"), options)
