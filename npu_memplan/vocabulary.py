@@ -25,6 +25,7 @@ ROLE, ALIGN, REGION, OFFSET = "npu.role", "npu.align", "npu.region", "npu.offset
 # -- of a main: the source model ----------------------------------------------------------------------
 
 STATES = "npu.states"  # parameters of main that keep their content between runs, by name
+STATE_STARTS = "npu.state_starts"  # their first content in hexadecimal; "" is the zero point in every element
 HOST_OPERATORS = "npu.host_operators"  # of a partitioned main: (name, kind, reason) of what stays on the host
 ARITHMETIC = "npu.arithmetic"  # of main, and of every function for the NPU: what its quantised operators mean
 LAYER = "npu.layer"

@@ -69,15 +69,10 @@ static int32_t print_guards(void) {
   return broken;
 }
 
-/* Poison, then states at their zero points, then the inputs: what the host runner does too. */
+/* Poison, then states as they start, then the inputs: what the host runner does too. */
 static const char *fill_pools(void) {
   for (int32_t i = 0; i < PROGRAM_POOLS; i++) memset(pools[i], PROGRAM_POISON, pool_bytes[i]);
-  for (int32_t i = 0; i < PROGRAM_STATES; i++) {
-    uint8_t *const start = pools[states[i].slot.pool] + states[i].slot.offset;
-    for (uint32_t byte = 0; byte < states[i].slot.bytes; byte++) {
-      start[byte] = (uint8_t)((uint32_t)states[i].zero_point >> 8u * (byte % states[i].element_bytes));
-    }
-  }
+  PROGRAM_RESET(pools);
   const struct input_image *image = (const struct input_image *)(const void *)npu_memplan_inputs;
   if (image->magic != INPUTS_MAGIC) return "no inputs were put into the image before it was loaded";
   if (image->bytes > 4u * PROGRAM_INPUT_WORDS || crc32(0, image->data, image->bytes) != image->crc) {

@@ -72,10 +72,6 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
     inputs = [_slot(upper, "INPUT", i) for i in range(len(artifact.inputs))]
     outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
-    states = [
-        f"{{{_slot(upper, 'STATE', i)}, {_element_bytes(slot.dtype)}, {upper}_STATE_{i}_ZERO_POINT}}"
-        for i, slot in enumerate(artifact.states)
-    ]
     accelerator = ACCELERATORS.get(artifact.target.accelerator)
     config = accelerator.config_word if accelerator is not None and artifact.npu_operations else 0
     lines = [
@@ -89,13 +85,13 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         "",
         f'#define PROGRAM_NAME "{name}"',
         f"#define PROGRAM_RUN {name}_run",
+        f"#define PROGRAM_RESET {f'{name}_reset' if artifact.states else '(void)'}",
         f"#define PROGRAM_NPU_CONFIG {config:#010x}u /* {artifact.target.accelerator}; 0: no NPU is used */",
         f"#define PROGRAM_POISON {POISON:#04x}",
         f"#define PROGRAM_GUARD {GUARD:#04x}",
         f"#define PROGRAM_POOLS {len(pools)}",
         f"#define PROGRAM_INPUTS {len(inputs)}",
         f"#define PROGRAM_OUTPUTS {len(outputs)}",
-        f"#define PROGRAM_STATES {len(states)}",
         f"#define PROGRAM_INPUT_WORDS {-(-input_bytes(artifact) // 4)}u",
         "",
         f'_Static_assert({upper}_POOL_COUNT == {len(pools)}, "the plan has another number of pools");',
@@ -105,18 +101,12 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
         "struct slot {",
         "  uint32_t pool, offset, bytes;",
         "};",
-        "struct state {",
-        "  struct slot slot;",
-        "  uint32_t element_bytes;",
-        "  int32_t zero_point;",
-        "};",
         *pools,
         _table("uint8_t *const pools", starts, "0"),
         _table("const uint32_t pool_bytes", sizes, "0"),
         _table("const uint32_t guard_bytes", [str(guard) for guard in layout.guards_bytes], "0"),
         _table("const struct slot inputs", inputs, "{0, 0, 0}"),
         _table("const struct slot outputs", outputs, "{0, 0, 0}"),
-        _table("const struct state states", states, "{{0, 0, 0}, 1, 0}"),
         "#endif",
         "",
         "#endif",
@@ -161,9 +151,3 @@ def _slot(upper: str, kind: str, index: int) -> str:
 def _table(declaration: str, rows: list[str], empty: str) -> str:
     """A C array of `rows`; an empty one gets a row that the counts keep from being read."""
     return f"static {declaration}[] = {{{', '.join(rows or [empty])}}};"
-
-
-def _element_bytes(dtype: str) -> int:
-    import numpy as np
-
-    return np.dtype(dtype).itemsize

@@ -80,7 +80,7 @@ class HostRunner:
         self._notes: list[str] = []
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        """One inference on poisoned pools, with all states at their zero points.
+        """One inference on poisoned pools, with all states as they start.
 
         Errors: `RunnerError` for wrong inputs or a failed step, `GuardError`, whatever the NPU model's
         checks raise, `RunTimeoutError`.
@@ -89,14 +89,15 @@ class HostRunner:
         return self.infer(inputs)
 
     def reset(self) -> None:
-        """Poison all pools and set the states to their zero points."""
+        """Poison all pools and let the program set its states to what they start with."""
         self._check_free()
         for guarded in self._guarded:
             guarded.pool[:] = POISON
             guarded.reset()
         self._shadow.reset()
+        if self.artifact.states:
+            self._library.reset(self._pointers())
         for slot in self.artifact.states:
-            self._slot(slot)[:] = np.full(slot.shape, slot.zero_point, slot.dtype).reshape(-1).view(np.uint8)
             self._shadow.define(slot)
 
     def infer(self, inputs: Sequence[Array]) -> RunOutputs:
@@ -109,8 +110,7 @@ class HostRunner:
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._shadow.define(slot)
         self._shadow.begin()
-        pointers = (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
-        status = self._call(pointers)
+        status = self._call(self._pointers())
         for index, guarded in enumerate(self._guarded):
             guarded.check(self.artifact, index)
         if self._error is not None:
@@ -129,6 +129,9 @@ class HostRunner:
             seconds=time.perf_counter() - started,
             notes=tuple(self._notes),
         )
+
+    def _pointers(self) -> Any:
+        return (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
 
     def _call(self, pointers: Any) -> int:
         """Run the C in a thread of its own: this one keeps the time and hears Ctrl-C.

@@ -50,12 +50,17 @@ class SharedObject:
 
     def __init__(self, path: Path, name: str) -> None:
         self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        self._name = name
         self._run = self._library[f"{name}_run"]
         self._run.restype = ctypes.c_int32
 
     def set_launch(self, callback: Any) -> None:
         """`callback` handles NPU calls; the caller keeps it alive."""
         self._library.npu_memplan_host_set_launch(callback)
+
+    def reset(self, pointers: Any) -> None:
+        """`<name>_reset`, which programs with states have."""
+        self._library[f"{self._name}_reset"](pointers)
 
     def run(self, pointers: Any) -> int:
         """`<name>_run` on an array of pool pointers."""

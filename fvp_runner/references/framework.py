@@ -31,6 +31,14 @@ class FrameworkReference(ABC):
     def _compute(self, inputs: Sequence[NDArray[Any]]) -> Any:
         """One result, or a sequence of them, of inputs that fit; each has `numpy()`."""
 
+    def reset(self) -> None:
+        """Graphs of these frameworks keep nothing between inferences."""
+        return
+
+    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """The next inference of a sequence: the same as any other."""
+        return self.run(inputs)
+
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`; `ReferenceRunError` for inputs that do not fit."""
         if len(inputs) != len(self._inputs):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.models.network import Network
+from npu_memplan.models.variables import DONE_BEFORE
 
 from .base import ReferenceRunError, fitting_inputs
 
@@ -48,8 +49,20 @@ class LiteRTReference:
             raise ReferenceRunError(f"neither tflite-micro nor {WHAT} can run {self.name}: {error}") from error
         return interpreter
 
+    def reset(self) -> None:
+        """All states as they start. LiteRT's own reset knows variable tensors only."""
+        if any(o.states or o.name in DONE_BEFORE for o in self.network.cpu_operators):
+            self._interpreter = self._opened()
+        else:
+            self._interpreter.reset_all_variables()
+
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`, in the network's order and types."""
+        self.reset()
+        return self.step(inputs)
+
+    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """The same with states as the last inference left them."""
         self._invoke(self._interpreter, inputs)
         return tuple(np.array(self._interpreter.get_tensor(index)) for index in self.network.outputs)
 
@@ -61,7 +74,6 @@ class LiteRTReference:
         return {index: np.array(interpreter.get_tensor(index)) for index in made}
 
     def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
-        interpreter.reset_all_variables()
         for index, value in zip(self.network.inputs, fitting_inputs(self.network, inputs), strict=True):
             interpreter.set_tensor(index, value)
         try:

@@ -1,6 +1,6 @@
 """tflite-micro's reference kernels.
 
-Invariant: state tensors start at their zero point in every `run`, so runs do not depend on each other.
+Invariant: states start anew in every `run`, so runs do not depend on each other; `step` goes on from the last one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
+from npu_memplan.models.variables import DONE_BEFORE
 
 from .base import ReferenceRunError, fitting_inputs, tflite_source
 
@@ -64,9 +65,20 @@ class Reference:
             interpreter.set_input(value, position)
         invoke(interpreter, self.name)
 
+    def reset(self) -> None:
+        """All states as they start. tflite-micro's own reset knows variable tensors only."""
+        if any(o.states or o.name in DONE_BEFORE for o in self.network.cpu_operators):
+            self._interpreter = open_interpreter(self.model, self.name)
+        else:
+            self._interpreter.reset()
+
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """Outputs for `inputs`, in the network's order and types."""
-        self._interpreter.reset()
+        self.reset()
+        return self.step(inputs)
+
+    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """The same with states as the last inference left them."""
         self._invoke(self._interpreter, inputs)
         return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.network.outputs)))
 

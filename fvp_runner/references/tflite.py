@@ -62,6 +62,18 @@ class TFLiteReference:
             self._litert()
             return self._chosen.run(inputs)
 
+    def reset(self) -> None:
+        """All states as they start."""
+        self._chosen.reset()
+
+    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs` with states as the last inference left them."""
+        try:
+            return self._chosen.step(inputs)
+        except KernelError:  # of the first step: tflite-micro refuses every time or never
+            self._litert()
+            return self._chosen.step(inputs)
+
     def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
         """Tensor index -> value, of every tensor an operator of the network makes."""
         return self._chosen.layers(inputs)

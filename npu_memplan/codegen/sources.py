@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..vocabulary import STATE_STARTS
 from .c_array import c_array, c_type
 from .entry import (
     RUNTIME_HEADER,
@@ -93,7 +94,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     name = interface.name
     texts = {
         f"{name}.h": print_header(interface, steps, initialise),
-        f"{name}.c": print_main(interface, steps, initialise),
+        f"{name}.c": print_main(interface, steps, initialise, _state_starts(module["main"])),
         f"{name}_host.c": host_text,
         f"{name}_npu.c": npu_text,
         RUNTIME_HEADER: RUNTIME_TEXT,
@@ -107,6 +108,11 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         sum(launch.stream_bytes for launch in launches.values()),
         {c.function: launches[s] for s, c in zip(symbols, program.calls, strict=True) if c.is_npu},
     )
+
+
+def _state_starts(main: Any) -> list[bytes]:
+    attributes = main.attrs or {}
+    return [bytes.fromhex(str(text)) for text in attributes.get(STATE_STARTS, ())]
 
 
 def call_symbols(calls: Sequence[FunctionCall], interface: Interface) -> list[str]:

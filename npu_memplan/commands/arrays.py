@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +47,22 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
         _random(tensor, np.random.default_rng(_seed(text))) if _is_random(text) else _load(Path(text), tensor)
         for text, tensor in zip(given, wanted, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stacked:
+    """An input of several steps at once."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+def read_steps(model: str, wanted: Sequence[Wanted], given: Sequence[str], steps: int) -> list[list[Any]]:
+    """Inputs of `steps` inferences one after another; a file holds them all, the steps as its first dimension."""
+    stacked = [_Stacked(tensor.name, tensor.dtype, (steps, *tensor.shape)) for tensor in wanted]
+    arrays = read_inputs(model, stacked, given)
+    return [[array[step] for array in arrays] for step in range(steps)]
 
 
 def save_array(path: Path, array: Any) -> None:

@@ -15,7 +15,7 @@ import click
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from .arrays import InputError, read_inputs, save_array
+from .arrays import InputError, read_inputs, read_steps, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.references.framework import FrameworkReference
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 @click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
               "with 0 too when no output element is further than DIFF from it, in the output's own units. "
               "Default: 0, bit-exact.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
+              "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
@@ -58,6 +60,7 @@ def command(
     outputs: tuple[Path, ...],
     reference: Path | None,
     tolerance: float,
+    steps: int | None,
     no_checks: bool,
     timeout: float,
     board: str | None,
@@ -68,9 +71,11 @@ def command(
 ) -> None:
     """Run the artifact in DIRECTORY."""
     from fvp_runner import runner as runners
+    from fvp_runner.steps import run_steps
 
     artifact = Artifact.load(directory)
-    values = load_inputs(artifact, inputs)
+    values = load_inputs(artifact, inputs) if steps is None else []
+    sequence = [values] if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     if outputs and len(outputs) != len(artifact.outputs):
         names = ", ".join(slot.name for slot in artifact.outputs)
         raise InputError(
@@ -94,13 +99,13 @@ def command(
             + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
         )
     try:
-        ran = chosen.run(values)
+        ran = chosen.run(values) if steps is None else run_steps(chosen, sequence)
     except _complaints() as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
         raise click.exceptions.Exit(1) from None
     for path, array in zip(outputs, ran.outputs, strict=False):
         save_array(path, array)
-    result = None if model is None else _compare(artifact, chosen.name, ran, model, values)
+    result = None if model is None else _compare(artifact, chosen.name, ran, model, sequence, steps is not None)
     if as_json:
         document = _document(artifact, chosen.name, ran, result, tolerance)
         click.echo(json.dumps({**document, **({"reference": model.what} if model is not None else {})}))
@@ -158,11 +163,17 @@ def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | Framewo
 
 
 def _compare(
-    artifact: Artifact, name: str, ran: RunOutputs, model: TFLiteReference | FrameworkReference, values: Sequence[Any]
+    artifact: Artifact,
+    name: str,
+    ran: RunOutputs,
+    model: TFLiteReference | FrameworkReference,
+    sequence: Sequence[Sequence[Any]],
+    several: bool,
 ) -> RunResult:
     from fvp_runner.result import compare
+    from fvp_runner.steps import reference_steps
 
-    expected = model.run(values)
+    expected = reference_steps(model, sequence) if several else model.run(sequence[0])
     names = [slot.name for slot in artifact.outputs]
     return compare(
         name, names, ran.outputs, expected,

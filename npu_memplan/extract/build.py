@@ -265,13 +265,13 @@ def _overlaps(
     sample: Sample | None,
 ) -> tuple[AllowedOverlap, ...]:
     """Overlaps at the points where the first buffer dies and the second is born."""
-    given = set(program.inputs)
+    given, lasting = set(program.inputs), _lasting(program)
     allowed: dict[tuple[str, str], AllowedOverlap] = {}
 
     def alone(first: Storage, second: Storage, begin: int, last: int) -> bool:
         if first is second or first not in planned or second not in planned or second in given:
             return False
-        if first.kind in ALWAYS:  # also where the program has one point only
+        if first.kind in ALWAYS or first in lasting:  # there is no point after the last one
             return False
         # Not after a read of its own: what is read first must have been there before.
         if not any(life.first == begin for life in lives[second]):
@@ -305,6 +305,12 @@ def _overlaps(
                 if isinstance(highest, int) and highest > -planned[second].size_bytes:
                     allow(first, second, None, highest, f"{step.label}: proven from its loads and stores")
     return tuple(allowed.values())
+
+
+def _lasting(program: Program) -> set[Tensor]:
+    """Tensors whose content somebody looks at when the last point has passed: results, and what becomes one."""
+    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
+    return results.union(program.kept, *(group for group in _merge_groups(program.nodes) if group & results))
 
 
 def _common(a: Sequence[Lifetime], b: Sequence[Lifetime]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..exactness import Claim, Exactness
-from ..vocabulary import STATES
+from ..vocabulary import STATE_STARTS, STATES
 
 BY_USER = "kept on the CPU by --host-ops"
 
@@ -23,6 +23,7 @@ class Quantised:
     name: str  # the tensor's name in the source file
     scale: float  # 0.0: not quantised
     zero_point: int
+    start: bytes = b""  # of a state: what it starts with; nothing: its zero point
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ def main_attributes(
 ) -> dict[str, Any]:
     """Attributes of `main`. `states`: name of its parameter -> state; `operators` of the source model."""
     attributes: dict[str, Any] = {STATES: list(states)}
+    if any(state.start for state in states.values()):
+        attributes[STATE_STARTS] = [state.start.hex() for state in states.values()]
     for kind, tensors in {"input": inputs, "output": outputs, "state": tuple(states.values())}.items():
         attributes[f"npu.{kind}_names"] = [t.name for t in tensors]
         attributes[f"npu.{kind}_scales"] = [t.scale.hex() for t in tensors]

@@ -50,4 +50,4 @@ def _shape(variable: Any) -> str:
 
 
 # calls of main that the planner understands: PrimFuncs and views
-_PLANNED = frozenset(("relax.call_tir", *(f"relax.{name}" for name in RESHAPING)))
+_PLANNED = frozenset(("relax.call_tir", "relax.call_tir_inplace", *(f"relax.{name}" for name in RESHAPING)))

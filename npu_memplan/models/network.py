@@ -25,6 +25,7 @@ class CpuOperator:
     outputs: tuple[int, ...]
     intermediates: tuple[int, ...] = ()
     version: int = 1
+    states: tuple[int, ...] = ()  # tensors that it keeps for itself, which the file does not list
     table: Any = field(default=None, repr=False)  # the tflite.Operator
 
     def options(self, kind: type[_Options]) -> _Options | None:
@@ -42,7 +43,7 @@ class CpuOperator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """The (only) subgraph of a network."""
+    """A subgraph of a file: the first one, which runs, or one that it calls."""
 
     name: str
     tensors: tuple[Tensor, ...]
@@ -50,6 +51,7 @@ class Network:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     by_vela: bool = False  # whether Vela wrote the file, whatever it gave the NPU
+    subgraphs: tuple[Network, ...] = ()  # of the first one: all of the file's by index, itself as it is read
 
     @property
     def npu_calls(self) -> tuple[NpuCall, ...]:
@@ -63,8 +65,9 @@ class Network:
 
     @property
     def states(self) -> tuple[int, ...]:
-        """Variable tensors that operators read: they outlive an inference and start at their zero point."""
-        read = dict.fromkeys(i for o in self.operators for i in o.inputs if i >= 0)
+        """Variable tensors that operators read: they outlive an inference; `Tensor.start` is what they start with."""
+        own = (i for o in self.cpu_operators for i in o.states)
+        read = {*own, *(i for o in self.operators for i in o.inputs if i >= 0)}
         return tuple(i for i in sorted(read) if self.tensors[i].is_variable)
 
     def why_nothing_runs_on_the_npu(self) -> str:

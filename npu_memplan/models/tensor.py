@@ -30,6 +30,7 @@ class Tensor:
     quantised_dimension: int = 0
     data: NDArray[np.uint8] | None = field(default=None, repr=False)  # constant bytes
     is_variable: bool = False
+    initial: NDArray[np.uint8] | None = field(default=None, repr=False)  # of a state; None: its zero point everywhere
     arena_offset: int = -1  # OfflineMemoryAllocation; -1: none
 
     @property
@@ -52,3 +53,9 @@ class Tensor:
         if self.data is None:
             raise NetworkError(f"tensor {self.index} {self.name!r} is no constant")
         return self.data.view(self.dtype).reshape(self.shape)
+
+    def start(self) -> NDArray[np.uint8]:
+        """The bytes that a state starts with."""
+        if self.initial is not None:
+            return self.initial
+        return np.full(self.shape, self.zero_point, self.dtype).reshape(-1).view(np.uint8)

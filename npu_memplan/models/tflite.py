@@ -14,6 +14,7 @@ from .flatbuffer import FlatbufferError, verify_flatbuffer
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
+from .variables import with_variables
 from .vela import NpuCall, npu_call
 from .vela_raw import read_raw
 
@@ -41,10 +42,17 @@ def _read_tflite(data: bytes, name: str) -> Network:
 
     verify_flatbuffer(data)
     model = tflite.Model.GetRootAsModel(data, 0)
-    if model.SubgraphsLength() != 1:
-        raise NetworkError(f"{name} has {model.SubgraphsLength()} subgraphs; exactly one is supported")
-    graph = model.Subgraphs(0)
-    offsets = _arena_offsets(model, graph.TensorsLength(), name)
+    if not model.SubgraphsLength():
+        raise NetworkError(f"{name} has no subgraph: there is nothing to run")
+    graphs = tuple(_graph(model, number, name) for number in range(model.SubgraphsLength()))
+    network = with_variables(replace(graphs[0], subgraphs=graphs), graphs)
+    check_network(network)
+    return network
+
+
+def _graph(model: Any, number: int, name: str) -> Network:
+    graph = model.Subgraphs(number)
+    offsets = _arena_offsets(model, name) if number == 0 else None
     tensors = tuple(
         _tensor(model, graph.Tensors(i), i, offsets[i] if offsets else -1, name) for i in range(graph.TensorsLength())
     )
@@ -52,9 +60,7 @@ def _read_tflite(data: bytes, name: str) -> Network:
     inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
     outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
     by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
-    network = Network(name, tensors, operators, inputs, outputs, by_vela)
-    check_network(network)
-    return network
+    return Network(name, tensors, operators, inputs, outputs, by_vela)
 
 
 def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:
@@ -65,14 +71,17 @@ def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int,
     return indices
 
 
-def _arena_offsets(model: Any, count: int, name: str) -> list[int] | None:
+def _arena_offsets(model: Any, name: str) -> list[int] | None:
+    """Offsets of the first subgraph's tensors; Vela and tflite-micro list those of all subgraphs, one after another."""
+    counts = [model.Subgraphs(i).TensorsLength() for i in range(model.SubgraphsLength())]
+    count = counts[0]
     for i in range(model.MetadataLength()):
         entry = model.Metadata(i)
         if entry.Name() == b"OfflineMemoryAllocation":
             known = 0 <= entry.Buffer() < model.BuffersLength()
             words = model.Buffers(entry.Buffer()).DataAsNumpy() if known else 0
             values: list[int] = [] if isinstance(words, int) else words[: len(words) // 4 * 4].view("<i4").tolist()
-            if len(values) < 3 + count or values[2] != count:
+            if len(values) < 3 + count or values[2] not in (count, sum(counts)):
                 raise NetworkError(
                     f"{name}: OfflineMemoryAllocation does not list {count} tensors: the file is damaged"
                 )
@@ -86,7 +95,8 @@ def _dtypes() -> dict[int, str]:
 
     names: tuple[str, ...] = ("float32", "float16", "int32", "uint8", "int64", "bool", "int16", "complex64")
     names += ("int8", "float64", "uint64", "uint32", "uint16")
-    return {getattr(tflite.TensorType, name.upper()): name for name in names}
+    handle = {tflite.TensorType.RESOURCE: "int32"}  # as tflite-micro numbers them
+    return handle | {getattr(tflite.TensorType, name.upper()): name for name in names}
 
 
 def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tensor:

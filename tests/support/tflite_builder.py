@@ -13,8 +13,10 @@ from typing import Any
 import flatbuffers
 import numpy as np
 import tflite
+from flatbuffers import flexbuffers
 
-_TYPES = {"int8": 9, "uint8": 3, "int16": 7, "int32": 2, "int64": 4, "float32": 0, "bool": 6}
+_TYPES = {"int8": 9, "uint8": 3, "int16": 7, "int32": 2, "int64": 4, "float32": 0, "bool": 6, "uint32": 15,
+          "uint64": 12, "resource": 13}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,10 @@ class TensorSpec:
 
 
 class ModelBuilder:
-    """Collects tensors and operators; `finish` makes the file."""
+    """Collects tensors and operators of a subgraph; `finish` makes the file, `subgraphs` behind its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, subgraphs: Sequence[ModelBuilder] = ()) -> None:
+        self.subgraphs = list(subgraphs)
         self.tensors: list[TensorSpec] = []
         self.inputs: list[int] = []
         self.outputs: list[int] = []
@@ -57,7 +60,10 @@ class ModelBuilder:
         version: int = 1,
         **fields: Any,
     ) -> None:
-        """Add an operator: schema name, tensors, options table (`"Conv2DOptions"`) and its fields."""
+        """Add an operator: schema name, tensors, options table (`"Conv2DOptions"`) and its fields.
+
+        A custom one is `custom:NAME`; its fields become a flexbuffer.
+        """
         self.operators.append((name, list(inputs), list(outputs), options, fields, version))
 
     def made(self, inputs: Sequence[int], outputs: Sequence[int]) -> ModelBuilder:
@@ -69,6 +75,28 @@ class ModelBuilder:
         """The flatbuffer."""
         b = flatbuffers.Builder(4096)
         buffers = [self._buffer(b, None)]
+        codes: dict[tuple[str, int], int] = {}
+        graphs = [graph._graph(b, buffers, codes) for graph in (self, *self.subgraphs)]
+        code_tables = []
+        for name, version in codes:
+            custom = name.startswith("custom:")
+            number = tflite.BuiltinOperator.CUSTOM if custom else getattr(tflite.BuiltinOperator, name)
+            values = {"DeprecatedBuiltinCode": min(number, 127), "BuiltinCode": number, "Version": version}
+            if custom:
+                values["CustomCode"] = b.CreateString(name.removeprefix("custom:"))
+            code_tables.append(_table(b, "OperatorCode", values))
+        model = {
+            "Version": 3,
+            "OperatorCodes": _offsets(b, code_tables),
+            "Subgraphs": _offsets(b, graphs),
+            "Description": b.CreateString("test"),
+            "Buffers": _offsets(b, buffers),
+        }
+        b.Finish(_table(b, "Model", model), b"TFL3")
+        return bytes(b.Output())
+
+    def _graph(self, b: flatbuffers.Builder, buffers: list[int], codes: dict[tuple[str, int], int]) -> int:
+        """The subgraph; its constants and kinds of operators are added to the model's."""
         tensors = []
         for i, spec in enumerate(self.tensors):
             position = 0
@@ -76,7 +104,6 @@ class ModelBuilder:
                 position = len(buffers)
                 buffers.append(self._buffer(b, spec.data))
             tensors.append(self._tensor(b, i, spec, position))
-        codes: dict[tuple[str, int], int] = {}
         operators = []
         for operator in self.operators:
             code = codes.setdefault((operator[0], operator[5]), len(codes))
@@ -87,21 +114,7 @@ class ModelBuilder:
             "Outputs": _ints(b, self.outputs),
             "Operators": _offsets(b, operators),
         }
-        graph = _table(b, "SubGraph", fields)
-        code_tables = []
-        for name, version in codes:
-            number = getattr(tflite.BuiltinOperator, name)
-            values = {"DeprecatedBuiltinCode": min(number, 127), "BuiltinCode": number, "Version": version}
-            code_tables.append(_table(b, "OperatorCode", values))
-        model = {
-            "Version": 3,
-            "OperatorCodes": _offsets(b, code_tables),
-            "Subgraphs": _offsets(b, [graph]),
-            "Description": b.CreateString("test"),
-            "Buffers": _offsets(b, buffers),
-        }
-        b.Finish(_table(b, "Model", model), b"TFL3")
-        return bytes(b.Output())
+        return _table(b, "SubGraph", fields)
 
     def _buffer(self, b: flatbuffers.Builder, data: np.ndarray | None) -> int:
         if data is None:
@@ -131,12 +144,14 @@ class ModelBuilder:
         return _table(b, "Tensor", fields)
 
     def _operator(self, b: flatbuffers.Builder, operator: Any, code: int) -> int:
-        _, inputs, outputs, options, values, _ = operator
+        name, inputs, outputs, options, values, _ = operator
         fields: dict[str, Any] = {"OpcodeIndex": code, "Inputs": _ints(b, inputs), "Outputs": _ints(b, outputs)}
         if options is not None:
-            made = {k: _ints(b, v) if isinstance(v, (list, tuple)) else v for k, v in values.items()}
+            made = {k: _vector(b, v) for k, v in values.items()}
             fields["BuiltinOptions"] = _table(b, options, made)
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, options)
+        if name.startswith("custom:"):
+            fields["CustomOptions"] = b.CreateByteVector(bytes(flexbuffers.Dumps(values)))
         return _table(b, "Operator", fields)
 
 
@@ -146,6 +161,12 @@ def _table(b: flatbuffers.Builder, name: str, fields: dict[str, Any]) -> int:
     for field, value in fields.items():
         getattr(module, f"{name}Add{field}")(b, value)
     return getattr(module, f"{name}End")(b)
+
+
+def _vector(b: flatbuffers.Builder, value: Any) -> Any:
+    if isinstance(value, str):
+        return b.CreateString(value)
+    return _ints(b, value) if isinstance(value, (list, tuple)) else value
 
 
 def _ints(b: flatbuffers.Builder, values: Sequence[int]) -> int:

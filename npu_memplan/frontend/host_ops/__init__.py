@@ -25,6 +25,7 @@ from . import (
     softmax,
     svdf,
     transpose_conv,
+    variables,
 )
 from . import requantise as requantize
 from .operator import LoweredOperator, UnsupportedOperatorError, lower_operator, supported_names, unsupported_reason
@@ -54,4 +55,5 @@ __all__ = [
     "svdf",
     "transpose_conv",
     "unsupported_reason",
+    "variables",
 ]

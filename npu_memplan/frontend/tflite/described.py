@@ -25,7 +25,8 @@ def network_attributes(
 
     def told(index: int) -> Quantised:
         tensor = network.tensors[index]
-        return Quantised(tensor.name, tensor.scale, tensor.zero_point)
+        start = b"" if tensor.initial is None else tensor.initial.tobytes()
+        return Quantised(tensor.name, tensor.scale, tensor.zero_point, start)
 
     inputs, outputs = ([told(i) for i in indices] for indices in (network.inputs, network.outputs))
     return main_attributes(inputs, outputs, {name: told(i) for i, name in states.items()}, operators)
@@ -38,18 +39,17 @@ def source_operators(
 
     `kept` are kinds of operators that were kept off the NPU, and why.
     """
-    left = {_key(network.tensors[o.outputs[0]], o) for o in network.cpu_operators if o.outputs}
+    left = {_key(network, o) for o in network.cpu_operators}
     why = refusals(messages)
     found = []
     for operator in source.operators:
         if not isinstance(operator, CpuOperator):
             found.append(SourceOperator(f"npu call {operator.index}", "ethos-u", True, "", COMPILED_BEFORE))
             continue
-        tensor = source.tensors[operator.outputs[0]]
-        on_host = _key(tensor, operator) in left or not network.npu_calls
+        on_host = _key(source, operator) in left or not network.npu_calls
         reason = ""
         if on_host:
-            reason = kept.get(operator.name) or refusal(why, operator.name, tensor.name or UNNAMED)
+            reason = kept.get(operator.name) or refusal(why, operator.name, named_by(source, operator))
         known = claim(Code.HOST if on_host else Code.LIFTED, operator.name, activation_type(source, operator))
         found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
     return tuple(found)
@@ -59,13 +59,26 @@ def activation_type(network: Network, operator: CpuOperator) -> str:
     """Type of the first input that is no constant, a quantised one if any; of the output when all are constants."""
     made = [network.tensors[i] for i in operator.inputs if i >= 0 and network.tensors[i].data is None]
     made.sort(key=lambda tensor: not tensor.scales)  # shapes and indices last
-    return (*made, *(network.tensors[i] for i in operator.outputs))[0].dtype
+    return next((t.dtype for t in (*made, *(network.tensors[i] for i in operator.outputs))), "")
 
 
 def operator_label(network: Network, operator: CpuOperator) -> str:
     """What reports call an operator: the name of its first output, or its kind and number."""
-    return network.tensors[operator.outputs[0]].name or f"{operator.name.lower()}_{operator.index}"
+    tensor = _first(network, operator)
+    return (tensor.name if tensor else "") or f"{operator.name.lower()}_{operator.index}"
 
 
-def _key(tensor: Tensor, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
-    return operator.name, tensor.name or UNNAMED, tensor.shape
+def named_by(network: Network, operator: CpuOperator) -> str:
+    """The tensor that Vela names an operator by."""
+    tensor = _first(network, operator)
+    return (tensor.name if tensor else "") or UNNAMED
+
+
+def _first(network: Network, operator: CpuOperator) -> Tensor | None:
+    """The first output; of an operator without any, the first input: what it updates."""
+    return next((network.tensors[i] for i in (*operator.outputs, *operator.inputs) if i >= 0), None)
+
+
+def _key(network: Network, operator: CpuOperator) -> tuple[str, str, tuple[int, ...]]:
+    tensor = _first(network, operator)
+    return operator.name, named_by(network, operator), tensor.shape if tensor else ()

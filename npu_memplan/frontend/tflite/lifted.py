@@ -21,6 +21,7 @@ from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compil
 from ...exactness import NOT_BY_VELA
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
+from ...models.variables import reads_first
 from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
@@ -90,7 +91,8 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    return CompiledNetwork(source, with_omitted_inputs(result.parsed, source), result, kept)
+    network = reads_first(with_omitted_inputs(result.parsed, source), source)
+    return CompiledNetwork(source, network, result, kept)
 
 
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...exactness import Code, claim
 from ...models.file import read_file
 from ...models.tflite import read_network
+from ...models.variables import OF_VARIABLES
 from ...vocabulary import RESHAPING
 from ..attributes import BY_USER, SourceOperator, operator_attributes
 from ..errors import TvmFrontendError
@@ -23,6 +24,7 @@ from .floats import check_not_float
 from .lifted import Imported
 from .on_host import check_on_host, host_reason
 from .operator_names import OperatorNames
+from .states import settled
 
 if TYPE_CHECKING:
     from ...ethosu.time import MemoryMap
@@ -67,6 +69,7 @@ def build_module(
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
+    left |= {i: why for i, why in imported.on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
     operators = OperatorNames(network, imported.operator_of)
     module = lower_for_ethosu(partitioned, accelerator, fast_region, operators, where)
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
@@ -81,7 +84,7 @@ def build_module(
         )
         for o in network.cpu_operators
     ]
-    main = module["main"].with_attr(operator_attributes(described))
+    main = settled(module["main"], imported.updates).with_attr(operator_attributes(described))
     module.update_func(module.get_global_var("main"), main)
     return Imported(module, network)
 

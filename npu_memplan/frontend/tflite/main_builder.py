@@ -13,9 +13,11 @@ from typing import Any
 from tvm import relax
 
 from ...models.network import CpuOperator, Network
+from ...models.variables import DONE_BEFORE, may_look
 from ...models.vela import NpuCall
 from ...names import Names, legal
 from ...vocabulary import LAYER, TFLITE_RESHAPING
+from .states import settled
 
 
 class MainBuilder:
@@ -31,22 +33,35 @@ class MainBuilder:
             if index not in self.values:
                 self.values[index] = relax.Var(self._names.unique(legal(self._label(index))), self.type_of(index))
         self._parameters = list(self.values.values())
+        self.updated: list[Any] = []  # what states become, for whoever has to know that they are used
 
     @property
     def states(self) -> dict[int, str]:
         """State tensors and the names of their parameters."""
         return {index: str(self.values[index].name) for index in self.network.states}
 
-    def build(self, emit: Callable[[NpuCall | CpuOperator], None], attributes: Mapping[str, Any]) -> Any:
-        """The finished module; `emit` adds one operator and leaves its outputs in `values`."""
+    def build(
+        self,
+        emit: Callable[[NpuCall | CpuOperator], None],
+        attributes: Mapping[str, Any],
+        return_updates: bool = False,
+    ) -> Any:
+        """The finished module; `emit` adds one operator and leaves its outputs in `values`.
+
+        `return_updates`: what states become is returned too, behind the outputs, until `settled` ends that.
+        """
         builder = self.block_builder
         with builder.function("main", self._parameters, attrs=dict(attributes)):
             with builder.dataflow():
                 for operator in self.network.operators:
                     emit(operator)
                 outputs = [builder.emit_output(self.value(i)) for i in self.network.outputs]
+                outputs += [builder.emit_output(value) for value in self.updated] if return_updates else []
             builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
-        return builder.finalize()
+        module = builder.finalize()
+        if not return_updates:
+            module.update_func(module.get_global_var("main"), settled(module["main"]))
+        return module
 
     def type_of(self, index: int) -> Any:
         """Relax type of a tensor."""
@@ -70,6 +85,12 @@ class MainBuilder:
         """A free name for a function, `wanted` when it is free."""
         return self._functions.unique(legal(wanted))
 
+    def update(self, function: Any, name: str, inputs: Sequence[Any], state: int) -> None:
+        """Call a PrimFunc that has no result but the new content of its first parameter: tensor `state`, in place."""
+        symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
+        call = relax.call_tir_inplace(symbol, relax.Tuple(list(inputs)), 0, self.type_of(state))
+        self.updated.append(self.bind(state, call))
+
     def call(self, function: Any, name: str, inputs: Sequence[Any], outputs: Sequence[int]) -> None:
         """Call a PrimFunc as `name`, a free one; its results become the tensors `outputs`."""
         symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
@@ -85,10 +106,13 @@ class MainBuilder:
 
         `for_good`: without the description (`LAYER`) by which partitioning could take it for the NPU.
         """
+        if operator.name in DONE_BEFORE:
+            return
+        if operator.name == "READ_VARIABLE" and may_look(self.network, operator):
+            self._reshaped(operator)
+            return
         if operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator):
-            target = operator.outputs[0]
-            shape = self.network.tensors[target].shape or (1,)
-            self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), shape))
+            self._reshaped(operator)
             return
         from ..host_ops import lower_operator
 
@@ -96,7 +120,14 @@ class MainBuilder:
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
         function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
+        if not lowered.outputs:
+            self.update(function, self.function_name(lowered.name), inputs, lowered.inputs[0])
+            return
         self.call(function, self.function_name(lowered.name), inputs, lowered.outputs)
+
+    def _reshaped(self, operator: CpuOperator) -> None:
+        target = operator.outputs[0]
+        self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), self.network.tensors[target].shape or (1,)))
 
     def _keeps_bytes(self, operator: CpuOperator) -> bool:
         source, target = (self.network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))

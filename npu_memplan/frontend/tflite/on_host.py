@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
+from ...models.variables import DONE_BEFORE
 from ...vocabulary import TFLITE_RESHAPING
 from .reasons import refusal, refusals
 
@@ -46,7 +47,9 @@ def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
 
 
 def host_reason(network: Network, operator: CpuOperator) -> str | None:
-    """Why an operator has no exact host code; None when it has."""
+    """Why an operator has no exact host code; None when it has, or needs none."""
+    if operator.name in DONE_BEFORE:
+        return None
     if operator.name in TFLITE_RESHAPING and operator.inputs:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
         if source.dtype == target.dtype and source.dtype not in FLOATS:

@@ -31,6 +31,7 @@ class RelaxImport:
     module: Any  # tvm.IRModule
     on_host: Mapping[int, str]  # operators that are calls of host code, and why
     operator_of: Mapping[str, int]  # variable of main -> the operator it is part of
+    updates: int = 0  # results of main, behind the outputs, that are what states become
 
 
 def import_operators(model: bytes, network: Network, host: Mapping[int, str]) -> RelaxImport:
@@ -75,10 +76,11 @@ class _OperatorImporter:
         return None
 
     def run(self) -> RelaxImport:
-        module = self.main.build(self._emit, network_attributes(self.network, self.main.states, ()))
+        attributes = network_attributes(self.network, self.main.states, ())
+        module = self.main.build(self._emit, attributes, return_updates=True)
         results = {str(variable.name): (index, str(variable.name)) for variable, index in self.last.items()}
         module, operator_of = named_after(module, results)
-        return RelaxImport(module, self.host, operator_of)
+        return RelaxImport(module, self.host, operator_of, len(self.main.updated))
 
     def _emit(self, operator: NpuCall | CpuOperator) -> None:
         assert isinstance(operator, CpuOperator)  # compiled networks are refused before
@@ -90,7 +92,8 @@ class _OperatorImporter:
                 check_on_host(self.network, {operator.index: str(reason)})
         if operator.index in self.host:
             self.main.host_operator(operator, for_good=operator.index in self.kept)
-        last = self.main.values.get(operator.outputs[-1])
+        made = operator.outputs or operator.inputs[:1]  # an update makes its state anew
+        last = self.main.values.get(made[-1]) if made else None
         if isinstance(last, relax.Var):
             self.last.setdefault(last, operator.index)
 

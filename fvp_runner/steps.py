@@ -1,0 +1,45 @@
+"""A sequence of inferences, states kept from one to the next, on a runner and on its reference.
+
+Invariant: outputs hold all steps, as their first dimension, so what compares and writes one inference does it for a
+sequence too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from .base import Runner, RunnerError, RunOutputs
+from .host.runner import HostRunner
+from .result import Array
+
+
+class SteppedReference(Protocol):
+    """A reference that keeps its states until it is reset."""
+
+    def reset(self) -> None: ...
+    def step(self, inputs: Sequence[Array]) -> tuple[Array, ...]: ...
+
+
+def run_steps(runner: Runner, sequence: Sequence[Sequence[Array]]) -> RunOutputs:
+    """One inference for each of `sequence`, from a fresh start; `RunnerError` where the runner does one only."""
+    if not isinstance(runner, HostRunner):
+        raise RunnerError(
+            f"several inferences one after another are for the host runner; {runner.name} starts anew for each: add "
+            "--on host"
+        )
+    runner.reset()
+    ran = [runner.infer(inputs) for inputs in sequence]
+    outputs = tuple(np.stack(step) for step in zip(*(r.outputs for r in ran), strict=True))
+    notes = tuple(dict.fromkeys(note for r in ran for note in r.notes))
+    return replace(ran[-1], outputs=outputs, notes=notes, seconds=sum(r.seconds for r in ran))
+
+
+def reference_steps(model: SteppedReference, sequence: Sequence[Sequence[Array]]) -> tuple[Array, ...]:
+    """What the reference makes of the same sequence."""
+    model.reset()
+    made = [model.step(inputs) for inputs in sequence]
+    return tuple(np.stack(step) for step in zip(*made, strict=True))

@@ -1,0 +1,171 @@
+"""Resource variables as states: what VAR_HANDLE names, CALL_ONCE fills, READ_VARIABLE and ASSIGN_VARIABLE move.
+
+Invariant: each variable of a network is one variable tensor, the one that its first VAR_HANDLE makes; operators that
+read or assign it name that tensor, and VAR_HANDLE and CALL_ONCE are left without tensors, as what they do is done
+before the first inference. Unassigned variables start as tflite-micro's `MicroResourceVariables` does: every byte is
+the low byte of the zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .file import UnsupportedModelError
+from .network import CpuOperator, Network
+from .tensor import Tensor
+from .tflite_checks import DamagedError
+
+DONE_BEFORE = frozenset(("VAR_HANDLE", "CALL_ONCE"))  # nothing is left of them in an inference
+OF_VARIABLES = DONE_BEFORE | {"READ_VARIABLE", "ASSIGN_VARIABLE"}
+_Key = tuple[bytes, bytes]  # container, shared name
+
+
+def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
+    """`network` with its variables as states; `subgraphs` are all of the file's, by their index there."""
+    handles = _handles(network)
+    if not any(o.name in OF_VARIABLES for o in network.cpu_operators):
+        return network
+    home: dict[_Key, int] = {}
+    for index, key in handles.items():
+        home.setdefault(key, index)
+    state_of = {index: home[key] for index, key in handles.items()}
+    moved = [_renamed(o, state_of) if isinstance(o, CpuOperator) else o for o in network.operators]
+    initial = _initial(network, subgraphs)
+    tensors = list(network.tensors)
+    for key, index in home.items():
+        tensors[index] = _state(network, key, index, moved, initial.get(key))
+    return replace(network, tensors=tuple(tensors), operators=tuple(moved))
+
+
+def may_look(network: Network, read: CpuOperator) -> bool:
+    """Whether what READ_VARIABLE makes may be the state itself: until it is assigned, and nobody looks again after.
+
+    Then whoever assigns the variable can wait until its old content has been used.
+    """
+    later = [o for o in network.operators if isinstance(o, CpuOperator) and o.inputs[:1] == read.inputs[:1]]
+    later = later[later.index(read) + 1 :]
+    assigned = next((i for i, o in enumerate(later) if o.name == "ASSIGN_VARIABLE"), len(later))
+    again = any(o.name == "READ_VARIABLE" for o in later[assigned:])
+    return not again and read.outputs[0] not in network.outputs
+
+
+def reads_first(network: Network, source: Network) -> Network:
+    """`network`, which Vela made of `source`, with variables read before they are assigned, as in `source`.
+
+    Vela takes no notice of the order that variables give. `UnsupportedModelError` where one is read again later.
+    """
+    assigned: set[int] = set()
+    for operator in source.cpu_operators:
+        if operator.name == "ASSIGN_VARIABLE":
+            assigned.add(operator.inputs[0])
+        elif operator.name == "READ_VARIABLE" and operator.inputs[0] in assigned:
+            raise UnsupportedModelError(
+                f"{source.name} reads variable {source.tensors[operator.inputs[0]].name!r} after it has assigned it, "
+                "which Vela takes no notice of: it would read the old content; compile it with --npu-compiler tvm"
+            )
+    if not assigned:
+        return network
+    return replace(network, operators=tuple(sorted(network.operators, key=_is_not_read)))
+
+
+def _is_not_read(operator: object) -> bool:
+    return not (isinstance(operator, CpuOperator) and operator.name == "READ_VARIABLE")
+
+
+def _handles(network: Network) -> dict[int, _Key]:
+    """Tensor that a VAR_HANDLE makes -> the variable it names."""
+    import tflite
+
+    found = {}
+    for operator in network.cpu_operators:
+        if operator.name == "VAR_HANDLE":
+            options = operator.options(tflite.VarHandleOptions)
+            if options is None or len(operator.outputs) != 1:
+                raise DamagedError(f"operator {operator.index} VAR_HANDLE names no variable")
+            found[operator.outputs[0]] = (options.Container() or b"", options.SharedName() or b"")
+    return found
+
+
+def _renamed(operator: CpuOperator, state_of: dict[int, int]) -> CpuOperator:
+    if operator.name in DONE_BEFORE:
+        return replace(operator, inputs=(), outputs=())
+    if operator.name not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
+        return operator
+    _check_variable(operator, state_of)
+    return replace(operator, inputs=(state_of[operator.inputs[0]], *operator.inputs[1:]))
+
+
+def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
+    wanted = (1, 1) if operator.name == "READ_VARIABLE" else (2, 0)
+    if (len(operator.inputs), len(operator.outputs)) != wanted:
+        raise DamagedError(
+            f"operator {operator.index} {operator.name} has {len(operator.inputs)} inputs and "
+            f"{len(operator.outputs)} outputs, not {wanted[0]} and {wanted[1]}"
+        )
+    if operator.inputs[0] not in handles or -1 in operator.inputs:
+        raise UnsupportedModelError(
+            f"operator {operator.index} {operator.name}: its variable is not named by a VAR_HANDLE of the same "
+            "subgraph; only such variables can be planned"
+        )
+
+
+def _initial(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
+    """What CALL_ONCE assigns: constants, by the variable's name."""
+    import tflite
+
+    found: dict[_Key, Tensor] = {}
+    for operator in network.cpu_operators:
+        if operator.name != "CALL_ONCE":
+            continue
+        options = operator.options(tflite.CallOnceOptions)
+        number = options.InitSubgraphIndex() if options is not None else -1
+        if not 0 < number < len(subgraphs):
+            raise DamagedError(f"operator {operator.index} CALL_ONCE calls subgraph {number} of {len(subgraphs)}")
+        found |= _assigned(subgraphs[number], number)
+    return found
+
+
+def _assigned(graph: Network, number: int) -> dict[_Key, Tensor]:
+    handles = _handles(graph)
+    found = {}
+    for operator in graph.cpu_operators:
+        if operator.name == "VAR_HANDLE":
+            continue
+        constant = operator.name == "ASSIGN_VARIABLE" and graph.tensors[operator.inputs[-1]].data is not None
+        if not constant:
+            raise UnsupportedModelError(
+                f"the initialisation of {graph.name} (subgraph {number}) does more than assign constants: its operator "
+                f"{operator.index} is {operator.name}; assign constants, or do it in the network itself"
+            )
+        _check_variable(operator, handles)
+        found[handles[operator.inputs[0]]] = graph.tensors[operator.inputs[1]]
+    return found
+
+
+def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], initial: Tensor | None) -> Tensor:
+    """The tensor of one variable, in the form that is read or assigned first."""
+    users = [o for o in operators if isinstance(o, CpuOperator) and o.inputs[:1] == (index,)]
+    values = [network.tensors[(*o.inputs[1:], *o.outputs)[0]] for o in users]
+    assigned = [network.tensors[o.inputs[1]] for o in users if o.name == "ASSIGN_VARIABLE"]
+    values += [initial] if initial is not None else []
+    if not values:
+        return network.tensors[index]  # nobody uses it
+    name, first = key[1].decode(errors="replace"), values[0]
+    for value in values:
+        if (value.size_bytes, value.dtype) != (first.size_bytes, first.dtype):
+            raise DamagedError(
+                f"variable {name!r} is {first.dtype}{list(first.shape)} and {value.dtype}{list(value.shape)}"
+            )
+    default = (*assigned, *values)[0].zero_point & 0xFF
+    content = np.full(first.size_bytes, default, np.uint8) if initial is None else _bytes(initial)
+    state = replace(first, index=index, name=name, data=None, is_variable=True, arena_offset=-1)
+    return state if np.array_equal(content, state.start()) else replace(state, initial=content)
+
+
+def _bytes(constant: Tensor) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(constant.array()).reshape(-1).view(np.uint8)

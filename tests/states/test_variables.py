@@ -1,0 +1,183 @@
+"""Resource variables: states of the plan, filled by another subgraph, read and assigned in the first one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.cli import cli
+from npu_memplan.frontend.tflite.lifted import import_host_only
+from npu_memplan.models.file import NetworkError, UnsupportedModelError
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.vocabulary import STATE_STARTS
+from tests.support.in_steps import HOST, equals_reference, same
+from tests.support.real_data import shared_folder
+from tests.support.tflite_builder import ModelBuilder
+
+SHAPE, SCALE, ZERO = (1, 4, 1, 8), 0.05, -3
+PRODUCERS = [
+    HOST,
+    CompileOptions(),
+    CompileOptions(npu_compiler="tvm"),
+    CompileOptions(accelerator="ethos-u65-512", npu_compiler="tvm"),
+    CompileOptions(accelerator="ethos-u65-512"),
+]
+
+
+def initialiser(**values: np.ndarray) -> ModelBuilder:
+    """A subgraph that assigns `values` to the variables of those names."""
+    graph = ModelBuilder()
+    for name, value in values.items():
+        assign(graph, name, graph.constant(value, SCALE, ZERO))
+    return graph
+
+
+def handle(graph: ModelBuilder, name: str) -> int:
+    made = graph.tensor((), "resource")
+    graph.operator("VAR_HANDLE", [], [made], "VarHandleOptions", Container="", SharedName=name)
+    return made
+
+
+def assign(graph: ModelBuilder, name: str, value: int) -> None:
+    graph.operator("ASSIGN_VARIABLE", [handle(graph, name), value], [])
+
+
+def read(graph: ModelBuilder, name: str) -> int:
+    value = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("READ_VARIABLE", [handle(graph, name)], [value])
+    return value
+
+
+def add(graph: ModelBuilder, left: int, right: int) -> int:
+    total = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("ADD", [left, right], [total], "AddOptions")
+    return total
+
+
+def running_sum(called: bool = True) -> bytes:
+    """What came in, added up; the sum starts with numbers of its own."""
+    start = np.arange(32, dtype=np.int8).reshape(SHAPE)
+    graph = ModelBuilder([initialiser(total=start)] if called else [])
+    data = graph.tensor(SHAPE, "int8", 0.01, 5)
+    if called:
+        graph.operator("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)
+    total = add(graph, read(graph, "total"), data)
+    assign(graph, "total", total)
+    return graph.made([data], [total]).finish()
+
+
+def two_at_a_time() -> bytes:
+    """Both variables are read, then assigned each other's value, then read again, and all are used at the end."""
+    graph = ModelBuilder([initialiser(a=np.full(SHAPE, 7, np.int8), b=np.full(SHAPE, -9, np.int8))])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)
+    a, b = read(graph, "a"), read(graph, "b")
+    assign(graph, "a", b)
+    assign(graph, "b", add(graph, a, data))
+    again = add(graph, read(graph, "a"), read(graph, "b"))
+    before = add(graph, a, b)
+    return graph.made([data], [again, before, a]).finish()
+
+
+def assigned_early() -> bytes:
+    """The variable is assigned while what was read of it is still needed."""
+    graph = ModelBuilder([])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    old = read(graph, "last")
+    assign(graph, "last", data)
+    return graph.made([data], [add(graph, old, data)]).finish()
+
+
+@pytest.mark.parametrize("options", PRODUCERS, ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
+@pytest.mark.parametrize("model", [running_sum, two_at_a_time, assigned_early], ids=lambda m: m.__name__)
+def test_variables_are_states(model, options, tmp_path):
+    if model is two_at_a_time and options.accelerator != "none" and options.npu_compiler == "vela":
+        with pytest.raises(UnsupportedModelError, match="Vela takes no notice of: it would read the old content"):
+            equals_reference(model(), tmp_path, 5, options)
+        return
+    artifact = equals_reference(model(), tmp_path, 5, options)
+    assert {slot.dtype for slot in artifact.states} == {"int8"}
+    source = (tmp_path / "artifact" / "src" / "model.h").read_text()
+    assert "void model_reset(uint8_t *const pools[]);" in source
+
+
+def test_a_variable_that_nobody_fills_starts_at_its_zero_point(tmp_path):
+    artifact = equals_reference(running_sum(called=False), tmp_path)
+    assert (tmp_path / "artifact" / "src" / "model.c").read_text().count("memset(pools") == len(artifact.states) == 1
+
+
+def test_what_it_starts_with_is_in_the_module():
+    module = import_host_only(running_sum()).module
+    assert [bytes.fromhex(str(text)) for text in module["main"].attrs[STATE_STARTS]] == [bytes(range(32))]
+
+
+def test_an_update_waits_for_those_who_look_at_the_old_content():
+    calls = [b.value for block in import_host_only(assigned_early()).module["main"].body.blocks for b in block.bindings]
+    names = [c.args[0].name_hint for c in calls if hasattr(c, "args") and hasattr(c.args[0], "name_hint")]
+    assert names.index("add") < names.index("assign_variable")
+
+
+def test_an_initialisation_that_computes_is_refused():
+    start = initialiser()
+    zeros = start.constant(np.zeros(SHAPE, np.int8), SCALE, ZERO)
+    assign(start, "total", add(start, zeros, zeros))
+    graph = ModelBuilder([start])
+    data = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("CALL_ONCE", [], [], "CallOnceOptions", InitSubgraphIndex=1)
+    graph.made([data], [add(graph, data, read(graph, "total"))])
+    with pytest.raises(UnsupportedModelError, match=r"does more than assign constants: its operator 0 is ADD"):
+        read_network(graph.finish())
+
+
+def test_a_variable_needs_its_handle():
+    graph = ModelBuilder()
+    stray = graph.tensor((), "resource")
+    value = graph.tensor(SHAPE, "int8", SCALE, ZERO)
+    graph.operator("READ_VARIABLE", [stray], [value])
+    with pytest.raises(UnsupportedModelError, match="its variable is not named by a VAR_HANDLE of the same subgraph"):
+        read_network(graph.made([], [value]).finish())
+
+
+def test_a_variable_has_one_size():
+    graph = ModelBuilder()
+    data = graph.tensor((1, 3), "int8", SCALE, ZERO)
+    assign(graph, "v", data)
+    with pytest.raises(NetworkError, match=r"variable 'v' is int8\[1, 3\] and int8\[1, 4, 1, 8\]"):
+        read_network(graph.made([data], [read(graph, "v")]).finish())
+
+
+@pytest.mark.parametrize("options", PRODUCERS[:4], ids=lambda o: f"{o.accelerator}-{o.npu_compiler}")
+def test_a_real_wake_word_is_exact_over_fifty_steps(options, tmp_path):
+    path = shared_folder("zoo") / "wakeword_vad_2subgraphs.tflite"
+    if not path.is_file():
+        pytest.skip(f"needs the real model {path}")
+    artifact = equals_reference(path.read_bytes(), tmp_path, 50, options)
+    assert len(artifact.states) == 4
+
+
+def test_run_feeds_a_sequence(tmp_path):
+    (tmp_path / "sum.tflite").write_bytes(running_sum())
+    model, folder = str(tmp_path / "sum.tflite"), str(tmp_path / "sum")
+    kept = tmp_path / "out.npy"
+
+    def say(*words: str) -> str:
+        done = CliRunner().invoke(cli, list(words), catch_exceptions=False)
+        assert done.exit_code == 0
+        return done.output
+
+    say("compile", model, "-o", folder, "--accelerator", "none")
+    run = ["run", folder, "--on", "host", "--reference", model, "--steps", "6"]
+    assert "against tflite-micro: bit-exact" in say(*run, "--input", "random:3", "--output", str(kept))
+    assert np.load(kept).shape == (6, *SHAPE)
+    np.save(tmp_path / "in.npy", np.ones((6, *SHAPE), np.int8))
+    assert '"elements": 192, "mismatches": 0' in say(*run, "--json", "--input", str(tmp_path / "in.npy"))
+
+
+def test_a_state_that_does_not_start_anew_is_noticed(tmp_path):
+    artifact = equals_reference(running_sum(), tmp_path)
+    main = tmp_path / "artifact" / "src" / "model.c"
+    main.write_text(main.read_text().replace("  memcpy(pools", "  if (pools == 0) memcpy(pools"))
+    with pytest.raises(AssertionError, match="Arrays are not equal"):
+        same(running_sum(), tmp_path / "artifact", artifact, [[np.zeros(SHAPE, np.int8)]])
