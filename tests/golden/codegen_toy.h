@@ -25,7 +25,7 @@
 #define TOY_OUTPUT_0_BYTES 32
 #define TOY_OUTPUT_0_ZERO_POINT (0)
 
-/* States: fill with the zero point once, then leave them alone. */
+/* States: toy_reset sets them; then leave them alone. */
 #define TOY_STATE_COUNT 1
 /* memory: int8 2x8, scale 0.25, zero point -4 */
 #define TOY_STATE_0_POOL 1
@@ -39,6 +39,9 @@ extern "C" {
 
 /* One inference. pools[i] is the base of pool i; 0 is success. */
 int32_t toy_run(uint8_t *const pools[]);
+
+/* States as they are before the first run: call it once, and whenever a new stream of inputs begins. */
+void toy_reset(uint8_t *const pools[]);
 
 /* The steps of a run, in order. */
 int32_t toy_scaled(uint8_t *const pools[]);
