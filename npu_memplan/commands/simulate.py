@@ -101,7 +101,8 @@ def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
     from ..ethosu.stream.decode import decode
     from ..ethosu.time import estimate
 
-    return bounds_of(estimate(decode(call.words), call.accelerator, where) for call in network.npu_calls)
+    calls = ((decode(call.words, call.accelerator.language), call.accelerator) for call in network.npu_calls)
+    return bounds_of(estimate(commands, npu, where) for commands, npu in calls)
 
 
 def _read(path: Path) -> bytes:

@@ -90,10 +90,11 @@ def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str,
     port = settings["arena_mem_area"].lower()
     memory = ini[f"System_Config.{system}"][f"{port}_port"]
     if memory not in ("Sram", "Dram"):
+        family = target.product.name
         writable = [
             s[len("System_Config.") :]
             for s in ini.sections()
-            if s.startswith("System_Config.") and "U85" not in s and ini[s].get(f"{port}_port") in ("Sram", "Dram")
+            if s.startswith("System_Config.") and family in s and ini[s].get(f"{port}_port") in ("Sram", "Dram")
         ]
         raise VelaError(
             f"memory mode {mode} keeps the arena behind {port.upper()}, which is {memory} (read only) in system "
@@ -148,9 +149,10 @@ def _end_started() -> None:
 def _start_regor(
     model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
 ) -> _Worker:
+    macs = target.macs if target.micro_blocks else target.macs // target.cores
     request = {
         "architecture": f"Ethos{target.product.name}",
-        "system": f"[architecture]\nmacs={target.macs // target.cores}\ncores={target.cores}\n"
+        "system": f"[architecture]\nmacs={macs}\ncores={target.cores}\n"
         f"[vela]\nsystem_config_name={system}\nmemory_mode_name={mode}\n",
         "ini": ini_text(options),
         "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\nenable_db=true\n"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
+from ..ethosu.arch import accelerator, require_planned
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate
 from ..ethosu.vela import VelaResult
@@ -29,6 +30,8 @@ class FormatError(NpuMemplanError):
 def read(path: Path, request: Request) -> Loaded:
     """The module of the file `path`. Raises the frontends' errors."""
     data, options = read_file(path), request.options
+    if options.accelerator != NO_NPU:
+        require_planned(accelerator(options.accelerator))
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
@@ -45,7 +48,8 @@ def read(path: Path, request: Request) -> Loaded:
     if vela is None:
         return Loaded(request, path, data, imported.module, {})
     where = options.memory_map()
-    streams = [(decode(call.words), call.accelerator) for call in vela.parsed.npu_calls] if where else []
+    calls = vela.parsed.npu_calls if where else ()
+    streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
     ours = bounds_of(estimate(commands, npu, where) for commands, npu in streams if where)
     return Loaded(request, path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
 

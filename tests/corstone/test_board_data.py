@@ -48,6 +48,7 @@ def test_only_corstone_300_is_said_to_have_run() -> None:
         "corstone-300-u65": "emulated",
         "corstone-310": "described",
         "corstone-315": "described",
+        "corstone-320": "described",
     }
 
 

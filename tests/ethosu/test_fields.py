@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_memplan.ethosu.stream import fields, groups
+from npu_memplan.ethosu.arch import Language
+from npu_memplan.ethosu.stream import fields, fields_u85, groups
 from npu_memplan.ethosu.stream.encode import EncodeError
 from npu_memplan.ethosu.stream.fields import Field, KernelStride, signed16, word16
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -20,6 +21,14 @@ HOLDERS = [
     fields.Activation,
     fields.DmaRegion,
     fields.ScaleWord,
+    fields_u85.InputWord,
+    fields_u85.OutputWord,
+    fields_u85.ScaledWord,
+    fields_u85.AccumulatorWord,
+    fields_u85.TableWord,
+    fields_u85.WeightWord,
+    fields_u85.TransferWord,
+    fields_u85.StepWord,
 ]
 
 
@@ -65,8 +74,12 @@ def test_seventeen_bits_are_refused(value: int) -> None:
 
 
 def test_every_address_register_has_a_region_and_every_operation_its_registers() -> None:
-    named = {r for r in Register if "BASE" in r.name or r in (Register.DMA0_SRC, Register.DMA0_DST)}
+    named = {r for r in Register if "BASE" in r.name}
+    named |= {Register.DMA0_SRC, Register.DMA0_DST, Register.DMA0_IDX}
     assert named == groups.ADDRESS_REGISTERS
     assert {r for r in Register if r.name.endswith("REGION")} == groups.REGION_REGISTERS
-    everything = frozenset().union(*(groups.registers_of(op) for op in Op if op.is_kernel or op is Op.DMA_START))
-    assert everything == frozenset(Register)
+    for language, known in groups.KNOWN.items():
+        works = [op for op in Op if op.is_kernel or op is Op.DMA_START]
+        works = [op for op in works if language is Language.U85 or op is not Op.RESIZE]
+        assert frozenset().union(*(groups.registers_of(op, language) for op in works)) == known
+    assert frozenset().union(*groups.KNOWN.values()) == frozenset(Register)

@@ -91,7 +91,7 @@ def test_damaged_payloads_are_typed_errors(payload: Payload, data: Any) -> None:
         ((0x31504F43, 1, 0x3008, 0, 2 | 9 << 16), r"says 9 words, but the payload has 0 left"),
         ((0x31504F43, 5, 5, 1), "the configuration at offset 0xc is cut off"),
         ((0x31504F43, 5, 5, 77), "unknown driver action 77 at offset 0xc"),
-        ((0x31504F43, 1, 0x2000300F, 0, 2), "is no Ethos-U55/U65"),
+        ((0x31504F43, 1, 0x2000300F, 0, 2), "is no Ethos-U55, U65 or U85"),
         ((0x32504F43,) + (0,) * 20, "COP2: version 0"),
     ],
 )

@@ -10,24 +10,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream.commands import Command, Marker, Operation, Wait
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.encode import EncodeError, encode
 from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.stream.languages import VOCABULARIES
 
 STOP = Marker(Op.STOP, 0xFFFF)
+LANGUAGES = tuple(Language)
 _WORK = (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START)
 
 
 @st.composite
-def _registers(draw: Any) -> dict[Register, int]:
-    chosen = draw(st.lists(st.sampled_from(list(Register)), max_size=8, unique=True))
+def _registers(draw: Any, language: Language) -> dict[Register, int]:
+    known = sorted(VOCABULARIES[language].registers.values())
+    chosen = draw(st.lists(st.sampled_from(known), max_size=8, unique=True))
     return {r: draw(st.integers(0, (1 << (48 if r.has_payload else 16)) - 1)) for r in chosen}
 
 
-_operations = st.builds(Operation, st.sampled_from(_WORK), st.integers(0, 0xFFFF), _registers())
 _waits = st.builds(Wait, st.sampled_from((Op.DMA_WAIT, Op.KERNEL_WAIT)), st.integers(0, 3))
-_commands = st.lists(st.one_of(_operations, _waits, st.builds(Marker, st.just(Op.IRQ), st.integers(0, 9))), max_size=12)
+_markers = st.builds(Marker, st.just(Op.IRQ), st.integers(0, 9))
+_branches = st.builds(Marker, st.just(Op.BRANCH), st.integers(0, 1), st.just(-1), st.integers(0, 0xFFFFFFFF))
+
+
+@st.composite
+def _streams(draw: Any) -> tuple[Language, list[Command]]:
+    language = draw(st.sampled_from(LANGUAGES))
+    works = _WORK if language is Language.U55_U65 else (*_WORK, Op.RESIZE)
+    made = st.builds(
+        Operation, st.sampled_from(works), st.integers(0, 0xFFFF), _registers(language), language=st.just(language)
+    )
+    kinds = [made, _waits, _markers] + ([_branches] if language is Language.U85 else [])
+    return language, draw(st.lists(st.one_of(kinds), max_size=12))
 
 
 def _plain(commands: list[Command] | tuple[Command, ...]) -> list[Any]:
@@ -39,20 +54,22 @@ def _plain(commands: list[Command] | tuple[Command, ...]) -> list[Any]:
             state = {**state, **c.registers}
             found.append((c.op, c.parameter, state))
         else:
-            found.append((c.op, c.outstanding if isinstance(c, Wait) else c.parameter))
+            found.append((c.op, c.outstanding if isinstance(c, Wait) else (c.parameter, c.target)))
     return found
 
 
-@given(_commands)
-def test_what_is_encoded_is_decoded(commands: list[Command]) -> None:
+@given(_streams())
+def test_what_is_encoded_is_decoded(stream: tuple[Language, list[Command]]) -> None:
+    language, commands = stream
     words = encode([*commands, STOP])
-    assert _plain(decode(words)) == _plain([*commands, STOP])
+    assert _plain(decode(words, language)) == _plain([*commands, STOP])
 
 
-@given(_commands)
-def test_encoding_is_a_fixed_point_and_repeatable(commands: list[Command]) -> None:
+@given(_streams())
+def test_encoding_is_a_fixed_point_and_repeatable(stream: tuple[Language, list[Command]]) -> None:
+    language, commands = stream
     words = encode([*commands, STOP])
-    assert encode(decode(words)) == words == encode([*commands, STOP])
+    assert encode(decode(words, language)) == words == encode([*commands, STOP])
 
 
 def test_an_unchanged_register_is_written_once() -> None:
@@ -64,12 +81,13 @@ def test_an_unchanged_register_is_written_once() -> None:
 @given(st.lists(st.integers(0, 0xFFFFFFFF), max_size=40))
 @settings(max_examples=300)
 def test_any_words_decode_or_say_why_not(words: list[int]) -> None:
-    try:
-        commands = decode(words)
-    except StreamError as error:
-        assert str(error)  # noqa: PT017 - nothing else may be raised
-    else:
-        assert commands[-1].op is Op.STOP
+    for language in LANGUAGES:
+        try:
+            commands = decode(words, language)
+        except StreamError as error:
+            assert str(error)  # noqa: PT017 - nothing else may be raised
+        else:
+            assert commands[-1].op is Op.STOP
 
 
 def test_every_truncation_of_a_real_stream_is_an_error(compiled: Callable[..., Any]) -> None:

@@ -49,7 +49,7 @@ def _uses_own_regions(call: NpuCall) -> bool:
     """Whether the stream addresses inputs or outputs through regions 3 and up."""
     return any(
         value >= 3
-        for command in decode(call.words)
+        for command in decode(call.words, call.accelerator.language)
         if isinstance(command, Operation)
         for register in _REGION_REGISTERS[command.op]
         if (value := command.get(register)) < SHRAM_REGION

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.arch import Architecture, Language
 from npu_memplan.ethosu.stream.commands import Command, MissingRegisterError, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
-from ..errors import MalformedStreamError, UnsetRegisterError
+from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
@@ -55,8 +55,13 @@ class DecodedStream:
     @staticmethod
     def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
+        if accelerator.language is not Language.U55_U65:
+            raise NpuModelError(
+                f"streams of {accelerator.name} are read and described (npu-memplan disassemble), but not executed: "
+                "the NPU model is that of Ethos-U55 and U65"
+            )
         try:
-            raw = decode(words)
+            raw = decode(words, accelerator.language)
         except StreamError as error:
             raise MalformedStreamError(str(error)) from error
         if len(raw) > _MAX_OPERATIONS:

@@ -6,8 +6,9 @@ Invariant: a fact about hardware that differs between configurations is a field 
 from __future__ import annotations
 
 from ...errors import NpuMemplanError
-from .architecture import BANK_BYTES, Architecture, Granules, OutputKind, Product, Rates, Shape
+from .architecture import BANK_BYTES, Architecture, Granules, Language, OutputKind, Product, Rates, Shape
 from .ethosu55_65 import ETHOS_U55_65
+from .ethosu85 import ETHOS_U85
 
 __all__ = [
     "ACCELERATORS",
@@ -15,12 +16,14 @@ __all__ = [
     "AcceleratorError",
     "Architecture",
     "Granules",
+    "Language",
     "OutputKind",
     "Product",
     "Rates",
     "Shape",
     "accelerator",
     "accelerator_of_config",
+    "require_planned",
 ]
 
 
@@ -28,7 +31,7 @@ class AcceleratorError(NpuMemplanError):
     """An accelerator name is not known."""
 
 
-ACCELERATORS = {a.name: a for a in ETHOS_U55_65}
+ACCELERATORS = {a.name: a for a in (*ETHOS_U55_65, *ETHOS_U85)}
 
 
 def accelerator(name: str) -> Architecture:
@@ -46,6 +49,16 @@ def accelerator_of_config(word: int) -> Architecture:
         if candidate.product.value == product and candidate.macs == 1 << log2_macs:
             return candidate
     raise AcceleratorError(
-        f"configuration word {word:#010x} (product {product}, {1 << log2_macs} MACs) is no Ethos-U55/U65; "
+        f"configuration word {word:#010x} (product {product}, {1 << log2_macs} MACs) is no Ethos-U55, U65 or U85; "
         f"known: {', '.join(ACCELERATORS)}"
     )
+
+
+def require_planned(target: Architecture) -> None:
+    """`AcceleratorError` for a configuration whose streams are read, but not planned or made yet."""
+    if target.language is not Language.U55_U65:
+        planned = ", ".join(a.name for a in ETHOS_U55_65)
+        raise AcceleratorError(
+            f"{target.name}: its streams can be disassembled, but programs for it cannot be compiled yet; "
+            f"choose one of: {planned}"
+        )

@@ -3,9 +3,8 @@
 Invariant: everything here depends on the configuration alone, never on a network or the memory around it;
 nobody outside this folder asks for a product or a number of MACs to decide how hardware behaves.
 
-A further family (Ethos-U85) is a file beside `ethosu55_65.py` with its records, listed in `__init__.py`, and
-further fields here for what it has and the others have not (a chaining buffer instead of SHRAM banks, several
-write ports); its registers and word layouts belong to `isa.py` and its successors, not here.
+A family is a file with its records (`ethosu55_65.py`, `ethosu85.py`), listed in `__init__.py`. What one has and another
+has not is a field with a default; registers and words belong to a `Language`, and to `stream/`.
 """
 
 from __future__ import annotations
@@ -22,6 +21,14 @@ class Product(Enum):
 
     U55 = 0
     U65 = 1
+    U85 = 2
+
+
+class Language(Enum):
+    """Which registers and commands a stream is written in, and what their bits mean."""
+
+    U55_U65 = "Ethos-U55/U65"
+    U85 = "Ethos-U85"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,13 @@ class OutputKind(Enum):
     ADD = "sum of operands that are rescaled"
     MAX_POOL = "maximum"
     OTHER = "everything else"
+    # of Ethos-U85
+    BITS_8 = "results of 8 bits"
+    BITS_16 = "results of 16 bits"
+    BITS_32 = "results of 32 bits"
+    BITS_64 = "results of 64 bits"
+    CHAINED_32 = "32 bits into a chain, or of two 32-bit operands"
+    PAIR_32_TO_32 = "32-bit results of two 32-bit operands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,8 @@ class Rates:
     start: int  # cycles before a kernel step can follow another when a block is a single micro-block
     start_acc40: int  # the same with 40-bit accumulators
     doubles_16_bit_pools: bool
+    turn: float = 0.0  # at least these when the output's rows and columns change places, or columns are reversed
+    resize: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # 8, 16 bits; little, then much
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +111,8 @@ class Architecture:
     macs: int  # multiply-accumulates per cycle over all cores
     cores: int
     ofm_micro: Shape  # the smallest OFM block: what one pass of a core's multipliers makes
-    shram_kib: int  # of one core
-    granules: Granules
+    shram_kib: int  # of one core, as far as a stream can address it
+    granules: Granules | None  # None: blocks are not given banks by registers
     port_bytes: int  # of one beat on an AXI port
     address_bits: int  # width of an address register
     max_outstanding_dma: int  # DMA transfers that may be unfinished at once before the next start blocks
@@ -106,6 +122,10 @@ class Architecture:
     id_word: int  # NPU identification register
     part_number: int  # CoreSight part
     rates: Rates
+    config_middle: int  # configuration word, bits 4 to 27
+    language: Language = Language.U55_U65
+    max_blockdep: int = 3  # largest BLOCKDEP
+    micro_blocks: tuple[Shape, ...] = ()  # where each operation chooses its own: all there are, of all cores together
     burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets
     ifm_micro_depth: int = 8  # input channels that go into one pass
     max_block: Shape = Shape(32, 64, 128)  # of an OFM
@@ -119,7 +139,7 @@ class Architecture:
     @property
     def lut_reserved(self) -> bool:
         """The last two KiB of SHRAM are table slots always, not only for operations that use a table."""
-        return self.shram_kib > 16
+        return self.granules is None or self.shram_kib > 16
 
     @property
     def lut_address(self) -> int:
@@ -128,5 +148,5 @@ class Architecture:
 
     @property
     def config_word(self) -> int:
-        """Configuration word: log2 MACs, stream version 0, SHRAM KiB of all cores, product."""
-        return (self.macs.bit_length() - 1) | (self.shram_kib * self.cores) << 8 | self.product.value << 28
+        """Configuration word: log2 MACs, what the family says of itself, product."""
+        return (self.macs.bit_length() - 1) | self.config_middle << 4 | self.product.value << 28

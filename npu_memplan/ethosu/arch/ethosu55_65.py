@@ -1,6 +1,7 @@
 """The configurations of Ethos-U55 and Ethos-U65.
 
-Invariant: numbers only. Sources: micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
+Invariant: numbers only. `config_middle` is stream version 0 and the KiB of SHRAM of all cores. Sources:
+micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
 optimiser (ethos-u-vela 5.2.0, Apache-2.0: `architecture_features.py` and regor's `ethos_u55.cpp`, `ethos_u65.cpp`,
 `ethos_u55_performance.cpp`); identification words are those of the Ethos-U driver's headers.
 """
@@ -9,11 +10,13 @@ from __future__ import annotations
 
 from .architecture import Architecture, Granules, OutputKind, Product, Rates, Shape
 
+_KINDS = tuple(OutputKind)[:7]
+
 
 def _rates(
     output: tuple[float, ...], lookup: float, clamp: float, start: int, acc40: int, doubles: bool = True
 ) -> Rates:
-    return Rates(dict(zip(OutputKind, output, strict=True)), lookup, clamp, start, acc40, doubles)
+    return Rates(dict(zip(_KINDS, output, strict=True)), lookup, clamp, start, acc40, doubles)
 
 
 _GRANULES_64 = Granules(2, 2, 4, 4, 8)
@@ -37,6 +40,7 @@ def _u55(macs: int, micro: Shape, shram_kib: int, granules: Granules, rates: Rat
         id_word=0x10104001,  # architecture 1.1.0: at least what Vela writes into its payloads
         part_number=0x580,
         rates=rates,
+        config_middle=shram_kib << 4,
     )
 
 
@@ -57,6 +61,7 @@ def _u65(macs: int, cores: int, rates: Rates) -> Architecture:
         id_word=0x10066001,  # architecture 1.0.6
         part_number=0x58B,
         rates=rates,
+        config_middle=48 * cores << 4,
     )
 
 

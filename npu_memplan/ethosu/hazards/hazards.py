@@ -53,6 +53,8 @@ def footprint(op: Operation, accelerator: Architecture) -> Footprint:
 def working_bytes(op: Operation, accelerator: Architecture) -> int:
     """End of the SHRAM that a kernel works in: input blocks and double-buffered accumulators."""
     r = Register
+    if accelerator.granules is None:
+        return 0  # what kernels work in has no address
     whole = accelerator.shram_kib * BANK_BYTES
     start, inputs = op.get(r.AB_START, accelerator.shram_kib), op.get(r.IFM_IB_END)
     if op.op is Op.ELEMENTWISE:

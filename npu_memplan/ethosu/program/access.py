@@ -8,18 +8,21 @@ derives the same bytes by means of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
 from ...errors import NpuMemplanError
-from ..arch import Architecture
+from ..arch import Architecture, Language
 from ..stream.commands import MissingRegisterError, Operation
-from ..stream.fields import Activation, DmaRegion
-from ..stream.groups import SCALES, WEIGHTS
+from ..stream.fields import Activation, DmaRegion, OutputPrecision
+from ..stream.fields_u85 import OutputWord, TableWord, TransferWord, WeightWord
+from ..stream.groups import SCALES, WEIGHTS, WeightRegisters
 from ..stream.isa import SHRAM_REGION, Op, Register
-from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges
+from ..stream.isa_u85 import TableKind
+from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges, strided_ranges
 
 
 class AccessError(NpuMemplanError):
@@ -37,6 +40,7 @@ class Role(Enum):
     LUT = "lut"
     DMA_SRC = "dma_src"
     DMA_DST = "dma_dst"
+    DMA_INDEX = "dma_index"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,17 +63,35 @@ class Access:
 
 
 _LUT_BYTES = {1: 256, 2: 2048, 4: 1024}  # by bytes of an OFM element
+_SLOT_BYTES = 256
 
 
 def lut_index(op: Operation) -> int | None:
-    """LUT slot that a kernel's activation reads; None when it uses no table."""
-    return Activation.table(op.get(Register.ACTIVATION))
+    """LUT slot (of 256 bytes) that a kernel's activation reads from; None when it uses no table."""
+    found = lut_span(op)
+    return None if found is None else found[0] // _SLOT_BYTES
+
+
+def lut_span(op: Operation) -> tuple[int, int] | None:
+    """(first byte behind slot 0, bytes) of the table that a kernel's activation reads; None when it uses none."""
+    word = op.get(Register.ACTIVATION)
+    if op.language is Language.U85:
+        kind = TableWord.FUNCTION.of(word)
+        size = TableKind(kind).size_bytes if kind in tuple(TableKind) else 0
+        return (TableWord.TABLE.of(word) * size, size) if size else None
+    slot = Activation.table(word)
+    if slot is None:
+        return None
+    code = OutputPrecision.SIZE.of(op.get(Register.OFM_PRECISION))
+    return _SLOT_BYTES * slot, _LUT_BYTES.get(1 << code, 0)
 
 
 def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     try:
-        return _dma(op) if op.op is Op.DMA_START else _kernel(op, accelerator)
+        if op.op is Op.DMA_START:
+            return _dma(op) if op.language is Language.U55_U65 else _u85_dma(op)
+        return _kernel(op, accelerator)
     except (FeatureMapError, MissingRegisterError) as error:
         raise AccessError(str(error)) from None
 
@@ -96,24 +118,74 @@ def _dma(op: Operation) -> tuple[Access, ...]:
     )
 
 
+def _u85_dma(op: Operation) -> tuple[Access, ...]:
+    """A transfer of rows and planes. Which rows an index chooses is in memory: any of those that exist may be."""
+    r = Register
+    source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
+    dimensions = TransferWord.DIMENSIONS.of(source)
+    if TransferWord.INTERNAL.of(source):
+        raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
+    gathers, scatters = bool(TransferWord.INDEXED.of(source)), bool(TransferWord.INDEXED.of(target))
+    rows = op[r.DMA0_SIZE0] if dimensions > 0 else 1
+    planes = op[r.DMA0_SIZE1] if dimensions > 1 else 1
+    choices = op[r.DMA0_IDX_MAX] + 1 if gathers or scatters else 0
+
+    def side(base: Register, indexed: bool, near: Register, far: Register) -> Ranges:
+        inner = op[near] if dimensions > 0 or indexed else 0
+        count = choices if indexed else rows
+        return strided_ranges(op[base], length, ((count, inner), (planes, op[far] if dimensions > 1 else 0)))
+
+    where = SHRAM_REGION if TransferWord.INTERNAL.of(target) else TransferWord.REGION.of(target)
+    read = side(r.DMA0_SRC, gathers, r.DMA0_SRC_STRIDE0, r.DMA0_SRC_STRIDE1)
+    written = side(r.DMA0_DST, scatters, r.DMA0_DST_STRIDE0, r.DMA0_DST_STRIDE1)
+    found = [Access(Role.DMA_SRC, TransferWord.REGION.of(source), ((r.DMA0_SRC, read),), False)]
+    if gathers or scatters:
+        apart = op.get(r.DMA0_IDX_SKIP1) if dimensions > 1 else 0
+        index = strided_ranges(op[r.DMA0_IDX], INDEX_BYTES * rows, ((planes, INDEX_BYTES * rows + apart),))
+        found.append(Access(Role.DMA_INDEX, op[r.DMA0_IDX_REGION], ((r.DMA0_IDX, index),), False))
+    found.append(Access(Role.DMA_DST, where, ((r.DMA0_DST, written),), True))
+    return tuple(found)
+
+
+INDEX_BYTES = 4  # of one index of an indexed transfer
+
+
 def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     found = [_feature_map(Role.IFM, FeatureMap.ifm(op), False)]
     second = FeatureMap.ifm2(op)
     if second is not None:
         found.append(_feature_map(Role.IFM2, second, False))
+    for role, streams in _CONSTANTS[op.language](op, accelerator):
+        parts = [(s.base, _span(op[s.base], op[s.length])) for s in streams if op[s.length]]
+        if parts:
+            found.append(Access(role, op[streams[0].region], tuple(parts), False))
+    table = lut_span(op)
+    if table is not None:
+        start = accelerator.lut_address + table[0]
+        found.append(Access(Role.LUT, SHRAM_REGION, ((None, _span(start, table[1])),), False))
+    found.append(_feature_map(Role.OFM, FeatureMap.ofm(op), True))
+    return tuple(found)
+
+
+_Constants = Iterator[tuple[Role, tuple[WeightRegisters, ...]]]
+
+
+def _constants(op: Operation, accelerator: Architecture) -> _Constants:
     if op.op in (Op.CONV, Op.DEPTHWISE):
         cores = 2 if op.get(Register.PARALLEL_MODE) else 1
-        for role, streams in ((Role.WEIGHTS, WEIGHTS), (Role.SCALES, SCALES)):
-            parts = [(s.base, _span(op[s.base], op[s.length])) for s in streams[:cores] if op[s.length]]
-            if parts:
-                found.append(Access(role, op[streams[0].region], tuple(parts), False))
-    ofm = FeatureMap.ofm(op)
-    slot = lut_index(op)
-    if slot is not None:
-        address = accelerator.lut_address + 256 * slot
-        found.append(Access(Role.LUT, SHRAM_REGION, ((None, _span(address, _LUT_BYTES[ofm.element_bytes])),), False))
-    found.append(_feature_map(Role.OFM, ofm, True))
-    return tuple(found)
+        yield Role.WEIGHTS, WEIGHTS[:cores]
+        yield Role.SCALES, SCALES[:cores]
+
+
+def _u85_constants(op: Operation, accelerator: Architecture) -> _Constants:
+    """The fast format has one stream for all cores; scales are one table always."""
+    if op.op in (Op.CONV, Op.DEPTHWISE) and not op.parameter & 1:
+        yield Role.WEIGHTS, WEIGHTS[: 1 if WeightWord.FAST.of(op.get(Register.WEIGHT_FORMAT)) else accelerator.cores]
+    if op.op not in (Op.ELEMENTWISE, Op.RESIZE) and not OutputWord.GLOBAL_SCALE.of(op[Register.OFM_PRECISION]):
+        yield Role.SCALES, SCALES[:1]
+
+
+_CONSTANTS = {Language.U55_U65: _constants, Language.U85: _u85_constants}
 
 
 def _feature_map(role: Role, view: FeatureMap, is_write: bool) -> Access:

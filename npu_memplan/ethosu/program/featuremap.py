@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
 from ..stream.commands import Operation
-from ..stream.fields import InputPrecision, KernelStride, OutputPrecision, Precision, signed16
+from ..stream.fields import InputPrecision, OutputPrecision, Precision, signed16
 from ..stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
-from ..stream.isa import BRICK_CHANNELS, Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
+from ..stream.isa import BRICK_CHANNELS, Register
+from .extents import EXTENTS, NOWHERE, Extents
+from .kernel import Kernel as Kernel
 
 Ranges = NDArray[np.int64]
 NO_RANGES: Ranges = np.empty((0, 2), np.int64)
@@ -79,41 +81,6 @@ def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, in
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """Window of a convolution or pool, in elements of the (possibly upscaled) input."""
-
-    height: int  # dilated extents
-    width: int
-    stride_y: int
-    stride_x: int
-    dilation_y: int
-    dilation_x: int
-    part_kernel_first: bool
-    pad_top: int
-    pad_left: int
-    pad_bottom: int
-    pad_right: int
-
-    @staticmethod
-    def of(op: Operation) -> Kernel:
-        """The kernel registers of a CONV, DEPTHWISE or POOL."""
-        bits = op[Register.KERNEL_STRIDE]
-        return Kernel(
-            height=op[Register.KERNEL_HEIGHT_M1] + 1,
-            width=op[Register.KERNEL_WIDTH_M1] + 1,
-            stride_y=KernelStride.stride_y(bits),
-            stride_x=KernelStride.stride_x(bits),
-            dilation_y=1 + KernelStride.DILATION_Y.of(bits),
-            dilation_x=1 + KernelStride.DILATION_X.of(bits),
-            part_kernel_first=bool(KernelStride.PART_KERNEL_FIRST.of(bits)),
-            pad_top=op[Register.IFM_PAD_TOP],
-            pad_left=op[Register.IFM_PAD_LEFT],
-            pad_bottom=op[Register.IFM_PAD_BOTTOM],
-            pad_right=op[Register.IFM_PAD_RIGHT],
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class FeatureMap:
     """Typed view of the IFM, IFM2 or OFM registers of one operation.
 
@@ -140,39 +107,19 @@ class FeatureMap:
 
     @staticmethod
     def ofm(op: Operation) -> FeatureMap:
-        """The output of a kernel operation."""
-        r = Register
-        return _view(op, OFM, op[r.OFM_HEIGHT_M1] + 1, op[r.OFM_WIDTH_M1] + 1, op[r.OFM_DEPTH_M1] + 1)
+        """The output of a kernel operation; without elements when it is not in memory."""
+        return _view(op, OFM, EXTENTS[op.language].ofm(op))
 
     @staticmethod
     def ifm(op: Operation) -> FeatureMap:
-        """The (first) input of a kernel operation."""
-        height, width, depth = op[_OFM_H] + 1, op[_OFM_W] + 1, op[_OFM_D] + 1
-        if op.op is not Op.ELEMENTWISE:
-            kernel = Kernel.of(op)
-            height = (height - 1) * kernel.stride_y + kernel.height - kernel.pad_top - kernel.pad_bottom
-            width = (width - 1) * kernel.stride_x + kernel.width - kernel.pad_left - kernel.pad_right
-            if op.get(Register.IFM_UPSCALE) != Upscale.NONE:
-                height, width = (height + 1) // 2, (width + 1) // 2
-            if op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM):
-                depth = op[Register.IFM_DEPTH_M1] + 1
-        return _view(op, IFM, max(height, 0), max(width, 0), depth)
+        """The (first) input of a kernel operation; without elements when it is not in memory."""
+        return _view(op, IFM, EXTENTS[op.language].ifm(op))
 
     @staticmethod
     def ifm2(op: Operation) -> FeatureMap | None:
-        """The second input of a binary elementwise operation; None when there is none in memory."""
-        if op.op is not Op.ELEMENTWISE or op.parameter in _UNARY:
-            return None
-        broadcast = Broadcast(op[Register.IFM2_BROADCAST])
-        if broadcast & Broadcast.SCALAR:
-            return None
-        return _view(
-            op,
-            IFM2,
-            1 if broadcast & Broadcast.HEIGHT else op[_OFM_H] + 1,
-            1 if broadcast & Broadcast.WIDTH else op[_OFM_W] + 1,
-            1 if broadcast & Broadcast.DEPTH else op[_OFM_D] + 1,
-        )
+        """The second input of an operation; None when there is none in memory."""
+        extents = EXTENTS[op.language].ifm2(op)
+        return None if extents is None else _view(op, IFM2, extents)
 
     def addresses(self, ys: Any, xs: Any, cs: Any) -> NDArray[np.int64]:
         """Address of the first byte of element (y, x, c) for all ys, xs, cs: int64 [len(ys), len(xs), len(cs)]."""
@@ -280,28 +227,26 @@ class FeatureMap:
         return FEATURE_MAPS[self.name].bases[tile]
 
 
-_UNARY = frozenset(mode.value for mode in ElementwiseMode if mode.is_unary)
-_OFM_H, _OFM_W, _OFM_D = Register.OFM_HEIGHT_M1, Register.OFM_WIDTH_M1, Register.OFM_DEPTH_M1
-
-
-def _view(op: Operation, registers: MapRegisters, height: int, width: int, depth: int) -> FeatureMap:
+def _view(op: Operation, registers: MapRegisters, extents: Extents) -> FeatureMap:
+    height, width, depth = extents
     precision = op[registers.precision]
     signed = bool(Precision.SIGNED.of(precision))
     code = (OutputPrecision if registers is OFM else InputPrecision).SIZE.of(precision)
-    if code == 3:
+    if code > EXTENTS[op.language].largest_element:
         raise FeatureMapError(
             f"{op.op.name} at stream offset {op.offset_bytes:#x}: {registers.precision.name} = {precision:#x} has no "
             "element size"
         )
     first, second, third, fourth = registers.bases
     # Bases and strides that are still at reset value (never written) are 0; the rest must have been set.
+    needed = op.get if extents == NOWHERE else op.__getitem__
     return FeatureMap(
         name=registers.name,
-        region=op[registers.region],
+        region=needed(registers.region),
         bases=(op.get(first), op.get(second), op.get(third), op.get(fourth)),
-        height0=op[registers.height0] + 1,
-        height1=op[registers.height1] + 1,
-        width0=op[registers.width0] + 1,
+        height0=needed(registers.height0) + 1,
+        height1=needed(registers.height1) + 1,
+        width0=needed(registers.width0) + 1,
         stride_x=op.get(registers.stride_x),
         stride_y=op.get(registers.stride_y),
         stride_c=op.get(registers.stride_c),

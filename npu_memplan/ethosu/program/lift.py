@@ -98,7 +98,7 @@ def lift(
 
     `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
     """
-    operations = [c for c in decode(call.words) if isinstance(c, Operation)]
+    operations = [c for c in decode(call.words, call.accelerator.language) if isinstance(c, Operation)]
     lifter = _Lifter(network, call, operations, name)
     lifter.served = _served(operations, operators)
     return lifter.program()
@@ -345,7 +345,7 @@ class _Lifter:
 
     def _operation(self, time: int, places: dict[int, tuple[str, int]], tables: Sequence[NpuBuffer]) -> NpuOperation:
         op = self._operations[time]
-        kept = registers_of(op.op) - _DROPPED
+        kept = registers_of(op.op, op.language) - _DROPPED
         addresses: dict[Register, tuple[str, int]] = {}
         for access in self._accesses[time]:
             for register, ranges in access.parts:
@@ -361,4 +361,4 @@ class _Lifter:
                     buffer, base = places[self._builder.find(self._nodes[time][access.role])]
                     addresses[register] = (buffer, address - base)
         registers = {r: v for r, v in op.registers.items() if r in kept}
-        return NpuOperation(op.op, op.parameter, registers, addresses, self.served[time])
+        return NpuOperation(op.op, op.parameter, registers, addresses, self.served[time], op.language)

@@ -175,6 +175,7 @@ class _Reader:
     def program(self) -> NpuProgram:
         if not is_npu(self._function):
             raise PrimFuncError(f"function {self._name} is no NPU program: attribute {KIND} is not {KIND_ETHOSU!r}")
+        self._target = accelerator(str(self._function.attrs[ACCELERATOR]))
         self._read_parameters()
         operations = []
         for statement in self._statements(self._function.body):
@@ -189,8 +190,7 @@ class _Reader:
         operations = [
             replace(o, operator=index) for o, index in zip(operations, served or [-1] * len(operations), strict=True)
         ]
-        target = accelerator(str(self._function.attrs[ACCELERATOR]))
-        return NpuProgram(target, tuple(self._buffers), tuple(operations), self._name)
+        return NpuProgram(self._target, tuple(self._buffers), tuple(operations), self._name)
 
     def _read_parameters(self) -> None:
         attributes = self._function.attrs
@@ -286,4 +286,4 @@ class _Reader:
             else:
                 registers[register] = int(arguments[position + 1])
                 position += 2
-        return NpuOperation(_OPS[name], int(arguments[1]), registers, addresses)
+        return NpuOperation(_OPS[name], int(arguments[1]), registers, addresses, language=self._target.language)

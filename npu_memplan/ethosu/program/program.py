@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...errors import NpuMemplanError
-from ..arch import Architecture
+from ..arch import Architecture, Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
 from ..stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
 from ..stream.isa import SHRAM_REGION, Op, Register
-from .access import Access, accesses, lut_index
+from .access import Access, accesses, lut_span
 from .overlap import Use, distances
 
 
@@ -66,6 +66,7 @@ class NpuOperation:
     registers: Mapping[Register, int]  # without addresses, regions and BLOCKDEP
     addresses: Mapping[Register, tuple[str, int]]
     operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
+    language: Language = Language.U55_U65  # what its registers mean
 
     def placed(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
         """It with real addresses: `where(buffer)` is (region, base address); `index` is its place in a program."""
@@ -81,7 +82,7 @@ class NpuOperation:
                     f"operation {index} ({self.op.name}) addresses {name!r} in region {region}, but {holder.name} is "
                     f"{registers[holder]} already: all tiles must lie in one pool"
                 )
-        return Operation(self.op, self.parameter, registers, index)
+        return Operation(self.op, self.parameter, registers, index, self.language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +173,10 @@ class NpuProgram:
         return tuple(found)
 
     def _lut_read(self, operation: NpuOperation) -> str | None:
-        slot = lut_index(Operation(operation.op, operation.parameter, operation.registers))
-        if slot is None:
+        table = lut_span(Operation(operation.op, operation.parameter, operation.registers, -1, operation.language))
+        if table is None:
             return None
-        address = self.accelerator.lut_address + 256 * slot
+        address = self.accelerator.lut_address + table[0]
         for buffer in self.buffers:
             if buffer.role is BufferRole.LUT and 0 <= address - buffer.original_offset < buffer.size_bytes:
                 return buffer.name

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import NpuMemplanError
+from ..arch.architecture import Language
 from .isa import Op, Register
 
 
@@ -28,6 +29,7 @@ class Operation:
     parameter: int
     registers: Mapping[Register, int]
     offset_bytes: int = -1  # of its command word in the stream it was decoded from
+    language: Language = Language.U55_U65  # what its registers mean
 
     def __getitem__(self, register: Register) -> int:
         """Raw (unsigned) value of a register; `MissingRegisterError` when the stream never set it."""
@@ -59,11 +61,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """STOP, IRQ or PMU_MASK, with its parameter."""
+    """STOP, IRQ, PMU_MASK or BRANCH, with its parameter."""
 
     op: Op
     parameter: int
     offset_bytes: int = -1
+    target: int = 0  # of a BRANCH: byte offset in the stream
 
 
 Command = Operation | Wait | Marker

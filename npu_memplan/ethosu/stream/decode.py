@@ -9,24 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...errors import NpuMemplanError
+from ..arch.architecture import Language
 from .commands import Command, Marker, Operation, Wait
 from .isa import Op, Register
+from .languages import VOCABULARIES
 
-_REGISTERS = {int(r): r for r in Register}
-_OPS = {int(o): o for o in Op}
-_OPERATIONS = frozenset((Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START))
+_OPERATIONS = frozenset((*(op for op in Op if op.is_kernel), Op.DMA_START))
+_MODE1 = 1 << 10
 
 
 class StreamError(NpuMemplanError):
     """A command stream is malformed."""
 
 
-def decode(words: Sequence[int]) -> tuple[Command, ...]:
+def decode(words: Sequence[int], language: Language = Language.U55_U65) -> tuple[Command, ...]:
     """Decode a stream (without its COP1/COP2 container) up to and including STOP.
 
     Register values are raw: unsigned, and for wide registers (addresses, scales) the
     parameter's bits stand above the payload word: `param << 32 | payload`.
     """
+    known, ops = VOCABULARIES[language].registers, VOCABULARIES[language].ops
     commands: list[Command] = []
     state: dict[Register, int] = {}
     position = 0
@@ -40,7 +42,13 @@ def decode(words: Sequence[int]) -> tuple[Command, ...]:
                 f"command word {word:#010x} at stream offset {at:#x} has payload mode {mode}: not a command"
             )
         if mode == 1:
-            register = _REGISTERS.get(1 << 10 | code)
+            register = known.get(_MODE1 | code)
+            if register is None and _MODE1 | code in ops:
+                if position >= len(words):
+                    raise StreamError(f"the stream ends inside a BRANCH at stream offset {at:#x}: it has no target")
+                commands.append(Marker(ops[_MODE1 | code], parameter, at, words[position]))
+                position += 1
+                continue
             if register is None:
                 raise StreamError(f"unknown register {code:#05x} (mode 1) at stream offset {at:#x}")
             if position >= len(words):
@@ -50,10 +58,10 @@ def decode(words: Sequence[int]) -> tuple[Command, ...]:
             state[register] = parameter << 32 | words[position]
             position += 1
             continue
-        if code in _OPS:
-            op = _OPS[code]
+        if code in ops:
+            op = ops[code]
             if op in _OPERATIONS:
-                commands.append(Operation(op, parameter, dict(state), at))
+                commands.append(Operation(op, parameter, dict(state), at, language))
             elif op in (Op.DMA_WAIT, Op.KERNEL_WAIT):
                 commands.append(Wait(op, parameter, at))
             else:
@@ -63,7 +71,7 @@ def decode(words: Sequence[int]) -> tuple[Command, ...]:
                         raise StreamError(f"the stream goes on after its STOP at stream offset {at:#x}")
                     return tuple(commands)
             continue
-        register = _REGISTERS.get(code)
+        register = known.get(code)
         if register is None:
             raise StreamError(f"unknown command {code:#05x} (mode 0) at stream offset {at:#x}")
         state[register] = parameter

@@ -6,16 +6,17 @@ its meaning, so nothing is lost when the meaning is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from ..arch import Architecture
-from ..program.access import accesses, lut_index
+from ..arch import Architecture, Language
+from ..program.access import accesses, lut_span
 from ..program.featuremap import FeatureMap, Kernel
-from .commands import Command, Operation, Wait
+from . import describe_u85
+from .commands import Command, Marker, Operation, Wait
 from .decode import decode
 from .fields import (
     Activation,
@@ -41,7 +42,10 @@ from .isa import (
     Upscale,
 )
 
-_MODES: dict[Op, Any] = {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode}
+_MODES: Mapping[Language, Mapping[Op, type[IntEnum]]] = {
+    Language.U55_U65: {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode},
+    Language.U85: describe_u85.MODES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +73,13 @@ def describe(words: Sequence[int], accelerator: Architecture, everything: bool =
     """The commands of a stream. Registers are those that changed since the operation before it that
     depends on them; `everything` lists all that the operation depends on."""
     shown: dict[Register, int] = {}
-    for command in decode(words):
+    for command in decode(words, accelerator.language):
         if not isinstance(command, Operation):
             yield _simple(command)
             continue
         registers = []
         for register in Register:
-            if register not in command.registers or register not in registers_of(command.op):
+            if register not in command.registers or register not in registers_of(command.op, command.language):
                 continue
             value = command[register]
             if everything or shown.get(register) != value:
@@ -96,11 +100,13 @@ def _simple(command: Command) -> Line:
         kind = "kernels" if command.op is Op.KERNEL_WAIT else "DMAs"
         text = f"go on when at most {command.outstanding} {kind} are unfinished"
         return Line(command.offset_bytes, f"{command.op.name} {command.outstanding}", text)
-    return Line(command.offset_bytes, f"{command.op.name} {command.parameter:#x}", "")
+    assert isinstance(command, Marker)
+    text = f"go on at stream offset {command.target:#x}" if command.op.has_payload else ""
+    return Line(command.offset_bytes, f"{command.op.name} {command.parameter:#x}", text)
 
 
 def _title(op: Operation) -> str:
-    mode = _MODES.get(op.op)
+    mode = _MODES[op.language].get(op.op)
     if mode is None:
         return op.op.name
     known = {int(m): m.name for m in mode}
@@ -111,25 +117,29 @@ def summary(op: Operation) -> str:
     """One line: shapes and places of what an operation works on."""
     if op.op is Op.DMA_START:
         target = op[Register.DMA0_DST_REGION]
-        place = "SHRAM" if DmaRegion.INTERNAL.of(target) else f"region {target}"
+        inside = DmaRegion.INTERNAL.of(target)
+        place = "SHRAM" if inside else f"region {DmaRegion.REGION.of(target)}"
+        source = DmaRegion.REGION.of(op[Register.DMA0_SRC_REGION])
         return (
-            f"{op[Register.DMA0_LEN]} bytes, region {op[Register.DMA0_SRC_REGION]} {op[Register.DMA0_SRC]:#x} -> "
+            f"{op[Register.DMA0_LEN]} bytes, region {source} {op[Register.DMA0_SRC]:#x} -> "
             f"{place} {op[Register.DMA0_DST]:#x}"
         )
     views = [FeatureMap.ifm(op), FeatureMap.ifm2(op)]
     parts = [" , ".join(_view(v) for v in views if v is not None), "->", _view(FeatureMap.ofm(op))]
-    if op.op is not Op.ELEMENTWISE:
+    if op.op not in (Op.ELEMENTWISE, Op.RESIZE):
         kernel = Kernel.of(op)
         parts.append(f"kernel {kernel.height}x{kernel.width} stride {kernel.stride_y}x{kernel.stride_x}")
-    slot = lut_index(op)
-    if slot is not None:
-        parts.append(f"LUT {slot}")
+    table = lut_span(op)
+    if table is not None:
+        parts.append(f"LUT {table[0] // 256}")
     return " ".join(parts)
 
 
 def _view(view: FeatureMap) -> str:
     kind = f"{'int' if view.signed else 'uint'}{8 * view.element_bytes}"
     layout = "NHCWB16" if view.brick else "NHWC"
+    if not view.depth:
+        return f"{kind} not in memory"
     return f"{kind}[{view.height},{view.width},{view.depth}] {layout} @{view.region}:{view.bases[0]:#x}"
 
 
@@ -155,9 +165,8 @@ def meaning(register: Register, value: int, op: Operation) -> str:
         return str(value + 1)
     if register in _NUMBER_OF:
         return str(signed16(value, bool(Precision.SIGNED.of(op.get(_NUMBER_OF[register].precision)))))
-    if register in _WORDS:
-        return _WORDS[register](value)
-    return ""
+    words = _WORDS[op.language].get(register)
+    return "" if words is None else words(value)
 
 
 def _input_precision(value: int) -> str:
@@ -219,7 +228,7 @@ _NUMBER_OF = {view.zero_point: view for view in FEATURE_MAPS.values()} | {
     Register.ACTIVATION_MIN: OFM,
     Register.ACTIVATION_MAX: OFM,
 }
-_WORDS: dict[Register, Callable[[int], str]] = {
+_U55_U65_WORDS: dict[Register, Callable[[int], str]] = {
     Register.IFM_PRECISION: _first_input_precision,
     Register.IFM2_PRECISION: _input_precision,
     Register.OFM_PRECISION: _output_precision,
@@ -230,4 +239,8 @@ _WORDS: dict[Register, Callable[[int], str]] = {
     Register.ACC_FORMAT: partial(_name_in, AccFormat),
     **dict.fromkeys((Register.OFM_SCALE, Register.OPA_SCALE, Register.OPB_SCALE), _scale),
     **dict.fromkeys(REGION_REGISTERS, _region),
+}
+_WORDS: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
+    Language.U55_U65: _U55_U65_WORDS,
+    Language.U85: {**dict.fromkeys(REGION_REGISTERS, _region), **describe_u85.WORDS},
 }

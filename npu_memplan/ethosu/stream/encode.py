@@ -14,6 +14,7 @@ from .commands import Command, Operation, Wait
 from .isa import Op, Register
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
+_OPCODE = 0x3FF
 
 
 class EncodeError(NpuMemplanError):
@@ -36,6 +37,8 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
             words.append(_operation(command.op, command.outstanding))
         else:
             words.append(_operation(command.op, command.parameter))
+            if command.op.has_payload:
+                words.append(command.target)
     return tuple(words)
 
 
@@ -45,7 +48,7 @@ _ORDER = {register: position for position, register in enumerate(Register)}
 def _operation(op: Op, parameter: int) -> int:
     if not 0 <= parameter <= 0xFFFF:
         raise EncodeError(f"parameter {parameter} of {op.name} does not fit 16 bits")
-    return op.value | parameter << 16
+    return op.value & _OPCODE | (_PAYLOAD if op.has_payload else 0) | parameter << 16
 
 
 def _register(register: Register, value: int) -> tuple[int, ...]:

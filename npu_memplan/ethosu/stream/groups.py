@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..arch.architecture import Language
 from .isa import Op
 from .isa import Register as R
+from .languages import VOCABULARIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ FEATURE_MAPS = {view.name: view for view in (IFM, IFM2, OFM)}
 WEIGHTS = (
     WeightRegisters(R.WEIGHT_BASE, R.WEIGHT_LENGTH, R.WEIGHT_REGION),
     WeightRegisters(R.WEIGHT1_BASE, R.WEIGHT1_LENGTH, R.WEIGHT_REGION),
+    WeightRegisters(R.WEIGHT2_BASE, R.WEIGHT2_LENGTH, R.WEIGHT_REGION),
+    WeightRegisters(R.WEIGHT3_BASE, R.WEIGHT3_LENGTH, R.WEIGHT_REGION),
 )
 SCALES = (
     WeightRegisters(R.SCALE_BASE, R.SCALE_LENGTH, R.SCALE_REGION),
@@ -81,6 +85,7 @@ REGION_OF: dict[R, R] = {
     **{stream.base: stream.region for stream in (*WEIGHTS, *SCALES)},
     R.DMA0_SRC: R.DMA0_SRC_REGION,
     R.DMA0_DST: R.DMA0_DST_REGION,
+    R.DMA0_IDX: R.DMA0_IDX_REGION,
 }
 """Address register -> the register that says which region it points into."""
 
@@ -92,21 +97,38 @@ WRITTEN_THROUGH = frozenset((*OFM.bases, R.DMA0_DST))
 TILE_BASES: dict[R, tuple[R, ...]] = {view.bases[0]: view.bases[1:] for view in FEATURE_MAPS.values()}
 """The first base of a feature map -> those of its other tiles."""
 
-_DMA_REGIONS = (R.DMA0_SRC_REGION, R.DMA0_DST_REGION)
-_DMA_EXTENTS = (R.DMA0_LEN, R.DMA0_SIZE0, R.DMA0_SIZE1, R.DMA0_SKIP0, R.DMA0_SKIP1)
-_DMA = frozenset((R.DMA0_SRC, R.DMA0_DST, *_DMA_REGIONS, *_DMA_EXTENTS))
+_DMA = frozenset(r for r in R if r.name.startswith("DMA0_"))
 _WEIGHTS = frozenset(r for stream in (*WEIGHTS, *SCALES) for r in (stream.base, stream.length, stream.region))
+_RESIZE = frozenset(r for r in R if r.name.startswith("RESIZE_"))
 _SECOND_INPUT = IFM2.all | {R.IFM2_BROADCAST, R.IFM2_SCALAR, R.IFM2_IB_START, R.OPA_SCALE, R.OPB_SCALE}
 _KERNEL = frozenset(R) - _DMA
+_SUMS = _KERNEL - _SECOND_INPUT
+_OPERANDS = frozenset((R.IFM_BROADCAST, R.IFM2_BROADCAST, R.IFM_SCALE, R.IFM2_SCALE, R.OP_SCALAR))
+_ONLY_WEIGHTS = _WEIGHTS | {R.WEIGHT_FORMAT}
+_SCALE_TABLE = frozenset((SCALES[0].base, SCALES[0].length, SCALES[0].region))
 _READ_BY = {
-    Op.DMA_START: _DMA,
-    Op.ELEMENTWISE: _KERNEL - _WEIGHTS,
-    Op.POOL: _KERNEL - _WEIGHTS - _SECOND_INPUT,
-    Op.CONV: _KERNEL - _SECOND_INPUT,
-    Op.DEPTHWISE: _KERNEL - _SECOND_INPUT,
+    Language.U55_U65: {
+        Op.DMA_START: _DMA,
+        Op.ELEMENTWISE: _KERNEL - _WEIGHTS,
+        Op.POOL: _SUMS - _WEIGHTS,
+        Op.CONV: _SUMS,
+        Op.DEPTHWISE: _SUMS,
+    },
+    Language.U85: {  # IFM2 may be weights, or what accumulators start from
+        Op.DMA_START: _DMA,
+        Op.ELEMENTWISE: _KERNEL - _ONLY_WEIGHTS - _RESIZE,
+        Op.POOL: _KERNEL - (_ONLY_WEIGHTS - _SCALE_TABLE) - _RESIZE - _OPERANDS,
+        Op.CONV: _KERNEL - _RESIZE - _OPERANDS,
+        Op.DEPTHWISE: _KERNEL - _RESIZE - _OPERANDS,
+        Op.RESIZE: (_KERNEL - _ONLY_WEIGHTS - _OPERANDS - IFM2.all) | {IFM2.zero_point},
+    },
 }
 
 
-def registers_of(op: Op) -> frozenset[R]:
+def registers_of(op: Op, language: Language = Language.U55_U65) -> frozenset[R]:
     """Registers that an operation of this kind depends on, addresses and regions included."""
-    return _READ_BY[op]
+    return _READ_BY[language][op] & KNOWN[language]
+
+
+KNOWN = {language: frozenset(words.registers.values()) for language, words in VOCABULARIES.items()}
+"""The registers of a language."""

@@ -1,8 +1,9 @@
-"""The Ethos-U55/U65 register command set: names and numbers, nothing else.
+"""The Ethos-U register command sets: names and numbers, nothing else.
 
 Invariant: a `Register` value is `mode << 10 | opcode`, so that the two opcode spaces of
 the stream (mode 0: value in the command word; mode 1: value in a following word) are one
-enumeration, and a register's mode is derived, never stored.
+enumeration, and a register's mode is derived, never stored. Ethos-U85 gives some opcodes another meaning: what only
+it has stands above `_U85`, and `languages` says who knows which register.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, unique
 
 _MODE1 = 1 << 10  # one 32-bit payload word follows the command word
+_U85 = 1 << 11  # registers of Ethos-U85 alone
 
 
 @unique
@@ -103,6 +105,29 @@ class Register(IntEnum):
     WEIGHT1_LENGTH = _MODE1 | 0x91
     SCALE1_BASE = _MODE1 | 0x92
     SCALE1_LENGTH = _MODE1 | 0x93
+    IFM_BROADCAST = _U85 | 0x108
+    RESIZE_X_SCALE_N_M1 = _U85 | 0x12A
+    RESIZE_Y_SCALE_N_M1 = _U85 | 0x12B
+    RESIZE_X_OFFSET = _U85 | 0x12C
+    RESIZE_Y_OFFSET = _U85 | 0x12D
+    WEIGHT_FORMAT = _U85 | 0x12E
+    DMA0_IDX_REGION = _U85 | 0x134
+    IFM_SCALE = _U85 | _MODE1 | 0x25
+    IFM2_SCALE = _U85 | _MODE1 | 0x26
+    OP_SCALAR = _U85 | _MODE1 | 0x27
+    DMA0_SRC_STRIDE0 = _U85 | _MODE1 | 0x33
+    DMA0_SRC_STRIDE1 = _U85 | _MODE1 | 0x34
+    DMA0_DST_STRIDE0 = _U85 | _MODE1 | 0x35
+    DMA0_DST_STRIDE1 = _U85 | _MODE1 | 0x36
+    DMA0_IDX = _U85 | _MODE1 | 0x37
+    DMA0_IDX_MAX = _U85 | _MODE1 | 0x38
+    DMA0_IDX_SKIP1 = _U85 | _MODE1 | 0x39
+    WEIGHT2_BASE = _U85 | _MODE1 | 0x92
+    WEIGHT2_LENGTH = _U85 | _MODE1 | 0x93
+    WEIGHT3_BASE = _U85 | _MODE1 | 0x94
+    WEIGHT3_LENGTH = _U85 | _MODE1 | 0x95
+    RESIZE_X_STEP = _U85 | _MODE1 | 0x96
+    RESIZE_Y_STEP = _U85 | _MODE1 | 0x97
 
     @property
     def has_payload(self) -> bool:
@@ -117,7 +142,7 @@ class Register(IntEnum):
 
 @unique
 class Op(IntEnum):
-    """Mode-0 opcodes that do something instead of setting a register."""
+    """Opcodes that do something instead of setting a register; the value is that of a `Register` of its place."""
 
     STOP = 0x000
     IRQ = 0x001
@@ -125,15 +150,22 @@ class Op(IntEnum):
     DEPTHWISE = 0x003
     POOL = 0x005
     ELEMENTWISE = 0x006
+    RESIZE = 0x007  # Ethos-U85
     DMA_START = 0x010
     DMA_WAIT = 0x011
     KERNEL_WAIT = 0x012
     PMU_MASK = 0x013
+    BRANCH = _MODE1 | 0x100  # Ethos-U85; the payload is the byte offset of the stream to go on at
 
     @property
     def is_kernel(self) -> bool:
         """True for operations of the MAC/element-wise engines (not DMA, not waits)."""
-        return self in (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE)
+        return self in (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.RESIZE)
+
+    @property
+    def has_payload(self) -> bool:
+        """True when a 32-bit value follows the command word."""
+        return bool(self.value & _MODE1)
 
 
 @unique

@@ -15,6 +15,7 @@ from pathlib import Path
 from ...artifact import Artifact
 from ...artifact.parts import Call
 from ...codegen.interface import identifier
+from ...ethosu.arch import accelerator
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
@@ -91,7 +92,7 @@ def command_streams(artifact: Artifact, directory: Path) -> Iterator[tuple[Call,
         text = streams.get(f"{artifact.name}_{identifier(call.function)}")
         if call.agent is Agent.NPU and text is not None:
             words = [int(word, 16) for word in text.replace(",", " ").split()]
-            yield call, decode(words)
+            yield call, decode(words, accelerator(artifact.target.accelerator).language)
 
 
 _NAMES = {Op.CONV: "convolution", Op.DEPTHWISE: "depthwise convolution", Op.DMA_START: "DMA"}

@@ -1,0 +1,111 @@
+"""The configurations of Ethos-U85.
+
+Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, Apache-2.0: regor's `ethos_u85.cpp`,
+`ethos_u85_performance.cpp` and the register descriptions in `ethos_u85_interface.hpp`).
+"""
+
+from __future__ import annotations
+
+from .architecture import Architecture, Language, OutputKind, Product, Rates, Shape
+
+_STREAM_VERSION = 1
+_KINDS = (
+    OutputKind.BITS_8,
+    OutputKind.BITS_16,
+    OutputKind.BITS_32,
+    OutputKind.BITS_64,
+    OutputKind.CHAINED_32,
+    OutputKind.PAIR_32_TO_32,
+)
+
+
+def _u85(
+    macs: int,
+    cores: int,
+    micro: tuple[Shape, ...],
+    ports: tuple[int, int],  # log2 of the SRAM and of the external AXI ports
+    output: tuple[float, ...],
+    turn: float,
+    resize: tuple[float, float, float, float],
+) -> Architecture:
+    weights = cores.bit_length() - 1  # log2 of the weight decoders
+    return Architecture(
+        product=Product.U85,
+        macs=macs,
+        cores=cores,
+        ofm_micro=micro[0],
+        shram_kib=2,  # the LUT RAM; nothing else inside has an address
+        granules=None,
+        port_bytes=16,
+        address_bits=40,
+        max_outstanding_dma=4,
+        max_outstanding_kernels=2,
+        axi1_writes=True,
+        parallel=False,
+        id_word=0x20007000,  # architecture 2.0.0
+        part_number=0x582,
+        rates=Rates(
+            output=dict(zip(_KINDS, output, strict=True)),
+            lookup=output[0],
+            clamp=output[0],
+            start=2,
+            start_acc40=3 if macs == 128 else 2,
+            doubles_16_bit_pools=True,
+            turn=turn,
+            resize=resize,
+        ),
+        config_middle=_STREAM_VERSION | ports[0] << 4 | ports[1] << 6 | weights << 8,
+        language=Language.U85,
+        max_blockdep=7,
+        micro_blocks=micro,
+        max_block=Shape(128, 128, 1024),
+    )
+
+
+ETHOS_U85 = (
+    _u85(
+        128,
+        1,
+        (Shape(1, 2, 8), Shape(1, 1, 16)),
+        (1, 0),
+        (0.5, 0.5, 0.5, 1.0, 1.0, 1.0),
+        1.0,
+        (0.5, 1.0, 0.5, 1.0),
+    ),
+    _u85(
+        256,
+        1,
+        (Shape(1, 2, 16), Shape(1, 4, 8), Shape(2, 2, 8)),
+        (1, 0),
+        (0.25, 0.25, 0.25, 0.5, 0.5, 0.5),
+        0.5,
+        (0.25, 0.5, 0.25, 0.5),
+    ),
+    _u85(
+        512,
+        2,
+        (Shape(2, 2, 16), Shape(1, 4, 16)),
+        (1, 0),
+        (0.125, 0.125, 0.25, 0.5, 0.25, 0.25),
+        0.25,
+        (0.125, 0.25, 0.125, 0.25),
+    ),
+    _u85(
+        1024,
+        4,
+        (Shape(2, 2, 32), Shape(1, 4, 32), Shape(2, 4, 16)),
+        (1, 1),
+        (0.0625, 0.125, 0.25, 0.5, 0.125, 0.25),
+        0.125,
+        (0.125, 0.125, 0.0625, 0.125),
+    ),
+    _u85(
+        2048,
+        4,
+        (Shape(2, 2, 64), Shape(1, 4, 64), Shape(4, 4, 16)),
+        (2, 1),
+        (0.03125, 0.0625, 0.125, 0.25, 0.0625, 0.125),
+        0.0625,
+        (0.0625, 0.0625, 0.03125, 0.0625),
+    ),
+)
