@@ -56,6 +56,10 @@ writable pools; to be called once before the first run."""
 
 ORDER_PEAKS = "npu.order_peaks"
 """Of a reordered function: live bytes at its peak before and after."""
+CALLS = "npu.calls"
+"""What finds which storage in the pools, in textual order: (PrimFunc, names of the storages in the order in which it
+declares them), and of tensor objects over a pool ("view", name), ("result", name) where a packed function writes it."""
+VIEW, RESULT = "view", "result"
 RUN_TIME = "npu.run_time"
 """(name, reason) of every tensor that is still allocated at run time."""
 

@@ -161,3 +161,11 @@ def _validate_relations(problem: Problem, buffers: Mapping[str, Buffer]) -> None
                 f"{where} between {overlap.first!r} and {overlap.second!r} allows distances "
                 f"{overlap.lowest}..{overlap.highest}, which is none"
             )
+        under, over = buffers[overlap.first], buffers[overlap.second]
+        if under.kind is BufferKind.OUTPUT and under.lifetimes and over.lifetimes:
+            end = max(life.last for buffer in problem.buffers for life in buffer.lifetimes)
+            if max(life.last for life in under.lifetimes) == max(life.last for life in over.lifetimes) == end:
+                raise ProblemError(
+                    f"{where} lets {over.name!r} take bytes of the output {under.name!r} at the last point, but an"
+                    " output outlasts it; leave the overlap out"
+                )

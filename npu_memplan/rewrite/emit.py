@@ -8,7 +8,7 @@ copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -33,6 +33,7 @@ from ..extract.program import (
 from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
 from ..problem import Agent
+from ..vocabulary import RESULT, VIEW
 from .pools import PlannedPool, Slot, fill, initialiser
 from .primfunc import Rewritten, place, storages_of
 
@@ -54,6 +55,8 @@ class Emitter:
         self.symbols = Symbols()
         self.objects: dict[Tensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
+        self.same = dict(_merged(program.statements))  # value of a branch -> what the `if` gives back
+        self.described: list[list[Any]] = []  # `CALLS`
 
     # -- storage -----------------------------------------------------------------------------
 
@@ -155,10 +158,10 @@ class Emitter:
             self.objects[tensor] = self.builder.emit(allocation, tensor.name)
         return self.objects[tensor]
 
-    def value(self, value: Value, expr: Any = None) -> Any:
-        """A Relax expression for `value`; planned tensors become views of their pool."""
+    def value(self, value: Value, *, kind: str = VIEW) -> Any:
+        """A Relax expression for `value`; planned tensors become views of their pool, `kind` says what for."""
         if isinstance(value, Several):
-            return relax.Tuple([self.value(field) for field in value.fields])
+            return relax.Tuple([self.value(field, kind=kind) for field in value.fields])
         if isinstance(value, Fixed):
             return value.expr
         if isinstance(value, Plain):
@@ -168,6 +171,7 @@ class Emitter:
         slot = self.slots.get(value.tensor.name)
         if slot is None:
             return self.shaped(self.object(value.tensor), value)
+        self.described.append([kind, [self.known_as(value.tensor.name)]])
         shape = relax.ShapeExpr(list(value.shape))
         view = relax.op.memory.view(self.pool_vars[slot.pool], shape, value.dtype, slot.offset)
         return self.builder.emit(relax.op.memory.ensure_zero_offset(self.builder.emit(view)))
@@ -193,7 +197,7 @@ class Emitter:
             if isinstance(statement, Invoke):
                 self.invoke(statement)
             elif isinstance(statement, External):
-                self.external(statement.function, (*statement.arguments, *statement.results))
+                self.external(statement.function, statement.arguments, statement.results)
             elif isinstance(statement, Evaluate):
                 self.evaluate(statement)
             elif isinstance(statement, Cast):
@@ -214,6 +218,8 @@ class Emitter:
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
+        found = [self.known_as(name) for name in storages_of(call) if name in self.slots]
+        self.described.append([function.name_hint, found])
         arguments = [self.value(argument) for argument in placed.arguments(call, values, self.slots)]
         self.builder.emit(relax.Call(function, [*(self.pool_vars[i] for i in placed.pools), *arguments]))
 
@@ -235,6 +241,12 @@ class Emitter:
                 places.append((slot.pool, "" if anywhere or static_extent(slot.offset) is None else slot.offset))
         places += [static_extent(value) for value in values.values()]
         return tuple(places)
+
+    def known_as(self, name: str) -> str:
+        """The name of a storage; the value of a branch and that of its `if` are one."""
+        while name in self.same:
+            name = self.same[name]
+        return name
 
     def name(self, wish: str) -> str:
         """A function name that is not taken yet."""
@@ -277,11 +289,11 @@ class Emitter:
             self.values[statement.var] = result
 
     def transfer(self, statement: Transfer) -> None:
-        self.external(relax.ExternFunc("runtime.TVMTensorCopyFromTo"), (statement.source, statement.target))
+        self.external(relax.ExternFunc("runtime.TVMTensorCopyFromTo"), (statement.source,), (statement.target,))
 
-    def external(self, function: Any, arguments: Sequence[Value]) -> None:
-        """A call of a packed function that returns nothing."""
-        values = [self.value(argument) for argument in arguments]
+    def external(self, function: Any, arguments: Sequence[Value], results: Sequence[Value]) -> None:
+        """A call of a packed function that writes `results` and returns nothing."""
+        values = [*map(self.value, arguments), *(self.value(result, kind=RESULT) for result in results)]
         self.builder.emit(relax.Call(function, values, ty_args=[relax.TupleType([])]))
 
     def choose(self, statement: Choose) -> None:
@@ -298,3 +310,12 @@ class Emitter:
             sides.append(relax.SeqExpr([self.builder._end_block()], relax.Tuple([])))
             self.objects = objects
         self.builder.emit(relax.If(condition, *sides))
+
+
+def _merged(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:
+    """(name of a branch's value, name of what its `if` gives back)."""
+    for statement in statements:
+        if isinstance(statement, Choose):
+            for merged, *sources in statement.branch.merges:
+                yield from ((source.name, merged.name) for source in sources if source is not merged)
+            yield from _merged((*statement.then, *statement.other))

@@ -19,6 +19,7 @@ from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
 from ..vocabulary import (
+    CALLS,
     CONSTANT_POOLS,
     FORMULAS,
     INITIALISE,
@@ -86,7 +87,7 @@ def rewrite_program(
             emitter.share()
             emitter.take_inputs()
         emitter.statements(program.statements)
-        result = relax.Tuple([]) if io_in_pools else emitter.value(program.result, function.body.body)
+        result = relax.Tuple([]) if io_in_pools else emitter.value(program.result)
         builder.emit_func_output(result)
     initialise = _initialise(emitter, program.name) if io_in_pools else ""
     planned = builder.finalize()
@@ -95,6 +96,7 @@ def rewrite_program(
         main = main.with_attr(key, value)
     for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
         main = main.with_attr(key, value)
+    main = main.with_attr(CALLS, emitter.described)
     if definitions:
         described = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
         main = main.with_attr(FORMULAS, described)

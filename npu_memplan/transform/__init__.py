@@ -11,6 +11,8 @@ from .legalize import Legalize
 from .pipeline import pipeline
 from .plain_c import write_c
 from .plan_memory import PlanMemory
+from .verification.faults import MemoryPlanError
+from .verify_memory_plan import VerifyMemoryPlan, memory_plan_faults
 from .workspace import KeptPools, Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
 from .workspaces import AllocateWorkspaces
 
@@ -21,10 +23,12 @@ __all__ = [
     "ConstantPoolInfo",
     "KeptPools",
     "Legalize",
+    "MemoryPlanError",
     "Place",
     "PlanMemory",
     "PlanOptions",
     "PoolInfoProperties",
+    "VerifyMemoryPlan",
     "Workspace",
     "WorkspaceError",
     "WorkspaceMemoryPools",
@@ -32,6 +36,7 @@ __all__ = [
     "config",
     "map_inputs",
     "map_outputs",
+    "memory_plan_faults",
     "pass_context",
     "pipeline",
     "pool_sizes",

@@ -27,6 +27,11 @@ A = Buffer("a", 10, (Lifetime(0, 2),))
 B = Buffer("b", 20, (Lifetime(1, 3), Lifetime(5, 6)))
 SRAM = Pool("sram", 100)
 GOOD = Problem((A, B), (SRAM, Pool("dram", agents=frozenset((Agent.NPU,)))), name="good")
+ENDING = replace(
+    GOOD,
+    buffers=(replace(A, kind=BufferKind.OUTPUT, lifetimes=(Lifetime(0, 4),)), replace(B, lifetimes=(Lifetime(3, 4),))),
+    overlaps=(AllowedOverlap("a", "b", None, 0),),
+)
 
 
 def test_lifetimes_are_half_open() -> None:
@@ -138,6 +143,7 @@ def with_pool(**changes: object) -> Problem:
         (replace(GOOD, overlaps=(AllowedOverlap("a", "a", 0, 0),)), "relates buffer 'a' to itself"),
         (replace(GOOD, overlaps=(AllowedOverlap("a", "b", 0.5, None),)), "has limit 0.5"),
         (replace(GOOD, overlaps=(AllowedOverlap("a", "b", 2, 1, "rows"),)), r"\(rows\).* 2..1, which is none"),
+        (ENDING, "lets 'b' take bytes of the output 'a' at the last point, but an output outlasts it"),
     ],
 )
 def test_contradictions_are_named(problem: Problem, message: str) -> None:

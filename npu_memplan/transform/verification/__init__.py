@@ -1,0 +1,7 @@
+"""What `VerifyMemoryPlan` does: it walks a planned module as a machine that knows, for each byte, whose it is.
+
+Invariant: nothing here asks the analysis that made a plan (`extract`, `planners`, `rewrite`): who owns which
+bytes, and what a statement touches in which order, is worked out anew from the module's own text. One concept a
+file: `numbers` (values of index expressions), `memory` (owners of bytes), `trace` (accesses of a loop nest, one
+by one), `kernel` (one call of a PrimFunc), `function` (one Relax function).
+"""

@@ -1,0 +1,340 @@
+"""One Relax function, binding by binding, at given values of its shape symbols.
+
+Invariant: every name stands for what it is: bytes of a memory (`Place`), a memory, numbers of a shape, or
+nothing that is known. A memory that another side of a branch made does not exist here. After a branch only what
+both sides agree on is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import DataType, ir, relax, tirx
+
+from ...vocabulary import (
+    CALLS,
+    PLACED_CONSTANTS,
+    PLACED_INPUTS,
+    PLACED_OUTPUTS,
+    PLACED_STATES,
+    POOLS,
+    RELAX_VIEWS,
+    RESULT,
+    VIEW,
+    is_npu,
+)
+from .faults import FaultKind
+from .kernel import Kernel, State
+from .memory import Memory, Place
+from .numbers import Unknown, number
+
+POISON = "npu_memplan_poison"
+"""Beginning of the name of the PrimFunc that fills a pool before its first use: nothing is defined after it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A shape's numbers."""
+
+    extents: tuple[int, ...]
+
+
+class FunctionWalk:
+    """Walks the Relax function `name` of `module` with its symbols at `symbols`; what is found goes into `state`."""
+
+    def __init__(self, module: Any, name: str, symbols: Mapping[Any, int], state: State) -> None:
+        self.module = module
+        self.name = name
+        self.function = module[name]
+        self.known: dict[Any, Any] = dict(symbols)
+        self.state = state
+        self.values: dict[Any, Any] = {}
+        self.exists: set[Any] = set()  # variables that are defined on this side of every branch
+        attributes = self.function.attrs
+        self.attributes: dict[str, Any] = dict(attributes.items()) if attributes is not None else {}
+        self.calls: Iterator[Any] = iter(self.attributes.get(CALLS, ()))
+        self.entry: Any = next(self.calls, None)
+        self.pools: dict[str, Memory] = {}  # given by the caller
+        self.planned: set[Memory] = set()  # pools of this package's plans
+        self.fresh: set[str] = set()  # what the next packed function writes
+        self.count = 0
+
+    def run(self) -> None:
+        """The whole function."""
+        pools = {str(p[0]) for p in self.attributes[POOLS]} if POOLS in self.attributes else set()
+        for parameter in self.function.params:
+            value = self.outside(parameter.name, parameter.ty)
+            self.define(parameter, value)
+            if isinstance(value, Place) and parameter.name in pools:
+                self.pools[parameter.name] = value.memory
+                self.planned.add(value.memory)
+                continue
+            for place in _leaves(value):
+                self.state.owners.write(place)
+        for key in (PLACED_INPUTS, PLACED_STATES, PLACED_CONSTANTS):
+            for place in self.placed(key):
+                self.state.owners.write(place)
+        result = self.expression(self.function.body)
+        for place in (*_leaves(result), *self.placed(PLACED_OUTPUTS)):
+            self.state.read(place, f"{self.name}, the result")
+
+    def placed(self, key: str) -> Iterator[Place]:
+        """What the attributes say to lie in the caller's pools at the beginning, or at the end."""
+        for entry in self.attributes.get(key, ()):
+            memory, offset, size = self.pools.get(str(entry["pool"])), entry["offset_bytes"], entry["size_bytes"]
+            if memory is not None and isinstance(offset, int) and isinstance(size, int):
+                yield Place(memory, offset, offset + size, str(entry["name"]), str(entry["name"]))
+
+    def define(self, var: Any, value: Any) -> None:
+        """`var` stands for `value` from now on."""
+        self.values[var] = value
+        self.exists.add(var)
+
+    def outside(self, name: str, ty: Any) -> Any:
+        """A value that comes from outside the plan: memory of its own for a tensor."""
+        if isinstance(ty, relax.TupleType):
+            return tuple(self.outside(f"{name}.{i}", field) for i, field in enumerate(ty.fields))
+        if not isinstance(ty, relax.TensorType):
+            return None
+        shape = self.shape(ty.shape)
+        size = None if shape is None else _bytes(shape, str(ty.dtype))
+        memory = Memory(name, size)
+        return Place(memory, 0, size if size is not None else 1, memory, name, shape)
+
+    def shape(self, expr: Any) -> tuple[int, ...] | None:
+        """The numbers of a shape, None where they are not known."""
+        if isinstance(expr, ir.Var | relax.Var):
+            found = self.values.get(expr)
+            return found.extents if isinstance(found, Shape) else None
+        if not isinstance(expr, relax.ShapeExpr):
+            return None
+        try:
+            return tuple(number(e, self.known) for e in expr.values)
+        except Unknown:
+            return None
+
+    # -- expressions -------------------------------------------------------------------------
+
+    def expression(self, expr: Any) -> Any:
+        """The value of an expression, after everything that it does."""
+        if isinstance(expr, relax.SeqExpr):
+            for block in expr.blocks:
+                for binding in block.bindings:
+                    self.binding(binding)
+            return self.expression(expr.body)
+        if isinstance(expr, relax.If):
+            return self.branch(expr)
+        if isinstance(expr, relax.Tuple):
+            return tuple(self.expression(field) for field in expr.fields)
+        if isinstance(expr, relax.TupleGetItem):
+            whole = self.expression(expr.tuple_value)
+            return whole[expr.index] if isinstance(whole, tuple) else None
+        if isinstance(expr, relax.ShapeExpr):
+            extents = self.shape(expr)
+            return None if extents is None else Shape(extents)
+        if isinstance(expr, ir.Call) and not (isinstance(expr.op, ir.Op) and expr.op.name.startswith("tirx.")):
+            return self.call(expr)
+        if isinstance(expr, ir.Var) and expr in self.values:
+            return self.values[expr] if expr in self.exists else self.missing(expr)
+        try:
+            return number(expr, self.known)
+        except Unknown:
+            return None
+
+    def missing(self, var: Any) -> Any:
+        """A name that only the other side of a branch has defined."""
+        text = f"{var.name!r} is used where it was not made (the other side of a branch makes it)"
+        self.state.fault(FaultKind.NO_MEMORY, f"{self.name}, {self.where(var.name)}", text)
+        return self.values[var]
+
+    def where(self, label: str) -> str:
+        """A call, for people."""
+        return f"call {self.count} ({label})"
+
+    def binding(self, binding: Any) -> None:
+        """One binding."""
+        value = self.expression(binding.value)
+        if isinstance(binding, relax.MatchCast):
+            self.match(binding.ty, value)
+            if value is None:
+                value = self.outside(binding.var.name, binding.ty)
+        self.define(binding.var, value)
+
+    def match(self, ty: Any, value: Any) -> None:
+        """Symbols that a cast defines get their numbers."""
+        if isinstance(ty, relax.ShapeType) and ty.values is not None:
+            extents = value.extents if isinstance(value, Shape) else ()
+            pairs = zip(ty.values, extents, strict=False)
+        elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+            pairs = zip(ty.shape.values, (value.shape if isinstance(value, Place) else None) or (), strict=False)
+        else:
+            return
+        for symbol, actual in pairs:
+            if isinstance(symbol, ir.Var):
+                self.known.setdefault(symbol, actual)
+
+    def branch(self, expr: Any) -> Any:
+        """Both sides, apart."""
+        before, exists = self.state.owners, set(self.exists)
+        self.expression(expr.cond)
+        self.state.owners = before.copy()
+        then = self.expression(expr.true_branch)
+        first, self.state.owners, self.exists = self.state.owners, before.copy(), set(exists)
+        other = self.expression(expr.false_branch)
+        self.exists = exists
+        ends = first, self.state.owners
+        self.state.owners = ends[0].join(ends[1])
+        return self.merge(then, other)
+
+    def merge(self, then: Any, other: Any) -> Any:
+        """What a branch gives back: the same, or a tensor of its own that has been read on each side."""
+        if isinstance(then, tuple) and isinstance(other, tuple):
+            return tuple(self.merge(a, b) for a, b in zip(then, other, strict=False))
+        if then is other or then == other:
+            return then
+        if isinstance(then, Place) and isinstance(other, Place):
+            self.state.hidden.update((then.owner, other.owner))
+            return then if then.memory is other.memory else None
+        return None
+
+    # -- calls -------------------------------------------------------------------------------
+
+    def call(self, expr: Any) -> Any:
+        """One call."""
+        if isinstance(expr.op, ir.GlobalVar):
+            return self.invoke(expr)
+        if isinstance(expr.op, ir.Op) and expr.op.name.startswith(("relax.memory.", "relax.builtin.", "relax.vm.")):
+            return self.memory(expr, expr.op.name.rsplit(".", 1)[1])
+        if isinstance(expr.op, ir.Op) and expr.op.name in RELAX_VIEWS:
+            return self.view(expr, self.expression(expr.args[0]))
+        if isinstance(expr.op, relax.ExternFunc) and expr.op.global_symbol == "vm.builtin.copy":
+            return self.expression(expr.args[0])
+        return self.opaque(expr)
+
+    def memory(self, expr: Any, name: str) -> Any:
+        """Operators on memories."""
+        arguments = [self.expression(a) for a in expr.args]
+        self.count += name in ("alloc_tensor", "alloc_storage")
+        if name == "alloc_storage":
+            shape = arguments[0].extents if isinstance(arguments[0], Shape) else None
+            return Memory("", None if shape is None else int(np.prod(shape, dtype=np.int64)))
+        if name == "alloc_tensor" and isinstance(arguments[0], Memory):
+            return self.tensor(expr, arguments)
+        if name == "alloc_tensor":  # of its own
+            return self.outside("", expr.ty)
+        if name in ("view", "ensure_zero_offset"):
+            return self.view(expr, arguments[0])
+        if name in ("kill_storage", "kill_tensor", "kill_object") and arguments:
+            if isinstance(arguments[0], Memory):
+                arguments[0].freed = True
+            elif isinstance(arguments[0], Place):
+                self.state.owners.clear(arguments[0].memory, arguments[0].start, arguments[0].stop)
+            return None
+        return None
+
+    def tensor(self, expr: Any, arguments: list[Any]) -> Any:
+        """A tensor in a memory: of TVM's planner, or one of our pools."""
+        memory, offset, shape = arguments[:3]
+        if not isinstance(shape, Shape) or not isinstance(offset, int):
+            return None
+        stop = offset + _bytes(shape.extents, str(expr.ty.dtype))
+        own = memory if CALLS in self.attributes else object()
+        place = Place(memory, offset, stop, own, memory.name or "a tensor", shape.extents)
+        if CALLS in self.attributes:
+            self.planned.add(memory)
+        where = f"{self.name}, {self.where('alloc_tensor')}"
+        if memory.freed:
+            self.state.fault(FaultKind.FREED, where, f"a tensor of {stop - offset} bytes lies in freed memory")
+        if memory.size_bytes is not None and stop > memory.size_bytes:
+            text = f"a tensor at [{offset}, {stop}) lies in a storage of {memory.size_bytes} bytes"
+            self.state.fault(FaultKind.OUTSIDE, where, text)
+        return place
+
+    def view(self, expr: Any, source: Any) -> Any:
+        """The same bytes in another shape, or some of them."""
+        if not isinstance(source, Place):
+            return None
+        shape = self.shape(getattr(expr.ty, "shape", None))
+        if expr.op.name != "relax.memory.view" or shape is None:
+            return Place(source.memory, source.start, source.stop, source.owner, source.name, shape)
+        offset = self.expression(expr.args[3]) if len(expr.args) > 3 else 0
+        if not isinstance(offset, int):
+            return None
+        start = source.start + offset
+        stop = start + _bytes(shape, str(expr.ty.dtype))
+        if stop > source.stop:
+            where = f"{self.name}, {self.where('view')}"
+            self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
+        if source.memory not in self.planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
+            return Place(source.memory, start, stop, source.owner, source.name, shape)
+        kind, (name,) = str(self.entry[0]), (str(n) for n in self.entry[1])
+        self.entry = next(self.calls, None)
+        place = Place(source.memory, start, stop, name, name, shape)
+        self.state.within(place, f"{self.name}, {self.where('view')}")
+        if kind == RESULT:
+            self.fresh.add(name)
+        return place
+
+    def invoke(self, expr: Any) -> Any:
+        """A call of a function of the module."""
+        callee = self.module[expr.op]
+        arguments = [self.expression(a) for a in expr.args]
+        if not isinstance(callee, tirx.PrimFunc):
+            return self.opaque(expr)
+        name = expr.op.name_hint
+        if name.startswith(POISON):
+            for place in arguments:
+                if isinstance(place, Place):
+                    self.state.owners.clear(place.memory, place.start, place.stop)
+            return None
+        names: list[str] = []
+        if self.entry is not None and str(self.entry[0]) == name:
+            names = [str(n) for n in self.entry[1]]
+            self.entry = next(self.calls, None)
+            self.count += 1
+        elif self.entry is None:
+            self.count += 1
+        if is_npu(callee):
+            self.state.hidden.update(names)
+            self.state.hidden.update(a.owner for a in arguments if isinstance(a, Place))
+        else:
+            Kernel(self.state, f"{self.name}, {self.where(name)}", callee, arguments, names).run()
+        return None
+
+    def opaque(self, expr: Any) -> Any:
+        """A call that is not looked into: it reads what is defined, and writes what is not."""
+        name = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else str(expr.op)
+        places = [place for argument in expr.args for place in _leaves(self.expression(argument))]
+        written = [place for place in places if self.writes(place)]
+        for place in places:
+            if place not in written:
+                self.state.read(place, f"{self.name}, {self.where(name)}")
+        for place in written:
+            self.state.owners.write(place)
+        self.fresh.clear()
+        result = self.outside("a result", expr.ty)
+        for place in _leaves(result):
+            self.state.owners.write(place)
+        return result
+
+    def writes(self, place: Place) -> bool:
+        """Whether a packed function writes this argument: it is marked so, or nobody has written it before."""
+        if place.memory in self.planned:
+            return place.owner in self.fresh
+        return not any(True for _ in self.state.owners.within(place.memory, place.start, place.stop))
+
+
+def _leaves(value: Any) -> Iterator[Place]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _leaves(item)
+    elif isinstance(value, Place):
+        yield value
+
+
+def _bytes(shape: tuple[int, ...], dtype: str) -> int:
+    kind = DataType(dtype)
+    return int((kind.bits + 7) // 8 * kind.lanes) * int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,241 @@
+"""One call of a PrimFunc, top-level statement by top-level statement.
+
+Invariant: before a statement, what it reads first is its own, byte for byte; where storages of one statement
+share bytes, the accesses are gone through one by one (`trace`). Afterwards, what it wrote is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tvm_ffi
+from tvm import DataType, ir, sym, tirx
+
+from .faults import Fault, FaultKind
+from .memory import Memory, Owners, Place
+from .numbers import Unknown, number
+from .trace import MOST, Access, Event, Nest, executions, stolen
+
+
+@dataclass(slots=True)
+class State:
+    """What is known while a function runs: owners of bytes, faults so far, and what could not be decided."""
+
+    owners: Owners = field(default_factory=Owners)
+    faults: dict[Fault, None] = field(default_factory=dict)
+    undecided: dict[str, None] = field(default_factory=dict)
+    homes: dict[Any, Place] = field(default_factory=dict)  # of each named storage, where it was first seen
+    hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
+
+    def fault(self, kind: FaultKind, where: str, text: str) -> None:
+        """Notes a fault."""
+        self.faults.setdefault(Fault(kind, where, text))
+
+    def read(self, place: Place, where: str) -> None:
+        """`place` is read: all its bytes that are defined are its own, and some are."""
+        if place.owner in self.hidden:
+            return
+        if place.memory.freed:
+            self.fault(FaultKind.FREED, where, f"reads {place}, which was freed before")
+        own = 0
+        self.adopt(place)
+        for start, stop, owner, name in self.owners.within(place.memory, place.start, place.stop):
+            if owner == place.owner:
+                own += stop - start
+            else:
+                text = f"reads {place}, but bytes [{start}, {stop}) there are {name!r}'s, written since"
+                return self.fault(FaultKind.OVERWRITTEN, where, text)
+        if not own and place.start < place.stop:
+            self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which nobody has written")
+
+    def adopt(self, place: Place) -> None:
+        """What was written into a whole pool (its constants) belongs to whoever is there."""
+        for start, stop, owner, _ in list(self.owners.within(place.memory, place.start, place.stop)):
+            if owner is place.memory:
+                self.owners.write(place, start, stop)
+
+    def within(self, place: Place, where: str) -> None:
+        """`place` lies in its memory, where its elements may, and where it lay before."""
+        size = place.memory.size_bytes
+        if size is not None and place.stop > size:
+            self.fault(FaultKind.OUTSIDE, where, f"{place}, which has {size} bytes")
+        home = self.homes.setdefault(place.owner, place)
+        if (home.memory, home.start) != (place.memory, place.start):
+            self.fault(FaultKind.MOVED, where, f"{place}, but earlier {home}")
+
+
+def item_bytes(buffer: Any) -> int:
+    """Bytes of one element of a buffer, vector lanes included."""
+    kind = DataType(str(buffer.dtype))
+    return int((kind.bits + 7) // 8 * kind.lanes)
+
+
+class Kernel:
+    """One call: `arguments` are places, numbers, or None for what is not looked into."""
+
+    def __init__(self, state: State, where: str, function: Any, arguments: Sequence[Any], names: Iterable[str]) -> None:
+        self.state = state
+        self.where = where
+        self.function = function
+        self.known: dict[Any, Any] = {}
+        self.places: dict[Any, Place] = {}
+        self.pools: dict[Any, Place] = {}
+        for parameter, argument in zip(function.params, arguments, strict=False):
+            if isinstance(argument, Place):
+                self.take(parameter, argument)
+            elif isinstance(argument, int):
+                self.known[parameter] = argument
+        self.declare(iter(names))
+
+    def take(self, parameter: Any, argument: Place) -> None:
+        """A tensor parameter; its shape says what the PrimFunc's own symbols are."""
+        if argument.shape is not None and len(argument.shape) == len(parameter.shape):
+            for extent, actual in zip(parameter.shape, argument.shape, strict=True):
+                if isinstance(extent, ir.Var):
+                    self.known.setdefault(extent, actual)
+        self.places[parameter] = argument
+        self.pools[parameter] = argument
+
+    def declare(self, names: Iterator[str]) -> None:
+        """Finds every declared buffer: on an address in a parameter, or over another buffer."""
+
+        def note(stmt: Any) -> None:
+            address = stmt.data
+            name = address.op.name if isinstance(address, ir.Call) and isinstance(address.op, ir.Op) else ""
+            if name == "tirx.address_of":
+                self.at(stmt.buffer, address.args[0], next(names, ""))
+            elif name == "tirx.buffer_data" and address.args[0] in self.places:
+                self.places[stmt.buffer] = self.places[address.args[0]]
+
+        tvm_ffi.structural_walk(self.function.body, (tirx.DeclBuffer, note), order="pre")
+
+    def at(self, buffer: Any, load: Any, name: str) -> None:
+        """`buffer` lies where `load`'s element does."""
+        pool = self.pools.get(load.source)
+        if pool is None:
+            return
+        try:
+            start = pool.start + number(load.indices[0], self.known)
+            size = item_bytes(buffer) * int(np.prod([number(e, self.known) for e in buffer.shape], dtype=np.int64))
+        except Unknown as unknown:
+            self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
+            return
+        shown = name or buffer.name
+        place = Place(pool.memory, start, start + size, name or (self.where, buffer.name), shown)
+        if (start - pool.start) % item_bytes(buffer):
+            text = f"{place} has elements of {item_bytes(buffer)} bytes"
+            self.state.fault(FaultKind.MISALIGNED, self.where, text)
+        self.state.within(place, self.where)
+        self.places[buffer] = place
+
+    def run(self) -> None:
+        """All statements, in order."""
+        self.statements(self.function.body)
+
+    def statements(self, stmt: Any) -> None:
+        """The top-level statements of `stmt`, each as one step."""
+        if isinstance(stmt, tirx.SeqStmt):
+            for part in stmt.seq:
+                self.statements(part)
+        elif not isinstance(stmt, tirx.DeclBuffer | tirx.AllocBuffer | tirx.Bind):
+            nest = Nest(known=self.known)
+            nest.visit(stmt)
+            self.step(nest)
+
+    def step(self, nest: Nest) -> None:
+        """One statement: what it reads first is its own, and what it wrote is afterwards."""
+        found = [(a, self.places[a.buffer]) for a in nest.accesses if a.buffer in self.places]
+        touched: dict[Any, tuple[Place, bool]] = {}  # owner -> its place, whether it is read first
+        for access, place in found:
+            touched.setdefault(place.owner, (place, not access.writes))
+        written = {place.owner for access, place in found if access.writes}
+        shared = self.shared([place for place, _ in touched.values()], written)
+        for owner, (place, reads) in touched.items():
+            if reads:
+                self.state.adopt(place)
+            if reads and not any(owner in (a.owner, b.owner) for a, b in shared):
+                self.state.read(place, self.where)
+        for a, b in shared:
+            self.look(nest, found, a, b)
+        for access, place in sorted(((a, p) for a, p in found if a.writes), key=lambda e: _last(e[0])):
+            self.state.owners.write(place, *self.hull(access, place))
+
+    def shared(self, places: Sequence[Place], written: set[Any]) -> list[tuple[Place, Place]]:
+        """Pairs of storages that have bytes in common, one of them written."""
+        return [
+            (a, b)
+            for i, a in enumerate(places)
+            for b in places[i + 1 :]
+            if a.memory is b.memory
+            and max(a.start, b.start) < min(a.stop, b.stop)
+            and (a.owner in written or b.owner in written)
+        ]
+
+    def look(self, nest: Nest, found: Sequence[tuple[Access, Place]], a: Place, b: Place) -> None:
+        """Two storages that one statement touches share bytes: every access, one by one."""
+        window = max(a.start, b.start), min(a.stop, b.stop)
+        for place in (a, b):  # what is read beyond the window is an ordinary read
+            if not any(x.writes for x, p in found if p.owner == place.owner):
+                for start, stop in ((place.start, window[0]), (window[1], place.stop)):
+                    self.beyond(place, start, stop)
+        if not nest.ordered:
+            text = f"{a} and {b} share bytes in one statement whose order is not known"
+            self.state.undecided.setdefault(f"{self.where}: {text}")
+            return
+        events = []
+        try:
+            for access, place in found:
+                if place.owner in (a.owner, b.owner):
+                    size = item_bytes(access.buffer)
+                    times, starts = executions(access, self.known, size)
+                    events.append(Event(place, access.writes, times, starts + place.start, size))
+        except Unknown as unknown:
+            text = f"{a} and {b} share bytes in one statement, whose accesses depend on {unknown} (or are above {MOST})"
+            self.state.undecided.setdefault(f"{self.where}: {text}")
+            return
+        wrong = stolen(events, window, self.state.owners)
+        if wrong is not None:
+            reader, writer, byte = wrong
+            text = f"reads byte {byte} of {reader}, which {writer!r} has overwritten"
+            self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
+
+    def beyond(self, place: Place, start: int, stop: int) -> None:
+        """Bytes of a storage that is read, and that no other one of the statement lies on."""
+        for first, last, owner, name in self.state.owners.within(place.memory, start, stop):
+            if owner != place.owner and place.owner not in self.state.hidden:
+                text = f"reads {place}, but bytes [{first}, {last}) there are {name!r}'s, written since"
+                self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
+
+    def hull(self, access: Access, place: Place) -> tuple[int, int]:
+        """The bytes that a store may write."""
+        analyzer = sym.Analyzer()
+        for var, extent, _ in access.loops:
+            analyzer.bind(var, ir.Range(0, max(1, extent)))
+        try:
+            element: Any = tirx.IntImm("int64", 0)
+            for index, extent in zip(access.indices, access.buffer.shape, strict=True):
+                element = element * number(extent, self.known) + _bound(index, self.known)
+            found = analyzer.const_int_bound(analyzer.simplify(element))
+        except (Unknown, ValueError):
+            return place.start, place.stop
+        size = item_bytes(access.buffer)
+        start, stop = place.start + int(found.min_value) * size, place.start + (int(found.max_value) + 1) * size
+        return max(place.start, start), min(place.stop, stop)
+
+
+def _last(access: Access) -> int:
+    """The time of an access's last execution."""
+    return int(access.time + sum((extent - 1) * turn for _, extent, turn in access.loops))
+
+
+def _bound(expr: Any, known: Mapping[Any, Any]) -> Any:
+    """`expr` with the symbols that have values put in."""
+    if isinstance(expr, tirx.IntImm) or not known:
+        return expr
+    return tvm_ffi.structural_map(expr, (ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), known[v]) if v in known else v))
+
+
+__all__ = ["Kernel", "Memory", "State", "item_bytes"]
