@@ -25,12 +25,16 @@ class ComparisonError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """One output against its reference. `max_abs_diff` is in units of the output's type."""
+    """One output against its reference. `max_abs_diff` is in units of the output's type.
+
+    `max_ulps`: how many representable numbers lie between the two at most; 0 for integers, None where one is NaN.
+    """
 
     name: str
     elements: int
     mismatches: int
     max_abs_diff: float
+    max_ulps: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,12 @@ class RunResult:
         """Whether every element of every output is the reference's."""
         return bool(self.outputs) and all(o.mismatches == 0 for o in self.outputs)
 
+    @property
+    def max_ulps(self) -> int | None:
+        """The greatest distance in units of the last place where every difference is one of floats, else None."""
+        distances = [o.max_ulps for o in self.outputs if o.mismatches]
+        return None if None in distances or 0 in distances else max((d or 0 for d in distances), default=0)
+
     def within(self, tolerance: float) -> bool:
         """Whether no element of any output is further than `tolerance` (units of the output) from the reference."""
         return bool(self.outputs) and all(o.max_abs_diff <= tolerance for o in self.outputs)
@@ -63,6 +73,7 @@ class RunResult:
                     "elements": o.elements,
                     "mismatches": o.mismatches,
                     "max_abs_diff": o.max_abs_diff,
+                    **({"max_ulps": o.max_ulps} if o.max_ulps else {}),
                 }
                 for o in self.outputs
             ],
@@ -91,9 +102,22 @@ def compare_output(name: str, actual: Array, expected: Array) -> OutputCompariso
         wrong = (actual != expected) & ~both_nan
         difference = np.abs(actual[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
         largest = float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
-        return OutputComparison(name, int(actual.size), int(wrong.sum()), largest)
+        return OutputComparison(
+            name, int(actual.size), int(wrong.sum()), largest, _ulps(actual[wrong], expected[wrong])
+        )
     difference = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
     return OutputComparison(name, int(actual.size), int(np.count_nonzero(difference)), int(difference.max(initial=0)))
+
+
+def _ulps(actual: Array, expected: Array) -> int | None:
+    """The greatest number of steps between neighbouring floats from `actual` to `expected`; None for a NaN."""
+    if np.isnan(actual).any() or np.isnan(expected).any():
+        return None
+    places = []
+    for values in (actual, expected):
+        bits = np.ascontiguousarray(values).view(f"int{8 * values.itemsize}")
+        places.append([int(b) if b >= 0 else int(np.iinfo(bits.dtype).min) - int(b) for b in bits])
+    return max((abs(a - b) for a, b in zip(*places, strict=True)), default=0)
 
 
 def compare(

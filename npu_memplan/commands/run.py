@@ -214,7 +214,7 @@ def _print_table(
         table.add_column(column, justify="right")
     if result is not None:
         for output in result.outputs:
-            difference = f"{output.max_abs_diff:g}"
+            difference = f"{output.max_abs_diff:g}" + (f" ({output.max_ulps} ulp)" if output.max_ulps else "")
             table.add_row(output.name, f"{output.elements:,}", f"{output.mismatches:,}", difference)
     else:
         for slot, array in zip(artifact.outputs, ran.outputs, strict=True):
@@ -233,7 +233,18 @@ def _print_table(
         suffix = Path(artifact.source).suffix or ".tflite"
         console.print(f"not compared with any reference: give --reference MODEL{suffix}", markup=False)
     else:
-        verdict = "bit-exact" if result.bit_exact else "NOT bit-exact"
+        verdict = "bit-exact" if result.bit_exact else "NOT bit-exact" + _ulps(artifact, result)
         if tolerance and not result.bit_exact:
             verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
         console.print(f"against {reference}: {verdict}", markup=False, soft_wrap=True)
+
+
+def _ulps(artifact: Artifact, result: RunResult) -> str:
+    """How far float outputs are off at most, and the operators that may be why."""
+    from ..exactness import Exactness
+
+    if not result.max_ulps:
+        return ""
+    kinds = dict.fromkeys(o.kind for o in artifact.operators if o.claim.exactness is Exactness.ULPS)
+    why = f" ({', '.join(kinds)}: functions of the C library)" if kinds else ""
+    return f", within {result.max_ulps} ulp{why}"

@@ -46,7 +46,7 @@ def read(path: Path, request: Request) -> Loaded:
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
     vela = imported.vela
     if vela is None:
-        return Loaded(request, path, data, imported.module, {})
+        return Loaded(request, path, data, imported.module, {}, imported.notes)
     where = options.memory_map()
     calls = vela.parsed.npu_calls if where else ()
     streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]

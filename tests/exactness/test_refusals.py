@@ -10,8 +10,8 @@ import pytest
 from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela import compile_tflite
 from npu_memplan.frontend.host_ops import supported_names, unsupported_reason
-from npu_memplan.frontend.tflite.floats import FloatModelError
 from npu_memplan.frontend.tflite.lifted import from_network, import_host_only, import_tflite
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from tests.support.operator_table import ROWS, row
@@ -27,18 +27,15 @@ def test_an_npu_operator_without_outputs_is_refused() -> None:
         from_network(cut)
 
 
-def padded_float() -> bytes:
+def test_a_hybrid_operator_is_refused_by_that_name() -> None:
     b = ModelBuilder()
-    x, p = b.tensor((1, 4, 4, 2), "float32"), b.constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
-    y = b.tensor((1, 6, 6, 2), "float32")
-    b.operator("PAD", [x, p], [y], "PadOptions", 2)
-    return b.made([x], [y]).finish()
-
-
-def test_padding_floats_is_a_float_model() -> None:
-    for read in (import_tflite, import_host_only):
-        with pytest.raises(FloatModelError, match=r"operator 0 PAD: 0 't0' float32\[1, 4, 4, 2\]"):
-            read(padded_float())
+    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 3), "float32")
+    w = b.constant(np.ones((3, 4), np.int8), 0.1)
+    b.operator("FULLY_CONNECTED", [x, w, -1], [y], "FullyConnectedOptions")
+    model = b.made([x], [y]).finish()
+    for read in (import_tflite, import_host_only, build_module):
+        with pytest.raises(UnsupportedModelError, match=r"tensor 't2' is int8 beside float32 ones; hybrid operators"):
+            read(model)
 
 
 def test_a_resize_of_unknown_shape_names_the_tensor() -> None:
@@ -63,11 +60,11 @@ def test_float_tensors_are_taken_or_refused(kind: str) -> None:
     assert reason is None or "float32" in reason
 
 
-@pytest.mark.parametrize("name", ["shufflenetv2_person", "float_pad_crash", "style_transfer_dynamic"])
+@pytest.mark.parametrize("name", ["shufflenetv2_person", "style_transfer_dynamic"])
 def test_public_networks(name: str) -> None:
     path = shared_folder("zoo") / f"{name}.tflite"
     if not path.is_file():
         pytest.skip(f"needs the network {name}.tflite")
-    with pytest.raises((LiftError, FloatModelError)) as caught:
+    with pytest.raises((LiftError, UnsupportedModelError)) as caught:
         import_tflite(path)
     assert name in str(caught.value)

@@ -17,8 +17,8 @@ from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
 from npu_memplan.frontend.host_choice import HostOpsError
-from npu_memplan.frontend.tflite.floats import FloatModelError
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
+from npu_memplan.frontend.tflite.lowered import build_module
 from npu_memplan.frontend.tflite.reasons import refusal, refusals
 from npu_memplan.frontend.tflite.restore import with_omitted_inputs
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
@@ -189,29 +189,30 @@ def _float_model() -> bytes:
     return b.made([x], [z]).finish()
 
 
-def test_a_float_model_names_its_tensors() -> None:
-    with pytest.raises(FloatModelError) as caught:
-        import_tflite(_float_model(), name="f.tflite")
-    assert str(caught.value) == (
-        "f.tflite is a float model: 2 of its 2 operators compute on floating-point tensors, which neither the NPU nor "
-        "the host operators do:\n"
-        "  operator 0 FULLY_CONNECTED: 0 't0' float32[1, 4]\n"
-        "  operator 1 EXP: 1 't1' float32[1, 4]\n"
-        "quantise it to full integer (int8) and convert it again"
+@pytest.mark.parametrize("read", [import_tflite, build_module])
+def test_a_float_model_is_host_code_and_a_note(read: Callable[..., Imported]) -> None:
+    imported = read(_float_model(), name="f.tflite")
+    note = (
+        "f.tflite computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
     )
+    assert imported.notes == (note,)
+    told = operators_of(imported.module["main"])
+    assert [(o.kind, o.on_npu, o.claim.exactness) for o in told] == [
+        ("FULLY_CONNECTED", False, Exactness.EXACT),
+        ("EXP", False, Exactness.ULPS),
+    ]
 
 
 def test_operators_that_neither_side_can_run_are_all_named() -> None:
     b = ModelBuilder()
-    x, y = b.tensor((1, 8), "int32", 0.5), b.tensor((1, 8), "int32", 0.5)
-    z = b.tensor((1, 8), "int32", 0.5)
-    b.operator("FLOOR_DIV", [x, x], [y], "FloorDivOptions")
-    b.operator("CUMSUM", [y, b.constant(np.array(1, np.int32))], [z], "CumsumOptions")
+    x, y, z = (b.tensor((1, 8), "int16", 0.5) for _ in range(3))
+    b.operator("FLOOR", [x], [y])
+    b.operator("RANDOM_UNIFORM", [y], [z], "RandomOptions")
     with pytest.raises(UnsupportedModelError) as caught:
         import_tflite(b.made([x], [z]).finish(), name="odd.tflite")
     text = str(caught.value)
     assert text.startswith("odd.tflite has 2 operators that neither the NPU nor the host can run:")
-    for part in ("FLOOR_DIV", "CUMSUM", "int32[1, 8]", "there is no host operator FLOOR_DIV", "NPU: "):
+    for part in ("FLOOR", "for plain numbers only", "int16[1, 8]", "no host operator RANDOM_UNIFORM", "NPU: "):
         assert part in text
 
 

@@ -25,7 +25,8 @@ from tests.support.arithmetic_models import (
     unary,
 )
 from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
-from tests.support.random_values import random_scale, random_zero
+from tests.support.plain_models import PLAIN_ROWS
+from tests.support.random_values import PLAIN, random_scale, random_zero
 from tests.support.recurrent_models import lstm_layer, svdf
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
@@ -45,10 +46,13 @@ def _moving(name: str, out: tuple[int, ...], options: str | None, *constants: ob
         x = b.tensor(_PLANE, dtype, scale, zero)
         parts = [b.constant(np.asarray(c, np.int32)) for c in constants]
         y = b.tensor(out, dtype, scale, zero)
-        b.operator(name, [x, *parts], [y], options, 2, **fields)
+        b.operator(name, [x, *parts], [y], options, 1 if name in _OLD else 2, **fields)
         return b.made([x], [y])
 
     return make
+
+
+_OLD = ("EXPAND_DIMS", "DEPTH_TO_SPACE", "REDUCE_ANY", "REDUCE_ALL", "RELU_N1_TO_1")  # LiteRT knows version 1 only
 
 
 def _padv2(rng: np.random.Generator, dtype: str) -> ModelBuilder:
@@ -303,6 +307,6 @@ def row(kind: str, dtype: str, number: int = 0) -> Case:
     """A model of a row; others of the same form, with other scales and weights, by `number`."""
 
     def make(rng: np.random.Generator) -> ModelBuilder:
-        return ROWS[kind](rng, dtype)
+        return (PLAIN_ROWS if dtype in PLAIN and kind in PLAIN_ROWS else ROWS)[kind](rng, dtype)
 
     return Case(f"{kind.lower()}_{dtype}" + (f"_{number}" if number else ""), kind, make)

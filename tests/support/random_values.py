@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 RANGE = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
+PLAIN = ("float32", "int32", "int64", "bool")  # types of numbers that mean themselves
+
+
 def random_zero(rng: np.random.Generator, dtype: str) -> int:
+    if dtype in PLAIN:
+        return 0
     return 0 if dtype == "int16" else int(rng.integers(-20, 20)) + (128 if dtype == "uint8" else 0)
 
 
-def random_scale(rng: np.random.Generator, dtype: str, low: float = 0.01, high: float = 0.1) -> float:
+def random_scale(rng: np.random.Generator, dtype: str, low: float = 0.01, high: float = 0.1) -> Any:
+    """None for plain numbers."""
+    if dtype in PLAIN:
+        return None
     value = float(rng.uniform(low, high))
     return value / 256 if dtype == "int16" else value
 

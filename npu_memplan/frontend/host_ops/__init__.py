@@ -1,4 +1,4 @@
-"""TFLite operators on the host: integer TIR that equals TFLite Micro's reference kernels.
+"""TFLite operators on the host: TIR that equals TFLite Micro's reference kernels.
 
 Invariant: importing this package registers every lowering; there is no other list of them.
 """
@@ -19,6 +19,7 @@ from . import (
     log_softmax,
     lstm,
     movement,
+    plain,
     pooling,
     reduction,
     resize,
@@ -46,6 +47,7 @@ __all__ = [
     "lower_operator",
     "lstm",
     "movement",
+    "plain",
     "pooling",
     "reduction",
     "requantize",

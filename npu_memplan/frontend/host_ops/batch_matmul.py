@@ -19,18 +19,9 @@ from .tir import Expr, const, load
 @lowering("BATCH_MATMUL")
 def batch_matmul(work: Lowering) -> None:
     """Input 0 x input 1, either of them transposed."""
-    import tflite
-
-    options = work.options(tflite.BatchMatMulOptions)
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), ("int8",))
-    if min(len(a.shape), len(b.shape)) < 2:
-        raise UnsupportedOperatorError(f"{list(a.shape)} x {list(b.shape)} are no two matrices")
-    turned_a, turned_b = bool(options.AdjX()), bool(options.AdjY())
-    rows, depth = a.shape[:-3:-1] if turned_a else a.shape[-2:]
-    inner, columns = b.shape[:-3:-1] if turned_b else b.shape[-2:]
-    if depth != inner or output.shape[-2:] != (rows, columns):
-        raise UnsupportedOperatorError(f"{list(a.shape)} x {list(b.shape)} do not make {list(output.shape)}")
+    depth, turned_a, turned_b = matrices(work)
     scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     function = work.function
@@ -40,15 +31,31 @@ def batch_matmul(work: Lowering) -> None:
         *_, row, column = place
         total.set(const(0))
         with function.loop(depth, "k") as k:
-            x = load(first, *_element(place, a, output, (k, row) if turned_a else (row, k))) - const(a.zero_point)
-            y = load(second, *_element(place, b, output, (column, k) if turned_b else (k, column)))
+            x = load(first, *element_of(place, a, output, (k, row) if turned_a else (row, k))) - const(a.zero_point)
+            y = load(second, *element_of(place, b, output, (column, k) if turned_b else (k, column)))
             y = y - const(b.zero_point)
             total.add(x * y)
         result = multiply_by_quantised(function, total.get(), *scale)
         function.store(target, clamp_to_activation(result, 0, output), *place)
 
 
-def _element(place: list[Expr], tensor: Tensor, output: Tensor, inner: tuple[Expr, Expr]) -> list[Expr]:
+def matrices(work: Lowering) -> tuple[int, bool, bool]:
+    """(length of the sums, whether input 0 and whether input 1 is transposed); refuses what does not fit."""
+    import tflite
+
+    options = work.options(tflite.BatchMatMulOptions)
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    if min(len(a.shape), len(b.shape)) < 2:
+        raise UnsupportedOperatorError(f"{list(a.shape)} x {list(b.shape)} are no two matrices")
+    turned_a, turned_b = bool(options.AdjX()), bool(options.AdjY())
+    rows, depth = a.shape[:-3:-1] if turned_a else a.shape[-2:]
+    inner, columns = b.shape[:-3:-1] if turned_b else b.shape[-2:]
+    if depth != inner or output.shape[-2:] != (rows, columns):
+        raise UnsupportedOperatorError(f"{list(a.shape)} x {list(b.shape)} do not make {list(output.shape)}")
+    return depth, turned_a, turned_b
+
+
+def element_of(place: list[Expr], tensor: Tensor, output: Tensor, inner: tuple[Expr, Expr]) -> list[Expr]:
     """Indices of an element of one matrix of a stack, for an element of the output."""
     stack = replace(tensor, shape=(*tensor.shape[:-2], 1, 1))
     return [*broadcast(place, stack, output)[:-2], *inner]

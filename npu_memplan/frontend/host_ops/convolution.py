@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...models.tensor import Tensor
 from .common import (
     accumulator_type,
     bias_of,
@@ -46,12 +47,7 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
     batches, in_h, in_w, in_c = shape4(data)
     _, out_h, out_w, out_c = shape4(output)
     require_same_batches(data, output)
-    first, k_h, k_w, depth = shape4(weights)
-    if depthwise:
-        if first != 1 or depth != out_c or out_c % in_c:
-            raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
-    elif first != out_c or in_c % depth or out_c % (in_c // depth):
-        raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
+    k_h, k_w, depth = check_channels(weights, in_c, out_c, depthwise=depthwise)
     same = opt.Padding() == 0
     stride_h, stride_w = opt.StrideH(), opt.StrideW()
     dilation_h, dilation_w = opt.DilationHFactor(), opt.DilationWFactor()
@@ -92,3 +88,15 @@ def _convolution(work: Lowering, opt: Any, *, depthwise: bool) -> None:
                         total.add(cast(value * centred(matrix, weights, c, ky, kx, k), kind))
         scaled = scales.apply(function, total.get(), tables, c, wide)
         function.store(target, clamp_to_activation(scaled, opt.FusedActivationFunction(), output), n, y, x, c)
+
+
+def check_channels(weights: Tensor, in_c: int, out_c: int, *, depthwise: bool) -> tuple[int, int, int]:
+    """(height, width, depth) of a kernel that fits so many channels; refuses others."""
+    first, k_h, k_w, depth = shape4(weights)
+    if depthwise:
+        fits = first == 1 and depth == out_c and out_c % in_c == 0
+    else:
+        fits = first == out_c and in_c % depth == 0 and out_c % (in_c // depth) == 0
+    if not fits:
+        raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
+    return k_h, k_w, depth

@@ -15,7 +15,7 @@ from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, both, const, raw_load, unflatten
+from .tir import Expr, both, const, raw_load, real, unflatten
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -73,12 +73,11 @@ def pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
     data, output = work.tensor(0), work.output()
     same_type((data, output))
-    if data.dtype.startswith("float"):
-        raise UnsupportedOperatorError(f"tensor {data.name!r} is {data.dtype}")
     before = _before(work, data)
-    value = output.zero_point if data.dtype in EIGHT_BITS else 0
+    value: float = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
-        value = flat_values(work, 2)[0]
+        value = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)[0].item()
+    padding = real(value, output.dtype) if output.dtype.startswith("float") else const(int(value), output.dtype)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     # Element by element of the output, so that it may trail the part of the input that is read already.
@@ -90,7 +89,7 @@ def pad(work: Lowering) -> None:
             function.store(target, raw_load(source, origin), *place)
         if covered is not None:
             with function.otherwise():
-                function.store(target, const(value, output.dtype), *place)
+                function.store(target, padding, *place)
 
 
 @lowering("MIRROR_PAD")

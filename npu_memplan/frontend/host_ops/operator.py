@@ -163,15 +163,20 @@ class Lowering:
 
 
 Lower = Callable[[Lowering], None]
-_LOWERINGS: dict[str, Lower] = {}
+_LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
+_PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
+STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of elements that stand for real numbers
 
 
-def lowering(*names: str) -> Callable[[Lower], Lower]:
-    """Register a function for TFLite operators by schema name."""
+def lowering(*names: str, plain: bool = False) -> Callable[[Lower], Lower]:
+    """Register a function for TFLite operators by schema name.
+
+    `plain`: for operators none of whose tensors is of a type in `STORED`; another function may be there for the rest.
+    """
 
     def register(function: Lower) -> Lower:
         for name in names:
-            _LOWERINGS[name] = function
+            (_PLAIN if plain else _LOWERINGS)[name] = function
         return function
 
     return register
@@ -179,14 +184,33 @@ def lowering(*names: str) -> Callable[[Lower], Lower]:
 
 def supported_names() -> tuple[str, ...]:
     """Schema names that have a lowering, sorted."""
-    return tuple(sorted(_LOWERINGS))
+    return tuple(sorted({*_LOWERINGS, *_PLAIN}))
+
+
+def _lowering_of(network: Network, operator: CpuOperator) -> Lower:
+    """The function for an operator's name and types; `UnsupportedOperatorError` where there is none."""
+    tensors = [network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+    general, plain = _LOWERINGS.get(operator.name), _PLAIN.get(operator.name)
+    if plain is not None and not any(tensor.dtype in STORED for tensor in tensors):
+        return plain
+    if plain is not None and any(tensor.dtype == "float32" for tensor in tensors):
+        stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
+        raise UnsupportedOperatorError(f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
+    if general is not None:
+        return general
+    if plain is None:
+        raise UnsupportedOperatorError(f"there is no host operator {operator.name}")
+    stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
+    raise UnsupportedOperatorError(f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
+
+
+HYBRID = "hybrid operators have no kernel in TFLite Micro: quantise activations as well as weights"
+NOT_QUANTISED = "the reference has this operator for plain numbers only, such as float32"
 
 
 def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
-    lower = _LOWERINGS.get(operator.name)
-    if lower is None:
-        raise UnsupportedOperatorError(f"there is no host operator {operator.name}")
+    lower = _lowering_of(network, operator)
     work = Lowering(network, operator)
     try:
         lower(work)

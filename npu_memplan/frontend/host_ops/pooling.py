@@ -55,7 +55,7 @@ def pool_2d(work: Lowering) -> None:
                 value.set(value.get() + element if average else largest(value.get(), element))
         result = value.get()
         if average:
-            count = _extent(y, stride_h, top, k_h, in_h) * _extent(x, stride_w, left, k_w, in_w)
+            count = extent_inside(y, stride_h, top, k_h, in_h) * extent_inside(x, stride_w, left, k_w, in_w)
             count = function.bind(count, "count")
             half = truncated_div(count, const(2))
             result = truncated_div(result + select(result > 0, half, -half), count)
@@ -63,7 +63,7 @@ def pool_2d(work: Lowering) -> None:
         function.store(target, clamped, n, y, x, c)
 
 
-def _extent(position: Expr, stride: int, before: int, kernel: int, size: int) -> Expr:
+def extent_inside(position: Expr, stride: int, before: int, kernel: int, size: int) -> Expr:
     """Number of window rows (or columns) that lie inside the image."""
     origin = position * stride - before
     return smallest(const(kernel), const(size) - origin) - largest(const(0), const(0) - origin)

@@ -15,14 +15,16 @@ from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, clamp, const, largest, load, select, smallest
 
 
-def _axes(work: Lowering, rank: int) -> list[int]:
+def axes_of(work: Lowering, rank: int) -> list[int]:
+    """The axes that an operator reduces, each once, ascending."""
     axes = sorted({a + rank if a < 0 else a for a in flat_values(work, 1)})
     if any(not 0 <= a < rank for a in axes):
         raise UnsupportedOperatorError(f"it reduces axes {axes} of {rank} dimensions")
     return axes
 
 
-def _joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
+def joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
+    """Indices of an input element, from those of the kept and of the reduced axes."""
     outer, inner = iter(kept), iter(reduced)
     return [next(inner) if axis in axes else next(outer) for axis in range(rank)]
 
@@ -33,7 +35,7 @@ def mean(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ACTIVATION_TYPES)
     rank = len(data.shape)
-    axes = _axes(work, rank)
+    axes = axes_of(work, rank)
     count = math.prod(data.shape[a] for a in axes)
     multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
@@ -47,10 +49,10 @@ def mean(work: Lowering) -> None:
     with function.grid(kept) as place:
         total.set(const(0))
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            total.add(load(source, *_joined(rank, axes, place, inner)))
+            total.add(load(source, *joined(rank, axes, place, inner)))
         centred = total.get() - const(data.zero_point * count)
         value = multiply_by_quantised(function, centred, multiplier, shift) + const(output.zero_point)
-        function.store(target, clamp(value, low, high), *_output_place(output.shape, rank, axes, place))
+        function.store(target, clamp(value, low, high), *output_place(output.shape, rank, axes, place))
 
 
 @lowering("REDUCE_MAX", "REDUCE_MIN")
@@ -61,7 +63,7 @@ def reduce_extremum(work: Lowering) -> None:
     if data.scale != output.scale or data.zero_point != output.zero_point:
         raise UnsupportedOperatorError("its output has another scale or zero point than its input")
     rank = len(data.shape)
-    axes = _axes(work, rank)
+    axes = axes_of(work, rank)
     is_max = work.operator.name == "REDUCE_MAX"
     choose = largest if is_max else smallest
     function = work.function
@@ -70,13 +72,14 @@ def reduce_extremum(work: Lowering) -> None:
     with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
         best.set(const(LIMITS[kind][0 if is_max else 1]))
         with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            best.set(choose(best.get(), load(source, *_joined(rank, axes, place, inner))))
-        function.store(target, best.get(), *_output_place(output.shape, rank, axes, place))
+            best.set(choose(best.get(), load(source, *joined(rank, axes, place, inner))))
+        function.store(target, best.get(), *output_place(output.shape, rank, axes, place))
 
 
-def _output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: list[Expr]) -> list[Expr]:
-    if len(shape) == rank:  # reduced axes are kept with extent 1
-        return _joined(rank, axes, place, [const(0)] * len(axes))
+def output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: list[Expr]) -> list[Expr]:
+    """Indices of an output element; reduced axes may be kept with extent 1."""
+    if len(shape) == rank:
+        return joined(rank, axes, place, [const(0)] * len(axes))
     return place
 
 

@@ -1,7 +1,7 @@
 """RESIZE_NEAREST_NEIGHBOR and RESIZE_BILINEAR.
 
 Invariant: source positions and weights are tables, computed here by the reference's own
-arithmetic (float32 for nearest and uint8, 10 fraction bits for bilinear of int8).
+arithmetic (float32 for nearest, uint8 and float32 itself, 10 fraction bits for bilinear of int8).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def resize_bilinear(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     kind = require_same_type((data, output), EIGHT_BITS, scaled=False)
     if kind == "uint8":
-        return _bilinear_in_float(work, options)
+        return mixed_in_float(work, options)
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
@@ -92,8 +92,8 @@ def resize_bilinear(work: Lowering) -> None:
     return None
 
 
-def _bilinear_in_float(work: Lowering, options: Any) -> None:
-    """The reference computes uint8 in float32, whose products are summed in this order."""
+def mixed_in_float(work: Lowering, options: Any) -> None:
+    """Of uint8 and float32: the reference computes both in float32, whose products are summed in this order."""
     data, output = work.tensor(0), work.output()
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
@@ -108,11 +108,12 @@ def _bilinear_in_float(work: Lowering, options: Any) -> None:
     with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
         total: Expr = None
         for bottom, right in ((0, 0), (1, 0), (0, 1), (1, 1)):
-            value = cast(load(source, n, load(rows, y, bottom), load(columns, x, right), c), "float32")
+            value = cast(raw_load(source, [n, load(rows, y, bottom), load(columns, x, right), c]), "float32")
             product = value * raw_load(downs, [y, const(bottom)]) * raw_load(acrosses, [x, const(right)])
             total = product if total is None else total + product
-        rounded = cast(total + tirx.FloatImm("float32", 0.5), "int32")
-        function.store(target, rounded, n, y, x, c)
+        if output.dtype == "uint8":
+            total = cast(total + tirx.FloatImm("float32", 0.5), "int32")
+        function.store(target, total, n, y, x, c)
 
 
 def _in_float(size: int, out_size: int, align: bool, centers: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -149,6 +149,16 @@ def const(value: int, dtype: str = "int32") -> Expr:
     return tirx.IntImm(dtype, int(value))
 
 
+def real(value: float, dtype: str = "float32") -> Expr:
+    """A floating-point constant."""
+    return tirx.FloatImm(dtype, float(value))
+
+
+def library(name: str, *arguments: Expr) -> Expr:
+    """A call of the C library's function of float32, such as `expf`."""
+    return tirx.call_pure_extern("float32", name, *arguments)
+
+
 def load(buffer: Buffer, *indices: Expr) -> Expr:
     """An element as an int32 (wider types keep their width)."""
     places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]

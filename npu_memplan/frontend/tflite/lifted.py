@@ -26,8 +26,7 @@ from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .described import activation_type, network_attributes, source_operators
-from .floats import check_not_float
-from .on_host import check_host_operators
+from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, float_operators
 from .restore import with_omitted_inputs
 
 if TYPE_CHECKING:
@@ -50,13 +49,17 @@ def import_tflite(
     """Compile a TFLite model's NPU part with Vela and import the result.
 
     `host_ops` are TFLite operators (e.g. "SOFTMAX") to keep on the CPU. A network that Vela has compiled
-    already is imported as it is. Raises `NetworkError` (no TFLite file, damaged), `FloatModelError`,
+    already is imported as it is. Raises `NetworkError` (no TFLite file, damaged),
     `UnsupportedModelError` (operators that neither side can run), `HostOpsError`, `VelaError`, `LiftError`.
     """
     data, name = _read(model, name)
     source = read_network(data, name)
     if not source.npu_calls:
-        check_not_float(source)
+        floats = float_operators(source)
+        check_on_host(source, floats)
+        if len(floats) == len(source.operators):
+            forced_operators(source, host_ops)
+            return Imported(from_network(source), source, notes=(f"{name} {ONLY_FLOATS}",))
     found = compiled_by_vela(data, options, host_ops, name)
     if found.vela is None:
         return Imported(from_network(source), source)
@@ -99,7 +102,6 @@ def import_host_only(model: bytes | Path, name: str = "") -> Imported:
     """Import a TFLite model with every operator on the CPU."""
     data, name = _read(model, name)
     network = read_network(data, name)
-    check_not_float(network)
     check_host_operators(network, (), {})
     return Imported(from_network(network), network)
 

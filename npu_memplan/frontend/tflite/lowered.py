@@ -20,9 +20,8 @@ from ..errors import TvmFrontendError
 from ..host_choice import forced_operators
 from ..legalize import legalize_host
 from .described import activation_type, operator_label
-from .floats import check_not_float
-from .lifted import Imported
-from .on_host import check_on_host, host_reason
+from .lifted import Imported, from_network
+from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
 from .operator_names import OperatorNames
 from .states import settled
 
@@ -44,7 +43,7 @@ def build_module(
     `host_ops` are TFLite operators to keep on the CPU; `fast_region` is the NPU region that feature maps should
     prefer when there are several pools; `where` are the memories around the NPU (None: its default system's). Raises
     `NetworkError` for files that are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`,
-    `FloatModelError`, `UnsupportedModelError` for operators that neither side can run, `LoweringError` where a layer
+    `UnsupportedModelError` for operators that neither side can run, `LoweringError` where a layer
     defeats the lowering.
     """
     from ...ethosu.relax import lower_for_ethosu
@@ -56,10 +55,12 @@ def build_module(
     network = read_network(data, name)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
-    check_not_float(network)
     names = forced_operators(network, host_ops)
-    forced = {o.index: BY_USER for o in network.cpu_operators if o.name in names}
+    floats = float_operators(network)
+    forced = floats | {o.index: BY_USER for o in network.cpu_operators if o.name in names}
     check_on_host(network, forced)
+    if len(floats) == len(network.operators):
+        return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))
     imported = import_operators(data, network, forced)
     partitioned = _partitioned(imported, accelerator, forced)
     left = _left(partitioned, imported)

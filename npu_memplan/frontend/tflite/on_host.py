@@ -46,13 +46,26 @@ def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
         )
 
 
+FLOATING = "it computes in floating point"
+ONLY_FLOATS = "computes in floating point throughout, so nothing of it runs on the NPU: quantise it to int8 for that"
+
+
+def float_operators(network: Network) -> dict[int, str]:
+    """Operators that no NPU runs because a tensor of theirs is a float, by index, with that reason."""
+    return {
+        operator.index: FLOATING
+        for operator in network.cpu_operators
+        if any(tensor.dtype in FLOATS for tensor in tensors_of(network, operator))
+    }
+
+
 def host_reason(network: Network, operator: CpuOperator) -> str | None:
     """Why an operator has no exact host code; None when it has, or needs none."""
     if operator.name in DONE_BEFORE:
         return None
     if operator.name in TFLITE_RESHAPING and operator.inputs:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
-        if source.dtype == target.dtype and source.dtype not in FLOATS:
+        if source.dtype == target.dtype:
             return None
     from ..host_ops import unsupported_reason
 

@@ -1,0 +1,125 @@
+"""ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD and ADD_N of plain numbers.
+
+Invariant: one operation an element, then the fused activation.
+"""
+
+from __future__ import annotations
+
+import operator as of
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+
+from ..elementwise import broadcast
+from ..operator import Lowering, UnsupportedOperatorError, lowering
+from ..tir import Expr, Function, both, cast, library, raw_load, select
+from .numbers import NUMBERS, REAL, WHOLE, activated, number, pair_by_pair, same, wrapped
+
+_COMPUTE: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "ADD": (of.add, "AddOptions"),
+    "SUB": (of.sub, "SubOptions"),
+    "MUL": (of.mul, "MulOptions"),
+}
+
+
+def _activation(work: Lowering, options: str) -> int:
+    """Number of the fused activation; files may leave the options out where there is none."""
+    import tflite
+
+    found: Any = work.operator.options(getattr(tflite, options))
+    return 0 if found is None else int(found.FusedActivationFunction())
+
+
+@lowering(*_COMPUTE, plain=True)
+def arithmetic(work: Lowering) -> None:
+    """input 0 (+, -, x) input 1."""
+    compute, options = _COMPUTE[work.operator.name]
+    dtype = same((work.tensor(0), work.output()), NUMBERS)
+    activation = _activation(work, options)
+
+    def result(function: Function, x: Expr, y: Expr) -> Expr:
+        return activated(function, wrapped(compute, x, y, dtype), activation, dtype)
+
+    pair_by_pair(work, result, NUMBERS)
+
+
+@lowering("DIV", plain=True)
+def divide(work: Lowering) -> None:
+    """input 0 / input 1; whole numbers are cut towards zero."""
+    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+    activation = _activation(work, "DivOptions")
+
+    def result(function: Function, x: Expr, y: Expr) -> Expr:
+        if dtype == "float32":
+            return activated(function, x / y, activation, dtype)
+        # A division by zero, where the reference stops, gives zero.
+        quotient = tirx.truncdiv(x, select(y == number(0, dtype), number(1, dtype), y))
+        return activated(function, select(y == number(0, dtype), number(0, dtype), quotient), activation, dtype)
+
+    pair_by_pair(work, result, ("float32", "int32"))
+
+
+@lowering("MAXIMUM", "MINIMUM", plain=True)
+def extremum(work: Lowering) -> None:
+    """The larger or the smaller one."""
+    is_max = work.operator.name == "MAXIMUM"
+    pair_by_pair(work, lambda _, x, y: select(x > y if is_max else x < y, x, y), NUMBERS)
+
+
+@lowering("SQUARED_DIFFERENCE", plain=True)
+def squared_difference(work: Lowering) -> None:
+    """(input 0 - input 1) squared."""
+    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+
+    def result(function: Function, x: Expr, y: Expr) -> Expr:
+        difference = function.bind(wrapped(of.sub, x, y, dtype), "difference", dtype)
+        return wrapped(of.mul, difference, difference, dtype)
+
+    pair_by_pair(work, result, ("float32", "int32"))
+
+
+@lowering("FLOOR_DIV", plain=True)
+def floor_divide(work: Lowering) -> None:
+    """The largest whole number not above the quotient; floats are divided in double precision."""
+    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+
+    def result(_: Function, x: Expr, y: Expr) -> Expr:
+        if dtype == "int32":
+            return tirx.floordiv(x, select(y == number(0, dtype), number(1, dtype), y))
+        return cast(tirx.call_pure_extern("float64", "floor", cast(x, "float64") / cast(y, "float64")), "float32")
+
+    pair_by_pair(work, result, (dtype,))
+
+
+@lowering("FLOOR_MOD", plain=True)
+def floor_modulo(work: Lowering) -> None:
+    """What a division leaves, with the divisor's sign."""
+    same((work.tensor(0), work.output()), REAL)
+
+    def result(function: Function, x: Expr, y: Expr) -> Expr:
+        rest = function.bind(library("fmodf", x, y), "rest", "float32")
+        zero = number(0, "float32")
+        differ = tirx.NE(cast(y < zero, "int32"), cast(rest < zero, "int32"))
+        return select(both(tirx.NE(rest, zero), differ), rest + y, rest)
+
+    pair_by_pair(work, result, REAL)
+
+
+@lowering("ADD_N", plain=True)
+def add_many(work: Lowering) -> None:
+    """The sum of all inputs, from the first to the last."""
+    output = work.output()
+    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
+    dtype = same((output, *parts), ("float32", *WHOLE))
+    if any(part.shape != output.shape for part in parts):
+        raise UnsupportedOperatorError("its inputs have other shapes than its output")
+    function = work.function
+    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
+    target = work.write()
+    total = function.local("sum", dtype)
+    with function.grid(output.shape) as place:
+        total.set(number(0, dtype))
+        for part, source in zip(parts, sources, strict=True):
+            total.set(wrapped(of.add, total.get(), raw_load(source, broadcast(place, part, output)), dtype))
+        function.store(target, total.get(), *place)

@@ -1,0 +1,45 @@
+"""EQUAL, NOT_EQUAL, GREATER, GREATER_EQUAL, LESS, LESS_EQUAL and LOGICAL_AND, LOGICAL_OR, LOGICAL_NOT.
+
+Invariant: the result is bool, one byte, 0 or 1.
+"""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ..operator import Lowering, UnsupportedOperatorError, lowering
+from .numbers import NUMBERS, element_by_element, pair_by_pair
+
+_COMPARE = {
+    "EQUAL": tirx.EQ,
+    "NOT_EQUAL": tirx.NE,
+    "GREATER": tirx.GT,
+    "GREATER_EQUAL": tirx.GE,
+    "LESS": tirx.LT,
+    "LESS_EQUAL": tirx.LE,
+}
+_EQUALITY = ("EQUAL", "NOT_EQUAL")
+_LOGIC = {"LOGICAL_AND": tirx.And, "LOGICAL_OR": tirx.Or}
+
+
+@lowering(*_COMPARE, plain=True)
+def compare(work: Lowering) -> None:
+    """Whether input 0 is equal to, greater or less than input 1."""
+    if work.output().dtype != "bool":
+        raise UnsupportedOperatorError(f"output {work.output().name!r} is {work.output().dtype}, not bool")
+    name = work.operator.name
+    allowed = (*NUMBERS, "bool") if name in _EQUALITY else NUMBERS
+    pair_by_pair(work, lambda _, x, y: _COMPARE[name](x, y), allowed)
+
+
+@lowering(*_LOGIC, plain=True)
+def combine(work: Lowering) -> None:
+    """input 0 and, or: input 1."""
+    connect = _LOGIC[work.operator.name]
+    pair_by_pair(work, lambda _, x, y: connect(x, y), ("bool",))
+
+
+@lowering("LOGICAL_NOT", plain=True)
+def invert(work: Lowering) -> None:
+    """Not the input."""
+    element_by_element(work, lambda _, x: tirx.Not(x), ("bool",))

@@ -1,0 +1,75 @@
+"""Every host operator equals its reference on generated models, at least three of each type: all in one program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, MICRO, Code, Exactness, claim, reference_of
+from npu_memplan.frontend.host_ops import supported_names
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
+from tests.support.many_operators import run_together
+from tests.support.operator_table import row
+from tests.support.plain_models import plain_values
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+MODELS = 3
+
+
+def claimed(dtype: str) -> Iterator[str]:
+    yield from sorted(EXACT[Code.HOST][dtype])
+    if dtype == "float32":
+        yield from sorted(LIBRARY)
+
+
+def values(rng: np.random.Generator, network: Network) -> list[np.ndarray]:
+    """Inputs over the whole range of quantised types."""
+    found = []
+    for tensor in (network.tensors[i] for i in network.inputs):
+        if tensor.dtype in ("int8", "uint8", "int16"):
+            limits = np.iinfo(tensor.dtype)
+            found.append(rng.integers(limits.min, limits.max, tensor.shape, tensor.dtype, endpoint=True))
+        else:
+            found.append(plain_values(rng, tensor.shape, tensor.dtype))
+    return found
+
+
+@pytest.mark.parametrize("dtype", list(EXACT[Code.HOST]))
+def test_generated_models(dtype: str, tmp_path: Path) -> None:
+    networks, inputs, expected, wrong = [], [], [], []
+    rng = np.random.default_rng(len(dtype))
+    for kind in claimed(dtype):
+        for number in range(MODELS):
+            case = row(kind, dtype, number)
+            model = case.build()
+            reference = TFLiteReference(model, case.name)
+            network = read_network(model, case.name)
+            networks.append(network)
+            inputs.append(values(rng, network))
+            expected.append(reference.run(inputs[-1]))
+            if (reference.what == "tflite-micro") != (reference_of(kind, dtype) == MICRO):
+                wrong.append(f"{case.name} ran in {reference.what}")
+    found = run_together(networks, inputs, tmp_path)
+    for network, ours, theirs in zip(networks, found, expected, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
+            if a.dtype != b.dtype or not np.array_equal(a.reshape(-1), b.reshape(-1), equal_nan=a.dtype.kind == "f"):
+                wrong.append(network.name)
+    assert wrong == []
+
+
+def test_every_host_operator_is_claimed_for_some_type() -> None:
+    claims = {kind for kinds in EXACT[Code.HOST].values() for kind in kinds} | set(LIBRARY)
+    assert set(supported_names()) - claims - EXACT_AS_A_WHOLE == set()
+
+
+def test_a_function_of_the_c_library_is_named() -> None:
+    found = claim(Code.HOST, "LOGISTIC", "float32")
+    assert (found.exactness, found.reference) == (Exactness.ULPS, MICRO)
+    assert "expf of the C library" in found.reason

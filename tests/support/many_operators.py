@@ -1,0 +1,115 @@
+"""Many models of one operator each in one program: lowered for the host, planned together, compiled once, run once.
+
+Invariant: each model's operator reads and writes planned bytes of its own, as in an artifact; nothing of them is
+replaced for the test.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from fvp_runner.host.shared_object import FLAGS
+from npu_memplan.c_compiler import compiler
+from npu_memplan.codegen.interface import Interface, PoolSpec
+from npu_memplan.codegen.sources import print_sources
+from npu_memplan.extract import STATES, extract
+from npu_memplan.frontend.host_ops import lower_operator
+from npu_memplan.models.network import Network
+from npu_memplan.planners import plan
+from npu_memplan.problem import POISON, Agent, Pool
+from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, rewrite
+from npu_memplan.verify import check
+
+
+def module_of_all(networks: Sequence[Network]) -> Any:
+    """A Relax module whose main calls the operator of each network, one after the other."""
+    builder = relax.BlockBuilder()
+
+    def type_of(network: Network, index: int) -> Any:
+        tensor = network.tensors[index]
+        return relax.TensorType(tensor.shape or (1,), tensor.dtype)
+
+    lowered = [lower_operator(network, network.cpu_operators[0]) for network in networks]
+    parameters = [
+        [relax.Var(f"m{n}_i{i}", type_of(network, i)) for i in one.inputs]
+        for n, (network, one) in enumerate(zip(networks, lowered, strict=True))
+    ]
+    results = []
+    with builder.function("main", [p for group in parameters for p in group]):
+        with builder.dataflow():
+            for n, (network, one, group) in enumerate(zip(networks, lowered, parameters, strict=True)):
+                name = f"op{n}_{one.name}"
+                symbol = builder.add_func(one.primfunc.with_attr("global_symbol", name), name)
+                arguments = [*group, *(relax.const(c, c.dtype.name) for c in one.constants)]
+                types = [type_of(network, i) for i in one.outputs]
+                made = builder.emit(relax.call_tir(symbol, arguments, types if len(types) > 1 else types[0]))
+                parts = (
+                    [made]
+                    if len(types) == 1
+                    else [builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types))]
+                )
+                results += [builder.emit_output(part) for part in parts]
+        builder.emit_func_output(relax.Tuple(results))
+    module = builder.finalize()
+    states = [str(group[p].name) for one, group in zip(lowered, parameters, strict=True) for p in one.states]
+    module.update_func(module.get_global_var("main"), module["main"].with_attr(STATES, states))
+    return module
+
+
+def run_together(
+    networks: Sequence[Network], inputs: Sequence[Sequence[np.ndarray]], folder: Path
+) -> list[list[np.ndarray]]:
+    """The outputs of each network for its inputs; states start at their zero points."""
+    module = module_of_all(networks)
+    problem = extract(module, [Pool("sram", None, agents=frozenset((Agent.HOST,)))])
+    placed = plan(problem, "first-fit")
+    check(problem, placed)
+    planned = rewrite(module, problem, placed)
+    attributes = planned["main"].attrs
+    interface = Interface("many", (PoolSpec("sram", placed.usage[0].used_bytes),), (), (), ())
+    sources = print_sources(planned, interface)
+    sources.write(folder)
+    library = folder / "many.so"
+    command = compiler()
+    assert command is not None
+    subprocess.run(
+        [
+            *command,
+            *FLAGS,
+            "-O1",
+            f"-I{folder}",
+            str(folder / "many.c"),
+            str(folder / "many_host.c"),
+            "-o",
+            str(library),
+            "-lm",
+        ],
+        check=True,
+    )
+    pool = np.full(max(placed.usage[0].used_bytes, 1) + 64, POISON, np.uint8)
+    base = -pool.ctypes.data % 16
+
+    def view(slot: Any) -> np.ndarray:
+        start = base + int(slot["offset_bytes"])
+        return pool[start : start + int(slot["size_bytes"])].view(str(slot["dtype"]))
+
+    given = {}
+    for n, (network, values) in enumerate(zip(networks, inputs, strict=True)):
+        for index, value in zip(network.inputs, values, strict=True):
+            given[f"m{n}_i{index}"] = value
+        for index in network.states:
+            tensor = network.tensors[index]
+            given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+    for slot in (*attributes[PLACED_INPUTS], *attributes[PLACED_STATES]):
+        view(slot)[...] = given[str(slot["name"])].reshape(-1)
+    loaded = ctypes.CDLL(str(library))
+    assert loaded.many_run((ctypes.c_void_p * 1)(pool.ctypes.data + base)) == 0
+    found = iter([view(slot).copy() for slot in attributes[PLACED_OUTPUTS]])
+    return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in networks]
