@@ -30,6 +30,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write the HTML report of a compiled model.",
     "explain": "Say where the peak is, or where one buffer lies and why.",
     "diff": "Compare the plans of two compiled models.",
+    "boards": "List boards, or say what is known of one, with sources.",
     "doctor": "Say what is installed, what is missing and how to install it.",
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }

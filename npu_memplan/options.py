@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from .errors import NpuMemplanError
 from .problem import Agent, Pool
-from .target_data import accelerator_system, load_memory_mode
+from .target_data import MemoryMode, accelerator_system, load_board, load_memory_mode
 
 if TYPE_CHECKING:
-    from .ethosu.time import MemoryMap
+    from .ethosu.time import MemoryMap, Needs
 
 
 class OptionError(NpuMemplanError):
@@ -24,9 +24,17 @@ class OptionError(NpuMemplanError):
 
 
 NO_NPU = "none"
+USUAL = "ethos-u55-256"
+
+
+def usual_accelerator(board: str) -> str:
+    """The NPU that is compiled for when nobody names one: the board's largest, or the usual one without a board."""
+    return load_board(board).accelerator if board else USUAL
+
 
 # How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
 _VALUES = {
+    "board": "--board",
     "accelerator": "--accelerator",
     "system_config": "--system-config",
     "vela_ini": "--vela-ini",
@@ -58,7 +66,7 @@ class CompileOptions:
     pools for constants, in order of preference, with a capacity or None; none: single C arrays.
     """
 
-    accelerator: str = "ethos-u55-256"  # or "none"
+    accelerator: str = USUAL  # or "none"
     system_config: str = ""
     memory_mode: str = ""
     optimise: str = "Performance"
@@ -77,6 +85,7 @@ class CompileOptions:
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
+    board: str = ""  # whose pools, memories and clock it is for: a name, or a file of the user's own; empty: none
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
@@ -84,15 +93,28 @@ class CompileOptions:
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
-            return replace(self, system_config="", memory_mode=self.memory_mode or "Shared_Sram")
+            mode = self.memory_mode or (load_board(self.board).memory_mode if self.board else "")
+            return replace(self, system_config="", memory_mode=mode or "Shared_Sram")
         system = accelerator_system(self.accelerator)
-        mode = load_memory_mode(self.memory_mode or system.memory_mode).name
-        return replace(self, system_config=self.system_config or system.system_config, memory_mode=mode)
+        usual = system.system_config, system.memory_mode
+        if self.board:
+            board = load_board(self.board)
+            if self.accelerator not in board.accelerators:
+                raise OptionError(
+                    f"board {board.name} has {' or '.join(board.accelerators)}, not {self.accelerator}; leave "
+                    "--accelerator out, or name one of these"
+                )
+            usual = board.system_config or usual[0], board.memory_mode or usual[1]
+            board.placement(self.memory_mode or usual[1])  # it has to say where pools go
+        mode = load_memory_mode(self.memory_mode or usual[1]).name
+        return replace(self, system_config=self.system_config or usual[0], memory_mode=mode)
 
     def said(self) -> tuple[tuple[str, ...], ...]:
         """The command line that asks for these options, a flag with its value each; what is the default is left out."""
-        own = CompileOptions(self.accelerator).resolved()
-        usual = CompileOptions(system_config=own.system_config, memory_mode=own.memory_mode)
+        own = CompileOptions(self.accelerator, board=self.board).resolved()
+        usual = CompileOptions(
+            usual_accelerator(self.board), system_config=own.system_config, memory_mode=own.memory_mode
+        )
         said: list[tuple[str, ...]] = []
         for name, flag in _VALUES.items():
             value = getattr(self, name)
@@ -118,9 +140,12 @@ class CompileOptions:
                 "--stripes lets outputs lie over inputs, which --no-overlap forbids; leave one of them out"
             )
 
-    def memory_map(self, regions: Mapping[int, str] | None = None) -> MemoryMap | None:
-        """Which memory each of the NPU's regions lies in, by pool name; None without an NPU."""
-        from .ethosu.time import load_system
+    def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:
+        """Which memory each of the NPU's regions lies in, by pool name; None without an NPU.
+
+        `needs`: what a plan needs; a board may have several places for it.
+        """
+        from .ethosu.time import Needs, board_map, load_system
 
         if self.accelerator == NO_NPU:
             return None
@@ -130,6 +155,8 @@ class CompileOptions:
             regions = dict(enumerate(load_memory_mode(mode).pools, start=1))
         ini = Path(self.vela_ini) if self.vela_ini else None
         system = load_system(self.system_config or usual.system_config, ini)
+        if self.board:
+            return board_map(load_board(self.board), system, mode, regions, needs or Needs(), self.constant_pools)
         return system.memory_map(mode, regions, self.constant_pools)
 
     def planned_pools(self) -> tuple[Pool, ...]:
@@ -141,13 +168,22 @@ class CompileOptions:
                 f"--pool names {unknown[0]!r}, but memory mode {mode.name} has: {', '.join(mode.pools)}; "
                 "name one of these or choose another --memory-mode"
             )
-        capacities: dict[str, int] = {**mode.capacity_bytes, **self.pools}
+        capacities: dict[str, int] = {**mode.capacity_bytes, **self._board_pools(mode), **self.pools}
         if self.arena_cache_size_bytes is not None and len(mode.pools) > 1:
             capacities.setdefault("sram", self.arena_cache_size_bytes)
         return tuple(
             Pool(name, capacities.get(name), alignment=16, agents=frozenset((Agent.HOST, Agent.NPU)))
             for name in mode.pools
         )
+
+    def _board_pools(self, mode: MemoryMode) -> dict[str, int]:
+        """What the board has for each pool: its largest place."""
+        if not self.board:
+            return {}
+        board = load_board(self.board)
+        places = board.placement(mode.name).pools
+        sizes = {pool: max(board.memory(name).size_bytes for name in places[pool]) for pool in mode.pools}
+        return {pool: min(size, mode.capacity_bytes.get(pool, size)) for pool, size in sizes.items()}
 
     def planned_constant_pools(self) -> tuple[Pool, ...]:
         """The read-only pools to plan; `OptionError` when one has the name of another pool."""

@@ -24,6 +24,7 @@ from .files.staging import staged_directory
 from .frontend.load import read
 from .options import CompileOptions
 from .planners import prefetch
+from .report.text.board_fit import check_fit
 from .report.text.memory_txt import memory_text
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
@@ -34,7 +35,9 @@ __all__ = ["CompileOptions", "build", "compile_model", "lower", "plan", "plan_mo
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
     """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
     with staged_directory(Path(output), force) as folder:
-        return write(plan_model(Path(model), options), folder)
+        compiled = plan_model(Path(model), options)
+        check_fit(compiled.artifact)
+        return write(compiled, folder)
 
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:

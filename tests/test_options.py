@@ -16,7 +16,8 @@ from npu_memplan.commands.compile import command, options_of
 from npu_memplan.options import CompileOptions
 
 EVERYTHING = CompileOptions(
-    accelerator="ethos-u65-512",
+    accelerator="ethos-u65-256",
+    board="corstone-300-u65",
     system_config="Ethos_U65_Embedded",
     vela_ini="my.ini",
     memory_mode="Dedicated_Sram_256KB",
@@ -42,7 +43,7 @@ SIZES = st.integers(1, 1 << 30)
 def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
     asked = command.make_context("compile", ["model.tflite", "-o", "build", *words]).params
-    for other in ("model", "output", "force", "fit", "as_json", "target"):
+    for other in ("model", "output", "force", "fit", "as_json", "target", "emit", "all_boards"):
         del asked[other]
     return options_of(**asked)
 
@@ -51,7 +52,7 @@ def test_every_option_is_said_in_one_line() -> None:
     assert not [f.name for f in dataclasses.fields(CompileOptions)
                 if getattr(EVERYTHING, f.name) == getattr(CompileOptions(), f.name)]  # fmt: skip
     assert shlex.join(EVERYTHING.flags()) == (
-        "--accelerator ethos-u65-512 --system-config Ethos_U65_Embedded --vela-ini my.ini "
+        "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
         "--planner hill-climb --time-limit 0.5 --seed 3 --name 'two words' --pool sram=98304 --pool dram=1048576 "

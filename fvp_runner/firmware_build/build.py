@@ -25,7 +25,7 @@ from npu_memplan.target_data import Board, accelerator_system, load_board
 from ..base import RunnerError, RunnerMissingError, RunOptions, load_artifact
 from ..process import ask
 from .elf import Elf
-from .layout import BoardLayout, place
+from .layout import BoardLayout, LayoutError, place
 from .sources import board_header, linker_script, program_header
 
 COMPILER = "arm-none-eabi-gcc"
@@ -77,9 +77,15 @@ def _says(option: str) -> str:
 
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
-    """The board the options name, or the default one of the artifact's accelerator."""
+    """The board the options name, or the default one of the artifact's accelerator; one that firmware can be for."""
     if options.board is not None:
-        return load_board(options.board)
+        board = load_board(options.board)
+        if not board.runs:
+            raise LayoutError(
+                f"board {board.name} is described to fit and to time only; to run there, [npu], [uart] and [firmware] "
+                f"have to be in {board.path}"
+            )
+        return board
     return load_board(accelerator_system(artifact.target.accelerator).board)
 
 

@@ -65,7 +65,11 @@ class Artifact:
     @property
     def memory_map(self) -> MemoryMap | None:
         """Which memory each of the NPU's regions lies in; None without an NPU."""
-        return self.target.memory_map(dict(zip(self.regions, (p.name for p in self.problem.pools), strict=True)))
+        from ..ethosu.time import Needs
+
+        regions = dict(zip(self.regions, (p.name for p in self.problem.pools), strict=True))
+        used = {usage.pool: usage.used_bytes for usage in self.plan.usage}
+        return self.target.memory_map(regions, Needs(used, self.constants_bytes + self.stream_bytes))
 
     @property
     def run_pools(self) -> tuple[Pool, ...]:

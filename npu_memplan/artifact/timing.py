@@ -131,9 +131,10 @@ def layers_csv(layers: Sequence[Layer], peak_macs: int) -> str:
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     memories = sorted({memory for layer in layers for memory in layer.bytes})
+    accessed = {**_VELAS, **{memory: f"{memory} cycles" for memory in memories if memory not in _VELAS}}
     writer.writerow(
         ["Operator Index", "Original Operator", "Target", "NPU Operations", "Op Cycles", "Network% (cycles)", "NPU"]
-        + [*_VELAS.values(), "MAC Count", "Network% (MAC)", "Util% (MAC)", "Bound By"]
+        + [*accessed.values(), "MAC Count", "Network% (MAC)", "Util% (MAC)", "Bound By"]
         + [f"{memory} bytes" for memory in memories]
         + ["Name"]
     )
@@ -141,7 +142,7 @@ def layers_csv(layers: Sequence[Layer], peak_macs: int) -> str:
     for layer in layers:
         writer.writerow(
             [layer.operator, layer.kind, "NPU", layer.operations, layer.cycles, f"{100 * layer.cycles / cycles:.2f}"]
-            + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in _VELAS)]
+            + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in accessed)]
             + [layer.macs, f"{100 * layer.macs / macs:.2f}", f"{utilisation(layer, peak_macs):.2f}", layer.bound]
             + [layer.bytes.get(memory, 0) for memory in memories]
             + [layer.name]

@@ -16,18 +16,20 @@ import click
 from ..artifact import Artifact
 from ..exactness import Exactness
 from ..files.staging import check_place
-from ..options import CompileOptions
+from ..options import CompileOptions, usual_accelerator
 from ..sizes import parse_named_size, parse_size
 from .arrays import InputError
 
 
 @click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True,
+@click.option("-o", "--output", type=click.Path(path_type=Path),
               help="Artifact directory to write; with --emit vela-tflite, the file.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
-@click.option("--accelerator", default="ethos-u55-256", show_default=True,
-              help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none.")  # fmt: skip
+@click.option("--board", default="", metavar="NAME|FILE.toml", help="Pools, memories and clock of a board (npu-memplan "
+              "boards lists them, or a file of your own); says whether it fits.")  # fmt: skip
+@click.option("--accelerator", help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none; default: the board's "
+              "largest, or ethos-u55-256.")  # fmt: skip
 @click.option("--system-config", help="System_Config of vela.ini, or of the FVPs; default: the accelerator's.")
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
 @click.option("--memory-mode", help="Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; "
@@ -57,16 +59,30 @@ from .arrays import InputError
     metavar="SIZE|NAME=SIZE",
     help="Try all that could make it fit and write the cheapest; a table says what each needs.",
 )
+@click.option("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with bytes and time.")
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
 @click.option("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
               ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
-    model: Path, output: Path, force: bool, fit: str | None, as_json: bool, target: str, emit: str, **asked: Any
+    model: Path,
+    output: Path | None,
+    force: bool,
+    fit: str | None,
+    as_json: bool,
+    target: str,
+    emit: str,
+    all_boards: bool,
+    **asked: Any,
 ) -> None:
     """Compile MODEL into the artifact directory."""
     options = options_of(**asked)
+    if all_boards:
+        where_it_fits(model, options, as_json)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output'.")
     if emit == "c":
         check_place(output, force)  # before any work
     elif fit is not None:
@@ -107,6 +123,21 @@ def command(
     console.print(f"written to {output}", markup=False, soft_wrap=True)
 
 
+def where_it_fits(model: Path, options: CompileOptions, as_json: bool) -> None:
+    """`--all-boards`: print a row a board."""
+    from rich.console import Console
+
+    from ..fit.boards import on_boards
+    from ..report.text.boards import print_fits
+
+    with Console(stderr=True, markup=False).status(f"compiling {model.name}") as status:  # on a terminal only
+        rows = on_boards(model, options, said=lambda flags: status.update(f"compiling {model.name} {flags}"))
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in rows]))
+        return
+    print_fits(rows, Console(file=sys.stdout, highlight=False, markup=False))
+
+
 def options_of(
     pools: tuple[str, ...],
     constant_pools: tuple[str, ...],
@@ -117,10 +148,14 @@ def options_of(
     time_limit: float | None,
     system_config: str | None,
     memory_mode: str | None,
+    accelerator: str | None,
+    board: str,
     **same: Any,
 ) -> CompileOptions:
     """What the command line asks for; `same` are options that need no reading."""
     return CompileOptions(
+        accelerator=accelerator or usual_accelerator(board),
+        board=board,
         system_config=system_config or "",
         memory_mode=memory_mode or "",
         arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,

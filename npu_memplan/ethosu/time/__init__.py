@@ -2,10 +2,11 @@
 
 Invariant: an estimate is a function of (stream, `Architecture`, `MemoryMap`) and of nothing else, never less than what
 its memories need for the bytes it moves, never used for results. It is held to cycle counts of Arm's FVPs that others
-published (docs/time.md). `systems` reads the memories, `work` the registers; `compute` and `traffic` say what an
-operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
+published (docs/time.md). `systems` and `boards` read the memories, `work` the registers; `compute` and `traffic` say
+what an operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
 """
 
+from .boards import Needs, board_map, constants_home, homes
 from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
 from .lanes import LANE_NAMES, lanes
 from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
@@ -19,14 +20,18 @@ __all__ = [
     "Estimate",
     "Memory",
     "MemoryMap",
+    "Needs",
     "Pulse",
     "Share",
     "System",
     "SystemDataError",
     "Traffic",
+    "board_map",
+    "constants_home",
     "cycles_in_a_row",
     "default_memory_map",
     "estimate",
+    "homes",
     "lanes",
     "load_system",
     "system_names",

@@ -49,12 +49,12 @@ class System:
         """
         mode = load_memory_mode(memory_mode)
         fixed = self.behind(mode.constants_port)
-        found = {region: self.memories.get(name, self._pool(name)) for region, name in regions.items()}
-        found.setdefault(1, self._pool(mode.pools[0]))
+        found = {region: self.memories.get(name, self.of_pool(name)) for region, name in regions.items()}
+        found.setdefault(1, self.of_pool(mode.pools[0]))
         found[0] = next((self.memories[name] for name in constants if name in self.memories), fixed)
         return MemoryMap(found, fixed, self.clock_hz)
 
-    def _pool(self, name: str) -> Memory:
+    def of_pool(self, name: str) -> Memory:
         """A mode's pool: `sram` is behind port 0, `dram` behind port 1."""
         return self.memories.get(name, self.behind(1 if name == "dram" else 0))
 

@@ -20,6 +20,7 @@ from ...artifact.timing import Timing
 from ...exactness import summary
 from ...problem import BufferKind
 from ..colours import KIND_COLOURS
+from ..facts.fit import BoardFit, fit_of
 from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
 from ..facts.work import busy
@@ -43,6 +44,9 @@ def print_memory(artifact: Artifact, console: Console) -> None:
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
     console.print(Text(f"{artifact.name}", style="bold"), Text(f"({artifact.source})"))
+    fit = fit_of(artifact)
+    if fit is not None:
+        _block(console, f"{fit.board.name}: {fit.verdict}{_estimated(artifact)}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
         f"{where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls", markup=False
@@ -83,6 +87,21 @@ def _time(timing: Timing, cycles: int) -> str:
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
     lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela()]
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
+
+
+def _estimated(artifact: Artifact) -> str:
+    """The time, as part of the verdict."""
+    if artifact.timing is None or not artifact.estimated_cycles:
+        return ""
+    return f"; the NPU takes about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)"
+
+
+def _fit_table(fit: BoardFit) -> Table:
+    table = _table(("memory", False), ("holds", False), *((n, True) for n in ("bytes", "of", "headroom")))
+    for use in fit.uses:
+        share = percent(use.headroom_bytes, use.memory.size_bytes)
+        table.add_row(use.memory.name, ", ".join(use.holds), f"{use.used_bytes:,}", f"{use.memory.size_bytes:,}", share)
+    return table
 
 
 def _block(console: Console, heading: str, table: Table) -> None:

@@ -1,35 +1,37 @@
-"""Boards, accelerators' default systems and memory modes, read from the data in `targets/`.
+"""Boards, read from the data in `targets/boards`.
 
 Invariant: nothing about a board is known to code: a board is a TOML file, shipped or the
 user's own, and everything in it has been checked when a `Board` exists. Addresses are the
-CPU's, sizes are bytes. The data lies in `targets/` of the repository and in
-`npu_memplan/targets` of an installed wheel.
+CPU's, sizes are bytes.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .errors import NpuMemplanError
-from .files.schema import from_values
-from .problem import Agent, Count
-
-_toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-
+from ..files.schema import from_values
+from ..problem import Agent, Count
+from .tables import TargetDataError, load_memory_mode, memory_mode_names, read_toml, targets_folder
 
 Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
 
 
-class TargetDataError(NpuMemplanError):
-    """A board, accelerator or memory mode is unknown, or its file is wrong."""
+@dataclass(frozen=True, slots=True)
+class MemorySpeed:
+    """A memory as the NPU sees it; the figures are those of `targets/systems.toml`, in the NPU's cycles."""
+
+    port: Literal[0, 1]
+    clock_scale: Annotated[float, Meta(gt=0, le=1)]  # of the port's bytes a cycle
+    read_latency: Count
+    write_latency: Count = 0
+    max_reads: Count = 0  # requests that may be unfinished at once; 0: not known, so no limit
+    max_writes: Count = 0
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class BoardMemory:
     agents: frozenset[Agent]
     aliases: tuple[int, ...] = ()  # other base addresses of the same bytes
     read_only: bool = False  # flash: holds constants, no pools
+    dma: bool | None = None  # whether the system's DMA reaches it; None: not known
+    speed: MemorySpeed | None = None  # None: as fast as `like`
+    like: str = ""  # a memory of the system configuration; empty: the one that the memory mode has there
+    source: str = ""  # of address and size
 
     def offset_of(self, address: int) -> int | None:
         """Byte of this memory that `address` names through any of its aliases, or None."""
@@ -104,6 +110,27 @@ class Board:
     qemu: QemuData | None = None
     fvp: FvpData | None = None
     path: Path | None = None
+    npu_hz: float = 0.0  # 0: that of the system configuration
+    cpu_hz: float = 0.0  # 0: not known
+    system_config: str = ""  # what Vela is told; empty: the accelerator's
+    memory_mode: str = ""  # empty: the accelerator's
+    sources: tuple[str, ...] = ()  # of what is said here
+    unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
+
+    @property
+    def accelerator(self) -> str:
+        """The NPU to compile for when nobody names one: its largest."""
+        return self.accelerators[-1]
+
+    @property
+    def runs(self) -> bool:
+        """Whether firmware can be linked for it; else it is there to fit and to time."""
+        return bool(self.code)
+
+    def room(self, names: Iterable[str], size_bytes: int) -> BoardMemory:
+        """The first of the memories `names` that has `size_bytes`; the largest where none has."""
+        found = [self.memory(name) for name in names]
+        return next((m for m in found if m.size_bytes >= size_bytes), max(found, key=lambda m: m.size_bytes))
 
     def memory(self, name: str) -> BoardMemory:
         """The memory called `name`; `TargetDataError` lists the board's memories."""
@@ -123,49 +150,6 @@ class Board:
             f"board {self.name!r} does not say where pools go in memory mode {memory_mode!r}; "
             f"it has: {', '.join(self.placements)}. Add [placement.{memory_mode}] to {self.path}"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryMode:
-    """Planned pools in region order (the first is region 1), and hard sizes where the mode has them."""
-
-    name: str
-    description: str
-    pools: tuple[str, ...]
-    like: str = ""
-    capacity_bytes: Mapping[str, Count] = field(default_factory=dict, hash=False)
-    constants_port: int = 1  # AXI port of the memory that constants and command streams lie in
-
-
-@dataclass(frozen=True, slots=True)
-class AcceleratorSystem:
-    """Defaults for an accelerator: system configuration of vela.ini, memory mode, board."""
-
-    accelerator: str
-    system_config: str
-    memory_mode: str
-    board: str
-
-
-@lru_cache(maxsize=1)
-def targets_folder() -> Path:
-    """Folder of the data files: `npu_memplan/targets` of a wheel, `targets/` of a checkout."""
-    package = Path(__file__).resolve().parent
-    for candidate in (package / "targets", package.parent / "targets"):
-        if (candidate / "accelerators.toml").is_file():
-            return candidate
-    raise TargetDataError(f"the data folder 'targets' is missing beside {package}; install npu_memplan again")
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; `TargetDataError` when it cannot be read or is none."""
-    try:
-        values: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
-        return values
-    except OSError as error:
-        raise TargetDataError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:  # not TOML, not text, a number of 5,000 digits, endless nesting
-        raise TargetDataError(f"{path} is not TOML: {error}") from None
 
 
 # -- a board file, table by table; what has no default has to be there
@@ -206,6 +190,16 @@ class _Memory:
     reach: frozenset[Agent]
     aliases: tuple[Address, ...] = ()
     read_only: bool = False
+    dma: bool | None = None
+    speed: MemorySpeed | None = None
+    like: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    npu_hz: Annotated[float, Meta(ge=0)] = 0.0
+    cpu_hz: Annotated[float, Meta(ge=0)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +216,16 @@ class BoardFile:
 
     name: str
     cpu: str
-    accelerators: tuple[str, ...]
-    npu: _Npu
-    uart: _Uart
-    firmware: _Firmware
+    accelerators: Annotated[tuple[str, ...], Meta(min_length=1)]
     memory: Annotated[tuple[_Memory, ...], Meta(min_length=1)]
+    npu: _Npu | None = None  # without it, [uart] and [firmware] a board is there to fit and to time
+    uart: _Uart | None = None
+    firmware: _Firmware | None = None
+    clock: _Clock = _Clock()
+    system_config: str = ""
+    memory_mode: str = ""
+    sources: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     placement: Mapping[str, MemoryPlacement] = field(default_factory=dict)
     vectors: _Vectors = _Vectors()
     description: str = ""
@@ -238,7 +237,18 @@ class BoardFile:
 def _memories(path: Path, rows: Iterable[_Memory]) -> tuple[BoardMemory, ...]:
     found: list[BoardMemory] = []
     for row in rows:
-        memory = BoardMemory(row.name, row.base, row.size_bytes, row.reach, row.aliases, row.read_only)
+        memory = BoardMemory(
+            row.name,
+            row.base,
+            row.size_bytes,
+            row.reach,
+            row.aliases,
+            row.read_only,
+            row.dma,
+            row.speed,
+            row.like,
+            row.source,
+        )
         for other in found:
             if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
                 raise TargetDataError(f"{path}: memories {other.name} and {memory.name} overlap at {memory.base:#010x}")
@@ -257,30 +267,45 @@ def _fvp(row: _Fvp | None) -> FvpData | None:
 def read_board(path: Path) -> Board:
     """Read and check one board file; `TargetDataError` names file, key and what is wrong."""
     row = from_values(read_toml(path), BoardFile, str(path), TargetDataError)
+    parts = {"npu": row.npu, "uart": row.uart, "firmware": row.firmware}
+    missing = [f"[{name}]" for name, part in parts.items() if part is None]
+    if missing and len(missing) < len(parts):
+        raise TargetDataError(
+            f"{path} lacks {' and '.join(missing)}: to run firmware a board needs [npu], [uart] and [firmware]; "
+            "without all three it is there to fit and to time"
+        )
+    npu, uart = row.npu or _Npu(0, 0), row.uart or _Uart(0)
+    firmware = row.firmware or _Firmware("", "", "", 0)
     board = Board(
         name=row.name,
         description=row.description,
         state=row.state,
         cpu=row.cpu,
         accelerators=row.accelerators,
-        npu_base=row.npu.base,
-        npu_size_bytes=row.npu.size_bytes,
-        npu_irq=row.npu.irq,
-        npu_aliases=row.npu.aliases,
-        uart_base=row.uart.base,
-        uart_baud_divisor=row.uart.baud_divisor,
+        npu_base=npu.base,
+        npu_size_bytes=npu.size_bytes,
+        npu_irq=npu.irq,
+        npu_aliases=npu.aliases,
+        uart_base=uart.base,
+        uart_baud_divisor=uart.baud_divisor,
         irq_count=row.vectors.irq_count,
         memories=_memories(path, row.memory),
-        code=row.firmware.code,
-        data=row.firmware.data,
-        io=row.firmware.io,
-        stack_bytes=row.firmware.stack_bytes,
+        code=firmware.code,
+        data=firmware.data,
+        io=firmware.io,
+        stack_bytes=firmware.stack_bytes,
         placements=row.placement,
         qemu=row.qemu,
         fvp=_fvp(row.fvp),
         path=path,
+        npu_hz=row.clock.npu_hz,
+        cpu_hz=row.clock.cpu_hz,
+        system_config=row.system_config,
+        memory_mode=row.memory_mode,
+        sources=row.sources,
+        unknown=row.unknown,
     )
-    named = {board.code, board.data, board.io}
+    named = {board.code, board.data, board.io} if board.runs else set()
     for placement in board.placements.values():
         named |= {*placement.constants, *(m for names in placement.pools.values() for m in names)}
     for name in sorted(named):
@@ -305,27 +330,3 @@ def load_board(name: str | Path) -> Board:
             f"unknown board {name!r}; known: {', '.join(board_names())}, or the path of your own board file (.toml)"
         )
     return read_board(path)
-
-
-def memory_mode_names() -> tuple[str, ...]:
-    """Names of the memory modes, in the file's order."""
-    return tuple(read_toml(targets_folder() / "memory_modes.toml"))
-
-
-def load_memory_mode(name: str) -> MemoryMode:
-    """A memory mode by name; `TargetDataError` lists the known ones."""
-    path = targets_folder() / "memory_modes.toml"
-    modes = read_toml(path)
-    if name not in modes:
-        raise TargetDataError(f"unknown memory mode {name!r}; known: {', '.join(modes)}")
-    return from_values({"name": name, **modes[name]}, MemoryMode, f"{path}: {name}", TargetDataError)
-
-
-def accelerator_system(accelerator: str) -> AcceleratorSystem:
-    """Default system configuration, memory mode and board of an accelerator."""
-    path = targets_folder() / "accelerators.toml"
-    systems = read_toml(path)
-    if accelerator not in systems:
-        raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
-    row = {"accelerator": accelerator, **systems[accelerator]}
-    return from_values(row, AcceleratorSystem, f"{path}: {accelerator}", TargetDataError)

@@ -1,0 +1,28 @@
+"""`npu-memplan boards`: the boards that come with npu_memplan, or all that is known of one.
+
+Invariant: it prints what board files say, nothing else.
+"""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command(help="List boards, or say what is known of one, with sources.")
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
+def command(name: str | None) -> None:
+    """List boards, or describe the board NAME."""
+    import sys
+
+    from rich.console import Console
+
+    from ..report.text.boards import board_text, print_boards
+    from ..target_data import board_names, load_board
+
+    if name is not None:
+        for line in board_text(load_board(name)):
+            click.echo(line)
+        return
+    print_boards(
+        [load_board(known) for known in board_names()], Console(file=sys.stdout, highlight=False, markup=False)
+    )

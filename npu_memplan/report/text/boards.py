@@ -1,0 +1,95 @@
+"""Tables of boards: what they have, and where a model fits.
+
+Invariant: a figure is the board file's or an estimate that says so; what is not known is a dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ...fit.boards import BoardRow
+from ...target_data import Board, BoardMemory
+
+HEADINGS = ("board", "NPU", "SRAM, KiB", "flash, KiB", "ms", "verdict")
+NOTE = (
+    "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
+    "constants (flash); ms: the NPU's, estimated from the board file's figures. Host operators and the user's own "
+    "program are not counted. Of the boards, Corstone-300 alone was run by us, on emulators."
+)
+
+
+def fit_cells(row: BoardRow) -> tuple[str, ...]:
+    """The cells of a row under `HEADINGS`."""
+    npu = row.options.accelerator.removeprefix("ethos-")
+    if row.fit is None:
+        return (row.board, npu, "-", "-", "-", "not compiled")
+    kept = (row.fit.of(read_only) for read_only in (False, True))
+    sizes = (f"{used / 1024:,.1f} / {there >> 10:,}" if there else "-" for used, there in kept)
+    time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
+    host = f"; {row.host_operations} host calls" if row.host_operations else ""
+    return (row.board, npu, *sizes, time, row.verdict + host)
+
+
+def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
+    """Where a model fits."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for heading in HEADINGS:
+        text = heading in ("board", "NPU", "verdict")
+        table.add_column(heading, justify="left" if text else "right", no_wrap=heading != "verdict")
+    for row in rows:
+        table.add_row(*fit_cells(row))
+    console.print(table)
+    console.print()
+    for row in rows:
+        if row.fit is None:
+            console.print(f"{row.board}: {row.message}")
+    console.print(NOTE)
+
+
+def print_boards(boards: Sequence[Board], console: Console) -> None:
+    """A line a board."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for heading in ("board", "NPU", "MHz", "memories that the NPU reaches", "state"):
+        table.add_column(heading, justify="right" if heading == "MHz" else "left")
+    for board in boards:
+        reached = ", ".join(f"{m.name} {_size(m)}" for m in board.memories if m.speed or m.like)
+        clock = f"{board.npu_hz / 1e6:,.0f}" if board.npu_hz else "-"
+        table.add_row(board.name, board.accelerator.removeprefix("ethos-"), clock, reached, board.state)
+    console.print(table)
+    console.print()
+    console.print("emulated: firmware was run by us on emulators. described: from public texts, never run by us.")
+
+
+def board_text(board: Board) -> Iterator[str]:
+    """All that is known of a board, with sources."""
+    yield f"{board.name}: {board.description}"
+    yield f"accelerators: {', '.join(board.accelerators)}; for a host of -mcpu={board.cpu}"
+    clocks = (("NPU", board.npu_hz), ("host", board.cpu_hz))
+    yield "clocks: " + ", ".join(f"{who} {hz / 1e6:,.0f} MHz" if hz else f"{who} not known" for who, hz in clocks)
+    for memory in board.memories:
+        reach = [*sorted(agent.value for agent in memory.agents), *(["DMA"] if memory.dma else [])]
+        kind = "read only, " if memory.read_only else ""
+        where = f"{memory.name:8} {memory.base:#010x} {_size(memory):>9}"
+        yield f"  {where}  {kind}reached by {', '.join(reach)}{_speed(memory)}"
+    for mode, placement in board.placements.items():
+        pools = "; ".join(f"pool {pool}: {', '.join(names)}" for pool, names in placement.pools.items())
+        yield f"  {mode}: {pools}; constants: {', '.join(placement.constants)}"
+    yield from (f"source: {text}" for text in board.sources)
+    yield from (f"not known: {text}" for text in board.unknown)
+
+
+def _speed(memory: BoardMemory) -> str:
+    if memory.speed is not None:
+        scale, latency = f"{100 * memory.speed.clock_scale:.1f} %", memory.speed.read_latency
+        source = memory.speed.source
+        return f"; AXI{memory.speed.port} at {scale} of its port, {latency} cycles to the first byte ({source})"
+    return f"; taken as {memory.like} of the system configuration" if memory.like else ""
+
+
+def _size(memory: BoardMemory) -> str:
+    size = memory.size_bytes
+    return f"{size >> 20} MiB" if size % (1 << 20) == 0 else f"{size >> 10} KiB"

@@ -1,0 +1,92 @@
+"""The tables of `targets/` that are not boards: memory modes, and what is assumed around an accelerator.
+
+Invariant: data only, checked when it is read. The files lie in `targets/` of the repository and in
+`npu_memplan/targets` of an installed wheel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import NpuMemplanError
+from ..files.schema import from_values
+from ..problem import Count
+
+_toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+
+class TargetDataError(NpuMemplanError):
+    """A board, accelerator or memory mode is unknown, or its file is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMode:
+    """Planned pools in region order (the first is region 1), and hard sizes where the mode has them."""
+
+    name: str
+    description: str
+    pools: tuple[str, ...]
+    like: str = ""
+    capacity_bytes: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    constants_port: int = 1  # AXI port of the memory that constants and command streams lie in
+
+
+@dataclass(frozen=True, slots=True)
+class AcceleratorSystem:
+    """Defaults for an accelerator: system configuration of vela.ini, memory mode, board."""
+
+    accelerator: str
+    system_config: str
+    memory_mode: str
+    board: str
+
+
+@lru_cache(maxsize=1)
+def targets_folder() -> Path:
+    """Folder of the data files: `npu_memplan/targets` of a wheel, `targets/` of a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "targets", package.parent / "targets"):
+        if (candidate / "accelerators.toml").is_file():
+            return candidate
+    raise TargetDataError(f"the data folder 'targets' is missing beside {package}; install npu_memplan again")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; `TargetDataError` when it cannot be read or is none."""
+    try:
+        values: dict[str, Any] = _toml.loads(path.read_text(encoding="utf-8"))
+        return values
+    except OSError as error:
+        raise TargetDataError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:  # not TOML, not text, a number of 5,000 digits, endless nesting
+        raise TargetDataError(f"{path} is not TOML: {error}") from None
+
+
+def memory_mode_names() -> tuple[str, ...]:
+    """Names of the memory modes, in the file's order."""
+    return tuple(read_toml(targets_folder() / "memory_modes.toml"))
+
+
+def load_memory_mode(name: str) -> MemoryMode:
+    """A memory mode by name; `TargetDataError` lists the known ones."""
+    path = targets_folder() / "memory_modes.toml"
+    modes = read_toml(path)
+    if name not in modes:
+        raise TargetDataError(f"unknown memory mode {name!r}; known: {', '.join(modes)}")
+    return from_values({"name": name, **modes[name]}, MemoryMode, f"{path}: {name}", TargetDataError)
+
+
+def accelerator_system(accelerator: str) -> AcceleratorSystem:
+    """Default system configuration, memory mode and board of an accelerator."""
+    path = targets_folder() / "accelerators.toml"
+    systems = read_toml(path)
+    if accelerator not in systems:
+        raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
+    row = {"accelerator": accelerator, **systems[accelerator]}
+    return from_values(row, AcceleratorSystem, f"{path}: {accelerator}", TargetDataError)

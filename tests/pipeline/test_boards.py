@@ -1,0 +1,127 @@
+"""Boards: a compile's pools, memories and clock are the board's; where a model fits, and what it says where not."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.boards import line
+from npu_memplan.artifact import Artifact
+from npu_memplan.ethosu.time import Needs
+from npu_memplan.fit.boards import on_boards
+from npu_memplan.options import CompileOptions, OptionError
+from npu_memplan.target_data import board_names, load_board
+from tests.support.real_data import REPOSITORY
+
+HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"
+
+
+def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str], Path], tmp_path: Path) -> None:
+    made = cli("compile", shared_model("kws_ref_model"), "--board", "alif-e7-hp", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    artifact = Artifact.load(tmp_path / "out")
+    board = load_board("alif-e7-hp")
+    assert [pool.size_bytes for pool in artifact.problem.pools] == [board.memory("SRAM0").size_bytes]
+    assert artifact.target.accelerator == "ethos-u55-256"
+    assert artifact.timing is not None
+    assert artifact.timing.clock_hz == board.npu_hz == 400e6
+    assert {memory for layer in artifact.layers for memory in layer.bytes} == {"SRAM0", "MRAM"}
+    # Alif's figures: 8 bytes x 0.121 a cycle from MRAM
+    assert artifact.estimated_cycles is not None
+    assert artifact.estimated_cycles > sum(layer.bytes.get("MRAM", 0) for layer in artifact.layers) / (8 * 0.121)
+    head = (tmp_path / "out" / "memory.txt").read_text().splitlines()
+    milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
+    assert head[1] == f"alif-e7-hp: fits; the NPU takes about {milliseconds:.3f} ms (estimated)"
+    used = artifact.pool_bytes("sram")
+    assert re.fullmatch(rf"SRAM0 +pool sram +{used:,} +4,194,304 +99\.5 %", head[4].rstrip())
+    assert "constants, command streams" in head[5]
+
+
+def test_a_pool_moves_to_the_place_that_has_room() -> None:
+    options = CompileOptions(board="alif-e7-hp").resolved()
+    few, many = (options.memory_map(needs=Needs({"sram": size}, 0)) for size in (1000, 5 << 20))
+    assert few is not None
+    assert many is not None
+    assert few.regions[1].name == "SRAM0"
+    assert many.regions[1].name == "SRAM0"  # none is large enough: the largest, which is then said to be short
+    imx = CompileOptions("ethos-u65-256", board="nxp-imx93").resolved().memory_map()
+    assert imx is not None
+    assert [(region, memory.name, memory.port) for region, memory in sorted(imx.regions.items())] == [
+        (0, "DRAM", 1),
+        (1, "DRAM", 1),
+        (2, "OCRAM", 0),
+    ]
+    assert imx.clock_hz == 1e9
+
+
+def test_what_does_not_fit_is_said_before_anything_is_written(
+    cli, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = shared_model("tf2_mobilenet_v2_1.0_224_ptq")
+    made = cli("compile", model, "--board", "renesas-ra8p1", "-o", tmp_path / "out")
+    assert made.code == 2
+    assert "does not fit MRAM of board renesas-ra8p1: constants, command streams need 3,4" in made.err
+    assert "it has 1,048,576 bytes" in made.err
+    assert "compile --all-boards says where it fits" in made.err.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+    made = cli("compile", model, "--board", "nuvoton-m55m1", "-o", tmp_path / "out")
+    assert made.code == 2
+    assert "does not fit pool sram:" in made.err
+    assert "available  1,048,576 bytes" in made.err
+
+
+def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
+    made = cli("compile", HELLO, "--all-boards", "--json")
+    assert made.code == 0, made.err
+    rows = {row["board"]: row for row in json.loads(made.out)}
+    assert tuple(rows) == board_names()
+    known = [row for row in rows.values() if row["memories"]]
+    assert len(known) >= 13
+    for row in known:
+        assert row["fits"], row
+        assert row["milliseconds"] > 0
+    alone = cli("compile", HELLO, *rows["himax-we2"]["flags"], "--json", "-o", tmp_path / "out")
+    assert alone.code == 0, alone.err
+    artifact = Artifact.load(tmp_path / "out")
+    assert artifact.timing is not None
+    assert artifact.estimated_cycles is not None
+    assert artifact.timing.milliseconds(artifact.estimated_cycles) == rows["himax-we2"]["milliseconds"]
+    assert rows["himax-we2"]["memories"][0]["bytes"] == artifact.pool_bytes("sram")
+
+
+def test_a_row_of_the_page_is_what_the_tool_says() -> None:
+    page = (REPOSITORY / "docs" / "boards.md").read_text(encoding="utf-8").splitlines()
+    header = next(text for text in page if text.startswith("| network"))
+    boards = [cell.strip() for cell in header.split("|")[2:-1]]
+    row = next(text for text in page if text.startswith("| hello_world_int8 |"))
+    assert set(boards) == set(board_names())
+    assert row == line("hello_world_int8", on_boards(HELLO, CompileOptions(), boards))
+    assert len([text for text in page if text.startswith("| ")]) == 11
+
+
+def test_boards_are_listed_with_sources(cli) -> None:
+    listed = cli("boards")
+    assert listed.code == 0
+    for name in board_names():
+        assert name in listed.out
+    one = cli("boards", "himax-we2").out
+    assert "FLASH    0x3a000000    16 MiB  read only, reached by host, npu; AXI1 at 1.6 % of its port" in one
+    assert "not known: SRAM2 (0x36000000): no size was found in public text" in one
+    assert cli("boards", "x").code == 2
+
+
+def test_a_board_has_its_own_npus_only() -> None:
+    with pytest.raises(
+        OptionError, match="board himax-we2 has ethos-u55-64, not ethos-u55-256; leave --accelerator out"
+    ):
+        CompileOptions(board="himax-we2").resolved()
+
+
+def test_a_compile_without_output_says_so(cli) -> None:
+    made = cli("compile", HELLO)
+    assert made.code == 2
+    assert "Missing option '-o'" in made.err
