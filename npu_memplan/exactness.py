@@ -88,7 +88,14 @@ LIBRARY: dict[str, str] = {
 }
 
 # Host code of operators that have no one type of activations; tests/states and tests/custom hold it.
-EXACT_AS_A_WHOLE = frozenset(("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"))
+EXACT_AS_A_WHOLE = frozenset(
+    (
+        *("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CIRCULAR_BUFFER", "SignalWindow"),
+        *("SignalFftAutoScale", "SignalRfft", "SignalIrfft", "SignalEnergy", "SignalFilterBank", "SignalPCAN"),
+        *("SignalFilterBankSquareRoot", "SignalFilterBankSpectralSubtraction", "SignalFilterBankLog", "SignalFramer"),
+        *("SignalStacker", "SignalDelay", "SignalOverlapAdd"),
+    )
+)
 
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {

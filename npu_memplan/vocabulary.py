@@ -32,6 +32,11 @@ LAYER = "npu.layer"
 """Attribute of host code (a PrimFunc) that the NPU may run as one layer instead: its kind, its numbers, and of
 every parameter the name, the scale (a hex float, 0 when it is not quantised) and the zero point."""
 
+C_SOURCES = "npu.c_sources"
+"""Attribute of host code that calls C functions: texts, each of which defines static functions of its own."""
+ONLY_READ = "npu.only_read"
+"""Attribute of the same: buffers, by name, that no function it calls writes."""
+
 # -- of a planned main --------------------------------------------------------------------------------
 
 POOLS, CONSTANT_POOLS = "npu.pools", "npu.constant_pools"

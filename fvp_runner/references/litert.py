@@ -51,7 +51,7 @@ class LiteRTReference:
 
     def reset(self) -> None:
         """All states as they start. LiteRT's own reset knows variable tensors only."""
-        if any(o.states or o.name in DONE_BEFORE for o in self.network.cpu_operators):
+        if any(o.is_custom or o.name in DONE_BEFORE for o in self.network.cpu_operators):
             self._interpreter = self._opened()
         else:
             self._interpreter.reset_all_variables()

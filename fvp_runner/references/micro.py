@@ -67,7 +67,7 @@ class Reference:
 
     def reset(self) -> None:
         """All states as they start. tflite-micro's own reset knows variable tensors only."""
-        if any(o.states or o.name in DONE_BEFORE for o in self.network.cpu_operators):
+        if any(o.is_custom or o.name in DONE_BEFORE for o in self.network.cpu_operators):
             self._interpreter = open_interpreter(self.model, self.name)
         else:
             self._interpreter.reset()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -34,11 +34,22 @@ _LIBRARY = re.compile(
 )
 
 
-def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
+_STATIC = re.compile(r"(?m)^static [\w ]+?[ *](?P<name>\w+)\(")
+
+
+def defined_in(texts: Iterable[str]) -> frozenset[str]:
+    """Names of the static functions that C texts define."""
+    return frozenset(match["name"] for text in texts for match in _STATIC.finditer(text))
+
+
+def print_functions(
+    functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]], defined: Collection[str] = ()
+) -> str:
     """C text of PrimFuncs, each a static function called by its key.
 
     `functions` maps the C name to a planned PrimFunc (parameters are flat buffers);
-    `constants[name][i]` says that parameter i is read only and becomes a pointer to const.
+    `constants[name][i]` says that parameter i is read only and becomes a pointer to const; functions that are
+    `defined` before need no declaration.
     """
     if not functions:
         return ""
@@ -51,7 +62,7 @@ def print_functions(functions: Mapping[str, Any], constants: Mapping[str, Sequen
             f"TVM prints no C of the host's code ({', '.join(functions)}): {said_by(error)}; convert the model again, "
             "or report it if it is sound"
         ) from None
-    return _tidy(source, functions, constants)
+    return _tidy(source, functions, constants, defined)
 
 
 def _printed(functions: Mapping[str, Any]) -> str:
@@ -193,7 +204,9 @@ def _named_floats(function: Any) -> Any:
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]]) -> str:
+def _tidy(
+    source: str, functions: Mapping[str, Any], constants: Mapping[str, Sequence[bool]], defined: Collection[str]
+) -> str:
     declared: dict[str, set[str]] = {}
     extremes: dict[str, str] = {}
 
@@ -204,7 +217,12 @@ def _tidy(source: str, functions: Mapping[str, Any], constants: Mapping[str, Seq
             sign = "<" if extreme["what"] == "min" else ">"
             extremes[name] = f"static inline {kind} {name}({kind} a, {kind} b) {{ return a {sign} b ? a : b; }}"
             return ""
-        if name not in functions and not _LIBRARY.fullmatch(name) and not name.startswith("__npu_memplan_f"):
+        if (
+            name not in functions
+            and name not in defined
+            and not _LIBRARY.fullmatch(name)
+            and not name.startswith("__npu_memplan_f")
+        ):
             declared.setdefault(name, set()).add(f"{match['type']} {name}({match['arguments'] or 'void'});")
         return ""
 

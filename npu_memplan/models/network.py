@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from .file import NetworkError
 from .tensor import Tensor
 from .vela import NpuCall
 
@@ -27,6 +28,32 @@ class CpuOperator:
     version: int = 1
     states: tuple[int, ...] = ()  # tensors that it keeps for itself, which the file does not list
     table: Any = field(default=None, repr=False)  # the tflite.Operator
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether its name is a custom code, not one of the schema's."""
+        import tflite
+
+        return self.builtin_code == int(tflite.BuiltinOperator.CUSTOM)
+
+    def custom_options(self) -> dict[str, Any]:
+        """The options of a custom operator, by name; `NetworkError` when they are damaged."""
+        from flatbuffers import flexbuffers
+
+        data = b"" if self.table is None or not self.table.CustomOptionsLength() else self._custom_bytes()
+        if not data:
+            return {}
+        try:
+            options = flexbuffers.Loads(data)
+        except Exception as error:  # the reader raises whatever comes first
+            raise NetworkError(
+                f"operator {self.index} {self.name}: its options are no flexbuffer ({error}); the file is damaged"
+            ) from None
+        return options if isinstance(options, dict) else {}
+
+    def _custom_bytes(self) -> bytes:
+        raw: bytes = self.table.CustomOptionsAsNumpy().tobytes()
+        return raw
 
     def options(self, kind: type[_Options]) -> _Options | None:
         """The built-in options as `kind` (e.g. `tflite.SoftmaxOptions`), None when the file has none."""

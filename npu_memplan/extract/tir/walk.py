@@ -15,6 +15,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
+from ...vocabulary import ONLY_READ
 from ..program import Access, Branch, Internal, Loop, Node, Step, Tensor
 from ..sizes import static_extent
 from .distance import highest_distance
@@ -81,6 +82,7 @@ class _Walker:
         self.result = Outline(len(function.params), function)
         self.roots: dict[Any, frozenset[int]] = {p: frozenset((i,)) for i, p in enumerate(function.params)}
         self.count = 0
+        self.only_read = {str(name) for name in (function.attrs or {}).get(ONLY_READ, ())}
 
     def run(self) -> Outline:
         self.visit(self.function.body, self.result.nodes, [], serial=True)
@@ -158,7 +160,8 @@ class _Walker:
         written = {i for n in stores for i in self.roots.get(n.buffer, ())}
         for v in opaque:
             read |= self.roots[v]
-            written |= self.roots[v]
+            if v.name not in self.only_read:
+                written |= self.roots[v]
         whole = _whole_write(stmt)
         exact = next(iter(self.roots.get(whole, ())), None) if whole is not None else None
         if len(self.roots.get(whole, ())) != 1 or whole not in self.direct():

@@ -14,6 +14,7 @@ from . import (
     convolution,
     division,
     elementwise,
+    fourier,
     fully_connected,
     l2_normalization,
     log_softmax,
@@ -23,13 +24,22 @@ from . import (
     pooling,
     reduction,
     resize,
+    signal,
+    signal_streams,
     softmax,
     svdf,
     transpose_conv,
     variables,
 )
 from . import requantise as requantize
-from .operator import LoweredOperator, UnsupportedOperatorError, lower_operator, supported_names, unsupported_reason
+from .operator import (
+    LoweredOperator,
+    UnsupportedOperatorError,
+    completed,
+    lower_operator,
+    supported_names,
+    unsupported_reason,
+)
 
 __all__ = [
     "LoweredOperator",
@@ -38,9 +48,11 @@ __all__ = [
     "batch_matmul",
     "blocks",
     "comparison",
+    "completed",
     "convolution",
     "division",
     "elementwise",
+    "fourier",
     "fully_connected",
     "l2_normalization",
     "log_softmax",
@@ -52,6 +64,8 @@ __all__ = [
     "reduction",
     "requantize",
     "resize",
+    "signal",
+    "signal_streams",
     "softmax",
     "supported_names",
     "svdf",

@@ -7,8 +7,8 @@ runs the very lowering, so the two can never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ...errors import NpuMemplanError, said_by
 from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
-from ...vocabulary import LAYER
+from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
 from .tir import Function
 
 
@@ -58,6 +58,8 @@ class Lowering:
         self._states: list[int] = []
         self._tensors: dict[str, Tensor] = {}  # by the name of their buffer
         self._layer: dict[str, Any] | None = None
+        self._sources: list[str] = []
+        self._only_read: list[str] = []
 
     def tensor(self, position: int) -> Tensor:
         """Input number `position`; refuses when the operator has none there."""
@@ -93,6 +95,14 @@ class Lowering:
             raise UnsupportedOperatorError(f"the file has no {kind.__name__} for it")
         return options
 
+    def custom(self, *names: str) -> list[Any]:
+        """Options of a custom operator by name; refuses when the file lacks one."""
+        options = self.operator.custom_options()
+        missing = [name for name in names if name not in options]
+        if missing:
+            raise UnsupportedOperatorError(f"the file does not say its {' and '.join(missing)}")
+        return [options[name] for name in names]
+
     def read(self, position: int, name: str) -> Any:
         """Buffer of an input: a parameter, or a constant when the tensor is one."""
         tensor = self.tensor(position)
@@ -115,6 +125,24 @@ class Lowering:
         buffer = self.read(position, name)
         self._states.append(len(self.inputs) - 1)
         return buffer
+
+    def own_state(self, number: int, name: str) -> Any:
+        """Buffer of state `number` that the operator keeps for itself (see `OwnState`)."""
+        index = self.operator.states[number]
+        tensor = self.network.tensors[index]
+        buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
+        self.inputs.append(index)
+        self._input_buffers.append(buffer)
+        self._states.append(len(self.inputs) - 1)
+        return buffer
+
+    def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any], writes: Sequence[Any]) -> None:
+        """Let the C function `symbol`, which `sources` define, do it; of the buffers it changes `writes` alone."""
+        self.function.call(symbol, arguments)
+        self._sources += sources
+        written = {id(buffer) for buffer in writes}
+        buffers = [a for a in arguments if not isinstance(a, int | float)]
+        self._only_read += [str(b.name) for b in buffers if id(b) not in written]
 
     def table(self, name: str, values: npt.NDArray[Any]) -> Any:
         """A constant parameter with these values."""
@@ -140,9 +168,14 @@ class Lowering:
         """The lowered operator."""
         name = self.operator.name.lower()
         parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
+        primfunc = self.function.finish(parameters, name)
+        if self._only_read:
+            primfunc = primfunc.with_attr(ONLY_READ, self._only_read)
+        if self._sources:
+            primfunc = primfunc.with_attr(C_SOURCES, self._sources)
         return LoweredOperator(
             name=name,
-            primfunc=self._described(self.function.finish(parameters, name)),
+            primfunc=self._described(primfunc),
             inputs=tuple(self.inputs),
             constants=tuple(self.constants),
             outputs=tuple(self.operator.outputs),
@@ -162,24 +195,73 @@ class Lowering:
         return primfunc.with_attr(LAYER, self._layer | quantisation)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnState:
+    """What an operator keeps between inferences without the file's listing it; it starts with zeros or `start`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    start: npt.NDArray[Any] | None = None
+
+
 Lower = Callable[[Lowering], None]
+Keeps = Callable[[Lowering], Sequence[OwnState]]
+Shapes = Callable[[Lowering], Sequence[tuple[int, ...]]]
 _LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
 _PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
+_KEEPS: dict[str, Keeps] = {}
+_SHAPES: dict[str, Shapes] = {}
 STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of elements that stand for real numbers
 
 
-def lowering(*names: str, plain: bool = False) -> Callable[[Lower], Lower]:
-    """Register a function for TFLite operators by schema name.
+def lowering(
+    *names: str, plain: bool = False, keeps: Keeps | None = None, shapes: Shapes | None = None
+) -> Callable[[Lower], Lower]:
+    """Register a function for TFLite operators by schema name, or by custom code.
 
     `plain`: for operators none of whose tensors is of a type in `STORED`; another function may be there for the rest.
+    `keeps` says what such an operator keeps for itself, `shapes` of which shapes its outputs are, where files of such
+    operators leave that out.
     """
 
     def register(function: Lower) -> Lower:
         for name in names:
             (_PLAIN if plain else _LOWERINGS)[name] = function
+            if keeps is not None:
+                _KEEPS[name] = keeps
+            if shapes is not None:
+                _SHAPES[name] = shapes
         return function
 
     return register
+
+
+def completed(network: Network) -> Network:
+    """`network` with what its operators keep for themselves as states, and with the shapes that they imply."""
+    tensors, operators = list(network.tensors), list(network.operators)
+    for position, operator in enumerate(operators):
+        if not isinstance(operator, CpuOperator) or operator.name not in _KEEPS.keys() | _SHAPES.keys():
+            continue
+        work = Lowering(network, operator)
+        try:
+            states = _KEEPS[operator.name](work) if operator.name in _KEEPS else ()
+            shapes = _SHAPES[operator.name](work) if operator.name in _SHAPES else ()
+        except (NpuMemplanError, IndexError, TypeError, ValueError, ZeroDivisionError):
+            continue  # lowering it will say what is wrong
+        for index, shape in zip(operator.outputs, shapes, strict=False):
+            tensors[index] = replace(tensors[index], shape=shape)
+        first = len(tensors)
+        label = (tensors[operator.outputs[0]].name if operator.outputs else "") or operator.name.lower()
+        for state in states:
+            start = None if state.start is None else np.ascontiguousarray(state.start, state.dtype).view(np.uint8)
+            name = f"{label}/{state.name}"
+            tensors.append(Tensor(len(tensors), name, state.shape, state.dtype, is_variable=True, initial=start))
+        if states:
+            for index in operator.outputs:  # what is kept is a state of its own
+                tensors[index] = replace(tensors[index], is_variable=False)
+            operators[position] = replace(operator, states=tuple(range(first, len(tensors))))
+    return replace(network, tensors=tuple(tensors), operators=tuple(operators))
 
 
 def supported_names() -> tuple[str, ...]:

@@ -131,6 +131,19 @@ class Function:
         before = self._blocks[-1].pop()
         self._blocks[-1].append(tirx.IfThenElse(before.condition, before.then_case, body))
 
+    def call(self, function: str, arguments: Sequence[Buffer | int | float]) -> None:
+        """A call of the C function `function`: pointers to the first elements of buffers, int32 and double numbers."""
+        values = []
+        for argument in arguments:
+            if isinstance(argument, int):
+                values.append(const(argument))
+            elif isinstance(argument, float):
+                values.append(tirx.FloatImm("float64", argument))
+            else:
+                first = tirx.BufferLoad(argument, [const(0)] * len(argument.shape))
+                values.append(tirx.address_of(first))
+        self._blocks[-1].append(tirx.Evaluate(tirx.call_extern("void", function, *values)))
+
     def finish(self, parameters: Sequence[Buffer], name: str) -> Any:
         """The PrimFunc."""
         body = _sequence([*self._allocations, *self._blocks[0]])

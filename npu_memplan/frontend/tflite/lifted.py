@@ -25,6 +25,7 @@ from ...models.variables import reads_first
 from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
+from .completion import completed
 from .described import activation_type, network_attributes, source_operators
 from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, float_operators
 from .restore import with_omitted_inputs
@@ -53,7 +54,7 @@ def import_tflite(
     `UnsupportedModelError` (operators that neither side can run), `HostOpsError`, `VelaError`, `LiftError`.
     """
     data, name = _read(model, name)
-    source = read_network(data, name)
+    source = completed(read_network(data, name))
     if not source.npu_calls:
         floats = float_operators(source)
         check_on_host(source, floats)
@@ -63,9 +64,10 @@ def import_tflite(
     found = compiled_by_vela(data, options, host_ops, name)
     if found.vela is None:
         return Imported(from_network(source), source)
-    check_host_operators(found.network, found.vela.messages, found.kept)
-    module = from_network(found.network, source, found.vela.messages, found.kept, found.vela.operators)
-    return Imported(module, found.network, found.vela)
+    network = completed(found.network)
+    check_host_operators(network, found.vela.messages, found.kept)
+    module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
+    return Imported(module, network, found.vela)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +103,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
 def import_host_only(model: bytes | Path, name: str = "") -> Imported:
     """Import a TFLite model with every operator on the CPU."""
     data, name = _read(model, name)
-    network = read_network(data, name)
+    network = completed(read_network(data, name))
     check_host_operators(network, (), {})
     return Imported(from_network(network), network)
 

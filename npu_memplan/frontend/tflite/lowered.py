@@ -19,6 +19,7 @@ from ..attributes import BY_USER, SourceOperator, operator_attributes
 from ..errors import TvmFrontendError
 from ..host_choice import forced_operators
 from ..legalize import legalize_host
+from .completion import completed
 from .described import activation_type, operator_label
 from .lifted import Imported, from_network
 from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
@@ -52,7 +53,7 @@ def build_module(
 
     data = model if isinstance(model, bytes) else read_file(model)
     name = name or ("model" if isinstance(model, bytes) else model.name)
-    network = read_network(data, name)
+    network = completed(read_network(data, name))
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
     names = forced_operators(network, host_ops)

@@ -1,0 +1,150 @@
+"""SignalRfft and SignalIrfft: KISS FFT's transforms of real numbers, in int16, int32 and float32.
+
+Invariant: factors, twiddles and the order of all operations are KISS FFT's (Borgerding, kiss_fft.c and kiss_fftr.c),
+which tflite-micro's signal library uses: radix 4 as often as it divides, then 2, 3, 5; twiddles in double precision,
+rounded once. The work area is planned scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .c_text import c_text
+from .common import require_same_type
+from .operator import Lowering, UnsupportedOperatorError, lowering
+
+_PI = 3.14159265358979323846264338327
+_TENSOR_TYPES = {7: "int16", 2: "int32", 0: "float32"}  # of TFLite's schema, the option T
+_LARGEST_RADIX = 5
+
+_FIXED = {
+    "COMPLEX": "npu_memplan_complex_SUFFIX",
+    "HALF(x)": "((x) >> 1)",
+    "FINISHED(values, count)": "(void)(values)",
+}
+_MACROS = {
+    "int16": {
+        "SCALAR": "int16_t",
+        "WIDE(x)": "((int32_t)(x))",
+        "ROUNDED(x)": "((int16_t)(((x) + (1 << 14)) >> 15))",
+        "DIVIDED(x, k)": "ROUNDED(WIDE(x) * (32767 / (k)))",
+        **_FIXED,
+    },
+    "int32": {
+        "SCALAR": "int32_t",
+        "WIDE(x)": "((int64_t)(x))",
+        "ROUNDED(x)": "((int32_t)(((x) + (1 << 30)) >> 31))",
+        "DIVIDED(x, k)": "ROUNDED(WIDE(x) * (2147483647 / (k)))",
+        **_FIXED,
+    },
+    "float32": {
+        "SCALAR": "float",
+        "WIDE(x)": "(x)",
+        "ROUNDED(x)": "(x)",
+        "DIVIDED(x, k)": "((void)(k), (x))",
+        "COMPLEX": "npu_memplan_complex_SUFFIX",
+        "HALF(x)": "((x) * 0.5f)",
+        "FINISHED(values, count)": "for (int32_t at = 0; at < (count); at++) (values)[at] /= (float)(count)",
+    },
+}
+_LARGEST = {"int16": 32767, "int32": 2147483647}
+
+
+@lowering("SignalRfft")
+def rfft(work: Lowering) -> None:
+    """Rows of real numbers, filled up with zeros to `fft_length`, to rows of complex ones."""
+    data, output = work.tensor(0), work.output()
+    kind, size = _checked(work)
+    length, pitch = data.shape[-1], output.shape[-1]
+    rows = math.prod(data.shape[:-1])
+    if not 0 < length <= 2 * size or pitch < 2 * size + 2 or math.prod(output.shape) != rows * pitch:
+        raise UnsupportedOperatorError(f"{list(data.shape)} to {list(output.shape)} is no transform of {2 * size}")
+    tables, count = _tables(work, kind, size, inverse=False)
+    source, target = work.read(0, "input"), work.write()
+    area = work.function.scratch("work", (2 * size,), kind)
+    arguments = [source, *tables, area, target, rows, length, size, count, pitch]
+    work.c_function(f"npu_memplan_signal_rfft_{kind}", _sources("signal_rfft", kind), arguments, (area, target))
+
+
+@lowering("SignalIrfft")
+def irfft(work: Lowering) -> None:
+    """Rows of complex numbers to rows of `fft_length` real ones."""
+    data, output = work.tensor(0), work.output()
+    kind, size = _checked(work)
+    pitch = data.shape[-1] // 2 * 2
+    rows = math.prod(data.shape[:-1])
+    if pitch < 2 * size + 2 or output.shape[-1] != 2 * size or math.prod(output.shape) != rows * 2 * size:
+        raise UnsupportedOperatorError(f"{list(data.shape)} to {list(output.shape)} is no transform of {2 * size}")
+    tables, count = _tables(work, kind, size, inverse=True)
+    source, target = work.read(0, "input"), work.write()
+    area = work.function.scratch("work", (2 * size,), kind)
+    arguments = [source, *tables, area, target, rows, pitch, size, count]
+    work.c_function(f"npu_memplan_signal_irfft_{kind}", _sources("signal_irfft", kind), arguments, (area, target))
+
+
+def _sources(name: str, kind: str) -> list[str]:
+    return [c_text(part, kind, _MACROS[kind]) for part in ("signal_fft", name)]
+
+
+def _checked(work: Lowering) -> tuple[str, int]:
+    """Type of the elements, and the length of the complex transform."""
+    number, length = (int(value) for value in work.custom("T", "fft_length"))
+    kind = _TENSOR_TYPES.get(number)
+    if kind is None:
+        raise UnsupportedOperatorError(f"its type T is {number}; the reference has int16, int32 and float32")
+    require_same_type((work.tensor(0), work.output()), (kind,), scaled=False)
+    if length < 4 or length % 2:
+        raise UnsupportedOperatorError(f"its length {length} is odd or below 4")
+    return kind, length // 2
+
+
+def _factors(size: int) -> list[tuple[int, int]]:
+    """(radix, elements of a part) from the whole transform down, as KISS FFT factors it."""
+    found, rest, radix, most = [], size, 4, math.isqrt(size)
+    while rest > 1:
+        while rest % radix:
+            radix = {4: 2, 2: 3}.get(radix, radix + 2)
+            if radix > most:
+                radix = rest
+        rest //= radix
+        found.append((radix, rest))
+    if max(radix for radix, _ in found) > _LARGEST_RADIX:
+        raise UnsupportedOperatorError(f"its length {2 * size} has a factor above {_LARGEST_RADIX}")
+    return found
+
+
+def _order(factors: list[tuple[int, int]]) -> list[int]:
+    """Which input element each place of the work area begins with."""
+    order, step = [0], 1
+    for radix, _ in factors:
+        order = [start + q * step for start in order for q in range(radix)]
+        step *= radix
+    return order
+
+
+def _tables(work: Lowering, kind: str, size: int, *, inverse: bool) -> tuple[list[Any], int]:
+    """Buffers of the tables - twiddles, splits, order, stages - and the number of stages."""
+    factors = _factors(size)
+    sign = 1.0 if inverse else -1.0
+    twiddles = [sign * 2 * _PI * i / size for i in range(size)]
+    splits = [sign * _PI * ((i + 1) / size + 0.5) for i in range(size // 2)]
+    stages, stride = [], 1
+    for radix, part in factors:
+        stages.append((radix, part, stride))
+        stride *= radix
+    buffers = [
+        work.table("twiddles", _rotations(twiddles, kind)),
+        work.table("splits", _rotations(splits, kind)),
+        work.table("order", np.array(_order(factors), np.int32)),
+        work.table("stages", np.array(stages[::-1], np.int32)),
+    ]
+    return buffers, len(stages)
+
+
+def _rotations(phases: list[float], kind: str) -> npt.NDArray[Any]:
+    pairs = np.array([(math.cos(phase), math.sin(phase)) for phase in phases])
+    return pairs.astype(np.float32) if kind == "float32" else np.floor(0.5 + _LARGEST[kind] * pairs).astype(kind)
