@@ -93,7 +93,7 @@ EXACT_AS_A_WHOLE = frozenset(
         *("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CIRCULAR_BUFFER", "SignalWindow"),
         *("SignalFftAutoScale", "SignalRfft", "SignalIrfft", "SignalEnergy", "SignalFilterBank", "SignalPCAN"),
         *("SignalFilterBankSquareRoot", "SignalFilterBankSpectralSubtraction", "SignalFilterBankLog", "SignalFramer"),
-        *("SignalStacker", "SignalDelay", "SignalOverlapAdd"),
+        *("SignalStacker", "SignalDelay", "SignalOverlapAdd", "TFLite_Detection_PostProcess"),
     )
 )
 

@@ -7,7 +7,7 @@ runs the very lowering, so the two can never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -250,7 +250,8 @@ def completed(network: Network) -> Network:
         except (NpuMemplanError, IndexError, TypeError, ValueError, ZeroDivisionError):
             continue  # lowering it will say what is wrong
         for index, shape in zip(operator.outputs, shapes, strict=False):
-            tensors[index] = replace(tensors[index], shape=shape)
+            if not tensors[index].shape:
+                tensors[index] = replace(tensors[index], shape=shape)
         first = len(tensors)
         label = (tensors[operator.outputs[0]].name if operator.outputs else "") or operator.name.lower()
         for state in states:

@@ -148,8 +148,8 @@ def circular_buffer(work: Lowering) -> None:
     require_same_type((data, output), ("int8",), scaled=False)
     if cycles != 1:
         raise UnsupportedOperatorError(
-            f"it runs what follows it every {cycles} inferences, and the reference does not say what the outputs of the "
-            "others are"
+            f"it runs what follows it every {cycles} inferences, and the reference does not say what the outputs of "
+            "the others are"
         )
     slot, total = math.prod(data.shape), math.prod(output.shape)
     if not slot or total % slot:
