@@ -5,6 +5,7 @@ Invariant: addresses of arguments are in the address space of the stream, whiche
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +16,18 @@ from ..ethosu.stream.container import Payload, parse_payload
 from ..ethosu.stream.groups import REGION_REGISTERS
 from .file import NetworkError
 from .tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes of an argument that hold something, as half-open addresses: before the call, and after it.
+
+    `updated`: the call adds to what earlier ones have left there.
+    """
+
+    before: tuple[tuple[int, int], ...]
+    after: tuple[tuple[int, int], ...]
+    updated: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +46,7 @@ class NpuCall:
     # (region, byte address) of inputs and outputs in the stream's address space
     input_addresses: tuple[tuple[int, int], ...] = ()
     output_addresses: tuple[tuple[int, int], ...] = ()
+    parts: Mapping[int, Part] = field(default_factory=dict)  # of arguments that no file lists, by tensor index
 
     @property
     def accelerator(self) -> Architecture:

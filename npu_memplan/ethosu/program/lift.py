@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import NpuMemplanError
 from ...models.network import Network
-from ...models.vela import NpuCall
+from ...models.vela import NpuCall, Part
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
 from ..stream.decode import decode
@@ -55,11 +55,20 @@ class Argument:
     region: int
     address: int
     size_bytes: int
+    part: Part | None = None  # None: all of its bytes
 
     @property
-    def ranges(self) -> Ranges:
-        """Its bytes."""
-        return np.array([[self.address, self.address + self.size_bytes]], np.int64)
+    def before(self) -> Ranges:
+        """Its bytes that hold something before the call."""
+        return self._ranges(None if self.part is None else self.part.before)
+
+    @property
+    def after(self) -> Ranges:
+        """Its bytes that hold something after the call."""
+        return self._ranges(None if self.part is None else self.part.after)
+
+    def _ranges(self, pairs: tuple[tuple[int, int], ...] | None) -> Ranges:
+        return np.array(((self.address, self.address + self.size_bytes),) if pairs is None else pairs, np.int64)
 
 
 def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
@@ -75,7 +84,8 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     for index, (region, address), is_input in listed:
         tensor = network.tensors[index]
         role = BufferRole.INPUT if is_input else BufferRole.OUTPUT
-        if tensor.is_variable:
+        part = call.parts.get(index)
+        if tensor.is_variable or (part is not None and part.updated):
             role = BufferRole.STATE
         key = (role is BufferRole.OUTPUT, region, address)
         if key in seen:
@@ -87,7 +97,7 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
                 "but has no arena offset; compile the network with Vela again"
             )
         number = counts[role] = counts.get(role, -1) + 1
-        found.append(Argument(f"{role.value}{number}", role, index, region, address, tensor.size_bytes))
+        found.append(Argument(f"{role.value}{number}", role, index, region, address, tensor.size_bytes, part))
     return tuple(found)
 
 
@@ -142,7 +152,7 @@ class _Lifter:
         builder = self._builder
         for argument in self._arguments:
             if argument.role is not BufferRole.OUTPUT:
-                node = builder.define(self._space(argument.region), argument.ranges, -1)
+                node = builder.define(self._space(argument.region), argument.before, -1)
                 self._argument_nodes[argument.name] = node
         for time, found in enumerate(self._accesses):
             nodes: dict[Role, int] = {}
@@ -170,8 +180,8 @@ class _Lifter:
             if argument.role is BufferRole.INPUT:
                 continue
             space = self._space(argument.region)
-            seen = builder.read(space, argument.ranges, end)
-            node = builder.define(space, argument.ranges, end) if seen is None else seen
+            seen = builder.read(space, argument.after, end)
+            node = builder.define(space, argument.after, end) if seen is None else seen
             if argument.role is BufferRole.STATE:
                 builder.unite(node, self._argument_nodes[argument.name])
             self._argument_nodes[argument.name] = node

@@ -83,6 +83,16 @@ class Writers:
             found.update(self._owners[first:end])
         return found
 
+    def segments(self, ranges: Ranges) -> list[tuple[int, int, int]]:
+        """The bytes of `ranges` in pieces of one owner each: first, one past the last, owner."""
+        found = []
+        for start, stop in ranges.tolist():
+            first, end = self._between(start, stop)
+            for i in range(first, end):
+                above = self._starts[i + 1] if i + 1 < len(self._starts) else stop
+                found.append((max(start, self._starts[i]), min(stop, above), self._owners[i]))
+        return found
+
     def _between(self, start: int, stop: int) -> tuple[int, int]:
         """The segments that bytes [start, stop) lie in, half-open."""
         return bisect.bisect_right(self._starts, start) - 1, bisect.bisect_left(self._starts, stop)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...ethosu.program.hand_over import with_hand_overs
 from ...ethosu.program.lift import LiftError, arguments, lift
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
@@ -130,6 +131,7 @@ def from_network(
     """
     from .main_builder import MainBuilder
 
+    network = with_hand_overs(network)
     _check_outputs(network)
     builder = MainBuilder(network)
     states = builder.states
@@ -148,12 +150,12 @@ def from_network(
 
 
 def _check_outputs(network: Network) -> None:
-    """Vela may cut a network where it leaves operators to the CPU so that the NPU's parts share no tensor."""
+    """A call whose results nobody takes: the file has lost something."""
     for call in network.npu_calls:
-        if not call.outputs:
+        if not call.outputs and not any(part.updated for part in call.parts.values()):
             raise LiftError(
-                f"Vela has split {network.name} so that its NPU operator {call.index} has no output: what it computes "
-                "reaches another one through the arena, as no tensor; compile it with --npu-compiler tvm"
+                f"NPU operator {call.index} of {network.name} has no output, and no later one reads what it leaves in "
+                "the arena; compile the source model again"
             )
 
 
@@ -172,7 +174,10 @@ def _npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int]) ->
     name = builder.function_name("npu")
     program = lift(builder.network, call, name, served)
     found = arguments(builder.network, call)
-    inputs = [builder.value(a.tensor) for a in found if a.role is not BufferRole.OUTPUT]
+    given = [a for a in found if a.role is not BufferRole.OUTPUT]
+    inputs = [builder.value(a.tensor) for a in given]
+    updated = {a.tensor: position for position, a in enumerate(given) if a.part is not None and a.part.updated}
     if call.read_only.nbytes:
         inputs.append(relax.const(call.read_only, "uint8"))
-    builder.call(to_primfunc(program), name, inputs, [a.tensor for a in found if a.role is BufferRole.OUTPUT])
+    outputs = [a.tensor for a in found if a.role is BufferRole.OUTPUT]
+    builder.call(to_primfunc(program), name, inputs, outputs, updated)

@@ -8,6 +8,7 @@ with one lets it update the state in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tvm import relax
@@ -91,14 +92,30 @@ class MainBuilder:
         call = relax.call_tir_inplace(symbol, relax.Tuple(list(inputs)), 0, self.type_of(state))
         self.updated.append(self.bind(state, call))
 
-    def call(self, function: Any, name: str, inputs: Sequence[Any], outputs: Sequence[int]) -> None:
-        """Call a PrimFunc as `name`, a free one; its results become the tensors `outputs`."""
+    def call(
+        self,
+        function: Any,
+        name: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[int],
+        updated: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
+        """Call a PrimFunc as `name`, a free one; its results become the tensors `outputs`.
+
+        `updated`: tensors that it changes in place, and their positions in `inputs`.
+        """
         symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
-        types = [self.type_of(i) for i in outputs]
-        call = relax.call_tir(symbol, relax.Tuple(list(inputs)), types if len(types) > 1 else types[0])
-        result = self.bind(outputs[0], call)
-        if len(outputs) > 1:
-            for position, index in enumerate(outputs):
+        made = [*outputs, *updated]
+        types = [self.type_of(i) for i in made]
+        arguments = relax.Tuple(list(inputs))
+        if updated:
+            places = [*(-1 for _ in outputs), *updated.values()]
+            call = relax.call_tir_inplace(symbol, arguments, places, types if len(types) > 1 else types[0])
+        else:
+            call = relax.call_tir(symbol, arguments, types if len(types) > 1 else types[0])
+        result = self.bind(made[0], call)
+        if len(made) > 1:
+            for position, index in enumerate(made):
                 self.bind(index, relax.TupleGetItem(result, position))
 
     def host_operator(self, operator: CpuOperator, for_good: bool = False) -> None:

@@ -43,7 +43,8 @@ def _without_results(bindings: Sequence[Any], whole: Any, count: int) -> tuple[l
 
 def _moved(bindings: Sequence[Any], update: Any) -> list[Any]:
     """`update` behind the last binding that looks at the bytes as they were before it."""
-    old = {update.value.args[1].fields[int(update.value.attrs.inplace_indices[0])]}
+    arguments = update.value.args[1].fields
+    old = {arguments[int(i)] for i in update.value.attrs.inplace_indices if int(i) >= 0}
     place = next(i for i, b in enumerate(bindings) if b is update)
     last = place
     for index, binding in enumerate(bindings):
