@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # `pipeline` is compile()'s module and can be called: nm.pipeline() is the Relax pipeline of transform.
-_LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline"))
+_LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline", "sweep"))
 
 
 def compile(model: str | Path, output: str | Path, *, force: bool = False, fit: str = "", **options: Any) -> Artifact:

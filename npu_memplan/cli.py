@@ -23,6 +23,7 @@ from .errors import NpuMemplanError
 COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
+    "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
     "disassemble": "Print the command streams of a Vela-compiled network.",
     "plan": "Plan a problem from CSV or JSON, without TVM.",

@@ -7,7 +7,9 @@ or input (a plan that does not fit is bad input, and nothing is written).
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import click
 from ..artifact import Artifact
 from ..exactness import Exactness
 from ..files.staging import check_place
-from ..options import CompileOptions, usual_accelerator
+from ..options import CompileOptions, OptionError, usual_accelerator
 from ..sizes import parse_named_size, parse_size
 from .arrays import InputError
 
@@ -167,6 +169,25 @@ def options_of(
         reuse_inputs=not keep_inputs,
         **same,
     )
+
+
+def parse_options(words: Sequence[str]) -> CompileOptions:
+    """The options that `words` of this command line ask for; `OptionError` for other words."""
+    said, place = shlex.join(words), ("MODEL", "-o", "DIRECTORY")
+    try:
+        usual, given = (command.make_context("compile", [*place, *more]).params for more in ((), words))
+    except click.ClickException as error:
+        raise OptionError(f"{said!r} are no options of compile: {error.format_message()}") from None
+    except click.exceptions.Exit:  # --help
+        raise OptionError(f"{said!r} are no options of compile; npu-memplan compile --help lists them") from None
+    if any(given[name] != usual[name] for name in _OF_THE_COMMAND):
+        raise OptionError(
+            f"{said!r}: the model, the output, --fit and --json are no options of a target; leave them out"
+        )
+    return options_of(**{name: value for name, value in given.items() if name not in _OF_THE_COMMAND})
+
+
+_OF_THE_COMMAND = ("model", "output", "force", "fit", "as_json", "target")  # what `options_of` does not take
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:

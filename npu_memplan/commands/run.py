@@ -140,8 +140,7 @@ def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
 def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | FrameworkReference:
     import hashlib
 
-    from npu_memplan.models.onnx import is_onnx
-    from npu_memplan.models.torch import is_torch
+    from fvp_runner.references.opened import open_reference
 
     try:
         data = path.read_bytes()
@@ -149,17 +148,7 @@ def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | Framewo
         raise InputError(f"cannot read the reference {path}: {error.strerror}") from None
     if hashlib.sha256(data).hexdigest() != artifact.source_sha256:
         click.echo(f"note: {path.name} is not the file that {artifact.name} was compiled from", err=True)
-    if is_onnx(path):
-        from fvp_runner.references.onnx import OnnxReference
-
-        return OnnxReference(path, path.name)
-    if is_torch(path):
-        from fvp_runner.references.torch import TorchReference
-
-        return TorchReference(path)
-    from fvp_runner.references.tflite import TFLiteReference
-
-    return TFLiteReference(data, path.name)
+    return open_reference(path)
 
 
 def _compare(

@@ -23,7 +23,7 @@ from ..facts.bricks import npu_labels
 from ..facts.memory import PoolView, memory_view
 from ..facts.work import busy
 
-SCRIPTS = ("model.js", "plot.js", "tables.js", "side.js", "app.js")
+SCRIPTS = ("base.js", "model.js", "plot.js", "datatable.js", "tables.js", "side.js", "app.js")
 AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 

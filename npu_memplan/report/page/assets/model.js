@@ -1,7 +1,4 @@
-// The plan, unpacked from the page's own JSON into one object a buffer. Nothing else holds data.
-const data = JSON.parse(document.getElementById("data").textContent);
-const $ = (id) => document.getElementById(id);
-
+// The plan, unpacked from the page's own JSON into one object a buffer.
 const columns = data.buffers;
 const buffers = columns.name.map((name, i) => ({
   index: i, name, size: columns.size[i], offset: columns.offset[i], pool: columns.pool[i],
@@ -24,13 +21,6 @@ for (const b of buffers) {
   }
 }
 
-const number = new Intl.NumberFormat("en-US");
-const bytes = (n) => number.format(n) + (n === 1 ? " byte" : " bytes");
-// halves go to the even digit, as in every other report of this package
-const inKib = (n) => (n / 1024).toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven" });
-const kib = (n) => inKib(n) + " KiB";
-const both = (n) => `${bytes(n)} (${kib(n)})`;
-const percent = (a, b) => (b ? ((100 * a) / b).toFixed(1) + " %" : "-");
 const pointLabel = (t) => data.labels[data.points[t]] || "";
 const lifetimeText = (b) => {
   const parts = [];
@@ -38,16 +28,6 @@ const lifetimeText = (b) => {
   return parts.join(", ");
 };
 const colourOf = (b) => (state.colour === "agent" ? data.agents[b.agents].colour : data.kinds[b.kind].colour);
-
-function element(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes || {})) {
-    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined) node.setAttribute(key, value);
-  }
-  node.append(...children.filter((c) => c !== null && c !== undefined));
-  return node;
-}
 
 // Live bytes of pool `p` at point `t`: the step function computed by the planner's report, by bisection.
 function liveAt(p, t) {

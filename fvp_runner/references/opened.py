@@ -1,0 +1,32 @@
+"""Which reference a model file has, by its kind.
+
+Invariant: what a reference needs is imported when the first of its kind is opened.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_memplan.models.file import read_file
+from npu_memplan.models.onnx import is_onnx
+from npu_memplan.models.torch import is_torch
+
+if TYPE_CHECKING:
+    from .framework import FrameworkReference
+    from .tflite import TFLiteReference
+
+
+def open_reference(path: Path) -> TFLiteReference | FrameworkReference:
+    """The reference of the model at `path`; `ReferenceRunError` when it is not there or cannot read it."""
+    if is_onnx(path):
+        from .onnx import OnnxReference
+
+        return OnnxReference(path, path.name)
+    if is_torch(path):
+        from .torch import TorchReference
+
+        return TorchReference(path)
+    from .tflite import TFLiteReference
+
+    return TFLiteReference(read_file(path), path.name)

@@ -1,0 +1,198 @@
+"""`npu-memplan sweep`: many models on many targets; `sweep report`, `sweep merge`.
+
+Invariant: in a pipe nothing is printed but the summary. Exit codes: 0 all have a result, whatever it is; 1 a case that
+no worker could try, and for `report --against` a regression; 2 bad use or input.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..sizes import parse_size
+from ..sweep.case import SweepError
+
+if TYPE_CHECKING:
+    from ..sweep import Case, Swept
+
+
+class _WithDefault(click.Group):
+    """A group whose sub-command is `run` unless another is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_WithDefault, help="Compile many models for many targets, each once: sweep MODEL... -o DIR [OPTIONS] "
+             "(sweep run --help lists them), sweep report DIR, sweep merge.")  # fmt: skip
+def command() -> None:
+    """Many models on many targets."""
+
+
+@command.command("run", help="Compile every MODEL for every target. What DIR has is not computed again, so a sweep "
+                 "that was ended goes on. The name `run` may be left out.")  # fmt: skip
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Folder of the sweep.")  # fmt: skip
+@click.option(
+    "--accelerator", "accelerators", default="", metavar="NAME,NAME|all", help="Such as u55-128,u65-256,none."
+)
+@click.option("--boards", default="", metavar="NAME,FILE.toml|all", help="Their accelerators and memories, in place of "
+              "--accelerator or for those alone.")  # fmt: skip
+@click.option("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
+              "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
+@click.option("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
+              "compare it with its reference.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
+@click.option("--executor", default="processes", show_default=True, metavar="SPEC", help="processes[:N] (default: all "
+              "cores), dask://HOST:PORT, slurm[:JOBS,KEY=VALUE,...].")  # fmt: skip
+@click.option("--shard", metavar="K/N", help="Only part K of N, for CI matrices; see sweep merge.")
+@click.option("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+              help="Folder of results that several sweeps share; default: DIR/results.")  # fmt: skip
+@click.option("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+              metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
+@click.option("--case-memory", default="4GiB", show_default=True, metavar="SIZE", help="Memory of one case.")
+@click.option("--import", "plugins", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.py",
+              help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def run(output: Path, executor: str, shard: str | None, store: Path | None, as_json: bool, **asked: Any) -> None:
+    """Compute what is missing."""
+    from .. import sweep
+    from ..sweep.folder import RESULTS, write_asked
+    from ..sweep.progress import shown
+
+    every = _cases(
+        **{name: asked[name] for name in ("models", "accelerators", "boards", "options", "runner", "seeds", "plugins")}
+    )
+    part = every
+    if shard is not None:
+        number, _, parts = shard.partition("/")
+        if not (number.isdecimal() and parts.isdecimal()):
+            raise SweepError(f"--shard {shard}: give K/N, as in 3/16")
+        part = sweep.shard(every, int(number), int(parts))
+    limits = sweep.CaseLimits(asked["case_time"], parse_size(asked["case_memory"]))
+    write_asked(output, every)
+    with shown() as progress:
+        swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
+    click.echo(json.dumps(_summary(swept)) if as_json else _text(swept, output))
+    if swept.missing:
+        raise click.exceptions.Exit(1)
+
+
+def _cases(
+    models: tuple[Path, ...], accelerators: str, boards: str, options: tuple[str, ...], runner: str | None, seeds: int,
+    plugins: tuple[Path, ...],
+) -> list[Case]:  # fmt: skip
+    from .. import sweep
+    from ..sweep.targets import targets
+    from .compile import parse_options
+
+    wanted = targets(accelerators, boards, options, parse_options)
+    return sweep.cases(models, wanted, sweep.Verification(runner or "", seeds), plugins)
+
+
+def _summary(swept: Swept) -> dict[str, Any]:
+    results = swept.results.values()
+    return {
+        "cases": len(swept.cases),
+        "results": len(results),
+        "computed": swept.computed,
+        "outcomes": dict(Counter(result.outcome.value for result in results)),
+        "not_exact": sum(r.runs is not None and (r.runs.exact < r.runs.seeds or bool(r.runs.stopped)) for r in results),
+    }
+
+
+_SHOWN = 20  # of the cases that failed
+
+
+def _text(swept: Swept, output: Path) -> str:
+    from ..sweep import Outcome
+
+    facts = _summary(swept)
+    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(facts["outcomes"].items()))
+    lines = [f"{facts['cases']:,} cases: {counts or 'none'}; {facts['computed']:,} computed now"]
+    if facts["not_exact"]:
+        lines.append(f"{facts['not_exact']:,} NOT exact against their reference")
+    quiet = (Outcome.FITS, Outcome.NO_ROOM)
+    failed = [case for case in swept.cases if swept.results[case.key].outcome not in quiet]
+    for case in failed[:_SHOWN]:
+        result = swept.results[case.key]
+        reason = result.reason.splitlines()[0] if result.reason else ""
+        lines.append(f"  {case.network} on {case.target}: {result.outcome.value}: {reason}")
+    if len(failed) > _SHOWN:
+        lines.append(f"  and {len(failed) - _SHOWN:,} more")
+    return "\n".join([*lines, f"the table: npu-memplan sweep report {output}"])
+
+
+@command.command("report", help="Write sweep.html, sweep_table.json and sweep_table.csv of the sweep in DIR.")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to; default: DIR."
+)
+@click.option("--against", type=click.Path(path_type=Path, file_okay=False), metavar="OLD",
+              help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
+@click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="MS",
+              help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
+@click.option("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="As for the sweep.")
+@click.option("--parquet", is_flag=True, help="Also sweep_table.parquet (needs pyarrow).")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
+def report(
+    directory: Path,
+    output: Path | None,
+    against: Path | None,
+    deadline: float | None,
+    store: Path | None,
+    parquet: bool,
+    as_json: bool,
+) -> None:
+    """Show a sweep."""
+    from ..files.whole_file import write_whole
+    from ..sweep.folder import read_table
+    from ..sweep.table.against import compare
+    from ..sweep.table.export import csv_of, json_of, parquet_of
+    from ..sweep.table.page import html_page
+
+    table = read_table(directory, store)
+    changes = None if against is None else compare(read_table(against, None), table)
+    target = output or directory
+    document = json_of(table, changes, deadline)
+    files = {
+        "sweep.html": html_page(table, changes, deadline).encode(),
+        "sweep_table.json": document.encode(),
+        "sweep_table.csv": csv_of(table).encode(),
+        **({"sweep_table.parquet": parquet_of(table)} if parquet else {}),
+    }
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SweepError(f"cannot make {target}: {error.strerror}; choose another folder with -o") from None
+    written = [write_whole(target / name, content) for name, content in files.items()]
+    if as_json:
+        click.echo(document, nl=False)
+    else:
+        from ..sweep.table.text import report_text
+
+        click.echo("\n".join([report_text(table, changes, deadline), *(f"written: {path}" for path in written)]))
+    if changes is not None and changes.regressions:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("merge", help="One sweep of the parts that --shard made.")
+@click.argument("parts", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, file_okay=False))
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+def merge(parts: tuple[Path, ...], output: Path) -> None:
+    """Put parts together."""
+    from ..sweep.folder import merge as merged
+    from ..sweep.folder import read_table
+
+    found = merged(parts, output)
+    cases = {row.asked.key for row in read_table(output).rows}
+    click.echo(f"{found:,} of {len(cases):,} results in {output}")
+    if found < len(cases):
+        raise click.exceptions.Exit(1)

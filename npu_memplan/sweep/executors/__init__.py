@@ -1,0 +1,1 @@
+"""Where cases are computed: this machine, dask, Slurm; `specs` says how they are named."""

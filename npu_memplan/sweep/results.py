@@ -1,0 +1,118 @@
+"""What a case came to, as one line of JSON.
+
+Invariant: everything but `cost` follows from the case alone, so that two machines write the same facts; a result that a
+limit ended says which limit, and holds only for one that is not larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from ..problem import Count
+
+
+class Outcome(Enum):
+    """How a case ended."""
+
+    FITS = "fits"
+    NO_ROOM = "no room"
+    REFUSED = "refused"  # the model or the options cannot be compiled, and the reason says why
+    CRASHED = "crashed"  # the compiler, or its process
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    NOT_TRIED = "not tried"  # no worker could; never kept
+
+
+LIMITED = frozenset((Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY))
+
+
+@dataclass(frozen=True, slots=True)
+class CaseLimits:
+    """What one case may take: wall time in seconds, bytes of memory of its process and all that it starts."""
+
+    seconds: float = 300.0
+    memory_bytes: int = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The pool that is too small."""
+
+    pool: str
+    required_bytes: Count
+    available_bytes: Count
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The artifact against its reference."""
+
+    runner: str
+    seeds: Count
+    exact: Count  # seeds whose every output element equals the reference's
+    largest_difference: float = 0.0  # in units of the outputs
+    reference: str = ""
+    stopped: str = ""  # a check or the time limit ended the run, and why
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the result took; a matter of the machine, in no table."""
+
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_bytes: Count = 0  # most that was seen
+    said: str = ""  # last words of a process that crashed
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of a sweep. Sizes are bytes; cycles are the NPU's, estimated (None: no NPU call)."""
+
+    key: str
+    outcome: Outcome
+    reason: str = ""
+    limit: float = 0  # seconds or bytes, of an outcome of `LIMITED`
+    shortage: Shortage | None = None
+    pools: Mapping[str, Count] = field(default_factory=dict)
+    constants_bytes: Count = 0
+    stream_bytes: Count = 0
+    cycles: Count | None = None
+    clock_hz: float = 0
+    npu_operations: Count = 0
+    host_operations: Count = 0  # nobody estimates their time
+    plan: str = ""  # "optimal" or "feasible"
+    operators: Mapping[str, Count] = field(default_factory=dict)  # how many are exact, within a step, unproven
+    runs: Runs | None = None
+    cost: Cost = field(default_factory=Cost)
+
+    def line(self) -> bytes:
+        """The line with its newline."""
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Result | None:
+        """The result of a line; None for half a line, which is never JSON, or another version's."""
+        try:
+            return msgspec.json.decode(line, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    def facts(self) -> dict[str, Any]:
+        """Everything but the cost, as JSON's values."""
+        values: dict[str, Any] = msgspec.to_builtins(replace(self, cost=Cost()))
+        del values["cost"]
+        return values
+
+    def holds_for(self, limits: CaseLimits) -> bool:
+        """Whether nothing else can come out under `limits`."""
+        if self.outcome is Outcome.TIMED_OUT:
+            return limits.seconds <= self.limit
+        if self.outcome is Outcome.OUT_OF_MEMORY:
+            return limits.memory_bytes <= self.limit
+        return self.outcome is not Outcome.NOT_TRIED

@@ -1,0 +1,76 @@
+"""sweep.html: one page that holds its own data, styles and scripts.
+
+Invariant: nothing is fetched (the page's Content-Security-Policy forbids it); numbers are the table's, in columns and
+with texts written once, so that 10,000 results stay small. Only the cells and rows in sight are drawn.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from typing import Any
+
+from ...report.page.html import asset, fill
+from .against import Comparison
+from .rows import Table
+
+SCRIPTS = ("base.js", "datatable.js", "sweep_model.js", "sweep_grid.js", "sweep_app.js")
+
+
+def html_page(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:
+    """The text of sweep.html; `deadline_ms` is what its question for the cheapest target starts with."""
+    # "<" is escaped so that no name of a file can close the script element.
+    data = json.dumps(page_data(table, changes, deadline_ms), separators=(",", ":")).replace("<", "\\u003c")
+    return fill(
+        asset("sweep.html"),
+        {
+            "@TITLE@": f"{len(table.networks)} networks, {len(table.targets)} targets",
+            "@STYLE@": asset("style.css") + asset("sweep.css"),
+            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Sizes are bytes; cycles and "
+            "milliseconds are estimates, to compare with, not a prediction.",
+            "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
+            "@DATA@": data,
+        },
+    )
+
+
+def page_data(table: Table, changes: Comparison | None, deadline_ms: float | None) -> dict[str, Any]:
+    """What the page needs."""
+    networks = {name: i for i, name in enumerate(table.networks)}
+    targets = {name: i for i, name in enumerate(table.targets)}
+    fronts = {name: frozenset(front) for name, front in table.fronts.items()}
+    outcomes = {outcome: i for i, outcome in enumerate(dict.fromkeys(row.result.outcome for row in table.rows))}
+    texts = {"": 0}
+    rows = table.rows
+    values = [row.values() for row in rows]
+    return {
+        "versions": dict(table.versions),
+        "networks": list(networks),
+        "targets": [
+            {"name": name, "accelerator": found[0].asked.accelerator, "multipliers": found[0].multipliers}
+            for name, found in table.by_target.items()
+        ],
+        "target_index": targets,
+        "outcomes": [outcome.value for outcome in outcomes],
+        "deadline": deadline_ms,
+        "against": None if changes is None else changes.to_dict(),
+        "rows": {
+            "network": [networks[row.asked.network] for row in rows],
+            "target": [targets[row.asked.target] for row in rows],
+            "outcome": [outcomes[row.result.outcome] for row in rows],
+            "sram": [v["sram_bytes"] for v in values],
+            "ram": [v["ram_bytes"] for v in values],
+            "flash": [v["flash_bytes"] for v in values],
+            "cycles": [v["npu_cycles"] for v in values],
+            "ms": [v["npu_ms"] for v in values],
+            "npu": [v["npu_operations"] for v in values],
+            "host": [v["host_operations"] for v in values],
+            "plan": [v["plan"] for v in values],
+            "inexact": [v["inexact_operators"] for v in values],
+            "exact": [row.exact for row in rows],
+            "exactness": [texts.setdefault(row.exactness, len(texts)) for row in rows],
+            "reason": [texts.setdefault(str(v["reason"]), len(texts)) for v in values],
+            "front": [int(row.asked.target in fronts[row.asked.network]) for row in rows],
+        },
+        "texts": list(texts),
+    }

@@ -1,0 +1,230 @@
+"""The table of a sweep: a row for each network on each target, the front of each network, the cheapest target for all.
+
+Invariant: rows are in the order in which cases were asked, and nothing in them is of the machine that computed them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...ethosu.arch import ACCELERATORS
+from ..results import Outcome, Result
+
+if TYPE_CHECKING:
+    from ..case import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A case as tables name it."""
+
+    network: str
+    target: str
+    accelerator: str
+    model_sha256: str
+    key: str
+
+    @classmethod
+    def of(cls, case: Case) -> Asked:
+        """The names of `case`."""
+        return cls(case.network, case.target, case.options.accelerator, case.model.sha256, case.key)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One network on one target. Sizes are bytes; figures are None unless it fits."""
+
+    asked: Asked
+    result: Result
+
+    @property
+    def fits(self) -> bool:
+        return self.result.outcome is Outcome.FITS
+
+    @property
+    def multipliers(self) -> int:
+        """Of the accelerator: what stands for its silicon. None: 0."""
+        npu = ACCELERATORS.get(self.asked.accelerator)
+        return npu.macs if npu else 0
+
+    @property
+    def sram_bytes(self) -> int | None:
+        """Of the pool `sram`; of one that is too small, what it would need."""
+        short = self.result.shortage
+        if short is not None and short.pool == "sram":
+            return short.required_bytes
+        return self.result.pools.get("sram", 0) if self.fits else None
+
+    @property
+    def ram_bytes(self) -> int | None:
+        """Of all pools that are written to."""
+        return sum(self.result.pools.values()) if self.fits else None
+
+    @property
+    def flash_bytes(self) -> int | None:
+        """Weights, tables and command streams; the host's code is not counted."""
+        return self.result.constants_bytes + self.result.stream_bytes if self.fits else None
+
+    @property
+    def milliseconds(self) -> float | None:
+        """The NPU's, estimated; None where it has nothing to do, because nobody estimates the host's time."""
+        cycles, clock = self.result.cycles, self.result.clock_hz
+        return round(1000 * cycles / clock, 6) if self.fits and cycles is not None and clock else None
+
+    @property
+    def inexact_operators(self) -> int:
+        """Operators whose code is not proven exact."""
+        return sum(count for level, count in self.result.operators.items() if level != "exact")
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether every run equalled its reference; None when nothing was run."""
+        runs = self.result.runs
+        return None if runs is None else runs.exact == runs.seeds and not runs.stopped
+
+    @property
+    def exactness(self) -> str:
+        """The same in words; without a run what the operators' code claims."""
+        if not self.fits:
+            return ""
+        runs = self.result.runs
+        if runs is not None:
+            if runs.stopped:
+                return f"stopped on {runs.runner}"
+            return (
+                f"exact, {runs.seeds} runs" if self.exact else f"differs in {runs.seeds - runs.exact} of {runs.seeds}"
+            )
+        total = sum(self.result.operators.values())
+        return f"{self.inexact_operators} of {total} unproven" if self.inexact_operators else "claimed exact"
+
+    @property
+    def price(self) -> tuple[float, ...]:
+        """What a front weighs: multipliers, SRAM, all RAM, milliseconds (unknown: the worst), calls of the host."""
+        time = math.inf if self.milliseconds is None else self.milliseconds
+        return self.multipliers, self.sram_bytes or 0, self.ram_bytes or 0, time, self.result.host_operations
+
+    def values(self) -> dict[str, object]:
+        """A row of CSV, parquet and JSON: column -> value."""
+        result, runs = self.result, self.result.runs
+        return {
+            "network": self.asked.network,
+            "target": self.asked.target,
+            "accelerator": self.asked.accelerator,
+            "outcome": result.outcome.value,
+            "fits": self.fits,
+            "sram_bytes": self.sram_bytes,
+            "ram_bytes": self.ram_bytes,
+            "flash_bytes": self.flash_bytes,
+            "npu_ms": self.milliseconds,
+            "npu_cycles": result.cycles,
+            "npu_operations": result.npu_operations if self.fits else None,
+            "host_operations": result.host_operations if self.fits else None,
+            "plan": result.plan,
+            "inexact_operators": self.inexact_operators if self.fits else None,
+            "runner": runs.runner if runs else "",
+            "runs": runs.seeds if runs else 0,
+            "exact_runs": runs.exact if runs else 0,
+            "reason": result.reason or (runs.stopped if runs else ""),
+            "model_sha256": self.asked.model_sha256,
+            "key": self.asked.key,
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """A sweep as it stands."""
+
+    rows: tuple[TableRow, ...]
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def networks(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.asked.network for row in self.rows))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.asked.target for row in self.rows))
+
+    @cached_property
+    def by_target(self) -> dict[str, list[TableRow]]:
+        """Target -> its rows."""
+        return _grouped((row.asked.target, row) for row in self.rows)
+
+    @cached_property
+    def fronts(self) -> dict[str, tuple[str, ...]]:
+        """Network -> the targets of its front."""
+        networks = _grouped((row.asked.network, row) for row in self.rows)
+        return {name: tuple(row.asked.target for row in front(rows)) for name, rows in networks.items()}
+
+
+def table_of(cases: Sequence[Asked], results: Mapping[str, Result], versions: Mapping[str, str]) -> Table:
+    """The table of `cases`; one without a result was not tried yet."""
+    rows = [
+        TableRow(case, results.get(case.key) or Result(case.key, Outcome.NOT_TRIED, "not computed yet"))
+        for case in cases
+    ]
+    return Table(tuple(rows), versions)
+
+
+def front(rows: Iterable[TableRow]) -> list[TableRow]:
+    """Of the rows that fit, those that no other one beats (`TableRow.price`): as good in all and better in one."""
+    found: list[TableRow] = []
+    for row in sorted((row for row in rows if row.fits), key=lambda row: row.price):  # who beats a row comes before it
+        price = row.price
+        if not any(
+            other.price != price and all(a <= b for a, b in zip(other.price, price, strict=True)) for other in found
+        ):
+            found.append(row)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FittingTarget:
+    """A target on which every network fits: what it must have, and how long the slowest network takes."""
+
+    target: str
+    multipliers: int
+    sram_bytes: int
+    ram_bytes: int
+    flash_bytes: int
+    milliseconds: float | None  # None: of one network at least nothing is known
+    host_operations: int  # the most of any network; their time is in no figure
+
+
+def cheapest(table: Table, deadline_ms: float | None = None) -> list[FittingTarget]:
+    """The targets on which all networks fit, with a deadline those that are known to keep it; the cheapest first:
+    fewest multipliers, then SRAM, then all RAM, then flash of all networks together, then time."""
+    found = []
+    for target, rows in table.by_target.items():
+        if len(rows) == len(table.networks) and all(row.fits for row in rows):
+            times = [row.milliseconds for row in rows]
+            known = [time for time in times if time is not None]
+            candidate = FittingTarget(
+                target,
+                max(row.multipliers for row in rows),
+                max(row.sram_bytes or 0 for row in rows),
+                max(row.ram_bytes or 0 for row in rows),
+                sum(row.flash_bytes or 0 for row in rows),
+                max(known) if len(known) == len(times) else None,
+                max(row.result.host_operations for row in rows),
+            )
+            if deadline_ms is None or (candidate.milliseconds is not None and candidate.milliseconds <= deadline_ms):
+                found.append(candidate)
+    return sorted(found, key=_price)
+
+
+def _price(candidate: FittingTarget) -> tuple[float | str, ...]:
+    time = math.inf if candidate.milliseconds is None else candidate.milliseconds
+    c = candidate
+    return c.multipliers, c.sram_bytes, c.ram_bytes, c.flash_bytes, time, c.target
+
+
+def _grouped(pairs: Iterable[tuple[str, TableRow]]) -> dict[str, list[TableRow]]:
+    groups: dict[str, list[TableRow]] = {}
+    for name, row in pairs:
+        groups.setdefault(name, []).append(row)
+    return groups

@@ -1,0 +1,196 @@
+"""A case under its limits: in a spawned process that is watched, ended when it takes too much, and replaced.
+
+Invariant: `solve` always returns a result, in the time limit and a little; it may be called wherever an executor likes,
+because the guard belongs to the calling thread and not to the executor. TVM is loaded once a process, and a process is
+kept from case to case until a limit or a crash ends it, or it keeps half of the memory that a case may take.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import weakref
+from dataclasses import replace
+from typing import IO
+
+from ..results import Cost, Outcome, Result
+from .child import LENGTH
+from .job import CaseJob, SentFile
+from .processes import kill_family, resident_bytes
+
+_START_S = 300.0  # importing TVM on a busy machine
+_LOOK_S = 0.05  # between two looks at the memory
+_LAST_WORDS = 400  # characters
+
+_guards = threading.local()
+_running: weakref.WeakSet[Guard] = weakref.WeakSet()
+
+
+def solve(job: CaseJob, model: SentFile) -> Result:
+    """What executors call: the result of `job`, from this thread's process."""
+    guard = getattr(_guards, "guard", None)
+    if guard is None:
+        guard = _guards.guard = Guard()
+    return guard.run(job, model)
+
+
+def end_all() -> None:
+    """End all processes of this one's threads; what they compute comes back as crashed, for nobody."""
+    for guard in list(_running):
+        guard.kill()
+
+
+class Guard:
+    """One process for cases."""
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+        _running.add(self)
+
+    def run(self, job: CaseJob, model: SentFile) -> Result:
+        """The result of `job`; a process is started if there is none."""
+        process = self._process
+        if process is not None and process.resident() > job.limits.memory_bytes // 2:
+            process.end()
+            process = None
+        if process is None or process.ended:
+            try:
+                process = self._process = _Process()
+            except (OSError, TimeoutError) as error:
+                return Result(job.key, Outcome.NOT_TRIED, f"a worker process does not start: {error}")
+        result = process.run(job, model)
+        if process.ended:
+            self._process = None
+        return result
+
+    def kill(self) -> None:
+        """End the process from another thread; the guard's own clears it away."""
+        if self._process is not None:
+            self._process.kill()
+
+
+class _Process:
+    """A running `child`."""
+
+    def __init__(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
+        requests, self._to = os.pipe()
+        self._from, results = os.pipe()
+        lifeline, self._life = os.pipe()
+        theirs = (requests, results, lifeline)
+        try:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, *map(str, theirs)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=subprocess.STDOUT,
+                pass_fds=theirs,
+                start_new_session=True,  # Ctrl-C is the owner's
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        ours = (self._to, self._from, self._life)
+        self._end = weakref.finalize(self, _clear, self._popen, ours, self._said)
+        if self._answer(time.monotonic() + _START_S)[0] is None:
+            words = self._last_words()
+            self.end()
+            raise TimeoutError(words or "it says nothing")
+
+    @property
+    def ended(self) -> bool:
+        return not self._end.alive
+
+    def end(self) -> None:
+        self._end()
+
+    def kill(self) -> None:
+        if self._popen.poll() is None:
+            kill_family(self._popen.pid)
+
+    def resident(self) -> int:
+        return resident_bytes(self._popen.pid)
+
+    def run(self, job: CaseJob, model: SentFile) -> Result:
+        limits, start = job.limits, time.monotonic()
+        self._said.seek(0)
+        self._said.truncate()
+        message = pickle.dumps((job, model))
+        answer, most = None, 0
+        with contextlib.suppress(OSError):  # it may be dead already
+            _write_all(self._to, LENGTH.pack(len(message)) + message)
+            answer, most = self._answer(start + limits.seconds, limits.memory_bytes)
+        spent = Cost(time.monotonic() - start, memory_bytes=most)
+        if answer is not None:
+            result: Result = pickle.loads(answer)
+            return replace(result, cost=replace(result.cost, memory_bytes=most))
+        if most > limits.memory_bytes:
+            self.end()
+            reason = f"took more than the limit of {limits.memory_bytes:,} bytes of memory"
+            return Result(job.key, Outcome.OUT_OF_MEMORY, reason, limits.memory_bytes, cost=spent)
+        if time.monotonic() >= start + limits.seconds and self._popen.poll() is None:
+            self.end()
+            reason = f"took longer than the limit of {limits.seconds:g} s"
+            return Result(job.key, Outcome.TIMED_OUT, reason, limits.seconds, cost=spent)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._popen.wait(10)
+        spent = replace(spent, said=self._last_words())
+        self.end()
+        return Result(job.key, Outcome.CRASHED, f"its process ended {_how(self._popen.returncode)}", cost=spent)
+
+    def _answer(self, deadline: float, memory_bytes: int | None = None) -> tuple[bytes | None, int]:
+        """The next message, None when there is none in time, and the most bytes seen; stops above `memory_bytes`."""
+        found, most = bytearray(), 0
+        while (left := deadline - time.monotonic()) > 0:
+            if memory_bytes is not None:
+                most = max(most, self.resident())
+                if most > memory_bytes:
+                    break
+            if not select.select([self._from], [], [], min(left, _LOOK_S if memory_bytes else left))[0]:
+                continue
+            data = os.read(self._from, 1 << 20)
+            if not data:
+                break
+            found += data
+            if len(found) >= LENGTH.size and len(found) == LENGTH.size + LENGTH.unpack_from(found)[0]:
+                return bytes(found[LENGTH.size :]), most
+        return None, most
+
+    def _last_words(self) -> str:
+        self._said.seek(0, os.SEEK_END)
+        self._said.seek(max(0, self._said.tell() - _LAST_WORDS))
+        return self._said.read().decode("utf-8", "replace").strip()
+
+
+_PROGRAM = "import sys; from npu_memplan.sweep.worker.child import main; main(*map(int, sys.argv[1:]))"
+
+
+def _clear(process: subprocess.Popen[bytes], descriptors: tuple[int, ...], said: IO[bytes]) -> None:
+    kill_family(process.pid)
+    process.wait()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _how(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"with code {code}"
+    try:
+        return f"by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"by signal {-code}"

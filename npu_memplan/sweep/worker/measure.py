@@ -1,0 +1,166 @@
+"""One case, computed: the same stages as `npu-memplan compile`, and `run` where that was asked for.
+
+Invariant: a result depends on the job alone; what a model, the options or a plug-in do wrong is a result with its
+reason. Runs in a process that may die of it (`child`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import NpuMemplanError
+from ...exactness import Exactness
+from ...files.owned_folder import scratch_folder
+from ...pipeline import plan_model, write
+from ...planners import PlanningError
+from ..results import Outcome, Result, Runs, Shortage
+from ..versions import versions
+from .job import CaseJob, SentFile
+
+if TYPE_CHECKING:
+    from ...artifact import Artifact
+
+_REASON = 600  # characters
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_REFERENCE: dict[str, _Reference] = {}  # sha256 -> the reference of the last model, and its outputs by seed
+
+
+def measure(job: CaseJob, model: SentFile) -> Result:
+    """The result of `job`, whatever happens short of the end of this process."""
+    here = versions(bool(job.verification.runner))
+    if here != job.versions:
+        return Result(job.key, Outcome.NOT_TRIED, _other_versions(dict(job.versions), dict(here)))
+    with scratch_folder("sweep") as folder:
+        try:
+            return _measured(job, model, folder)
+        except PlanningError as error:
+            short = Shortage(error.pool, error.required_bytes, error.available_bytes)
+            text = f"needs {error.required_bytes:,} bytes of {error.pool}, which has {error.available_bytes:,}"
+            return Result(job.key, Outcome.NO_ROOM, text, shortage=short)
+        except NotHereError as error:
+            return Result(job.key, Outcome.NOT_TRIED, str(error))
+        except NpuMemplanError as error:
+            return Result(job.key, Outcome.REFUSED, _told(error, folder))
+        except MemoryError:
+            return Result(job.key, Outcome.OUT_OF_MEMORY, "an allocation was refused", job.limits.memory_bytes)
+        except Exception as error:  # a defect, of ours or of a plug-in: the case's, not the sweep's
+            return Result(job.key, Outcome.CRASHED, f"{type(error).__name__}: {_told(error, folder)}")
+
+
+def _measured(job: CaseJob, model: SentFile, folder: Path) -> Result:
+    path = folder / f"model{model.suffix}"
+    path.write_bytes(model.data)
+    options = job.options
+    for number, (field, file) in enumerate(job.option_files.items()):
+        named = folder / f"{field}{number}{file.suffix}"
+        named.write_bytes(file.data)
+        changed: dict[str, Any] = {field: str(named)}
+        options = replace(options, **changed)
+    for plugin in job.plugins:
+        _import(plugin)
+    compiled = plan_model(path, options)
+    artifact, runs = compiled.artifact, None
+    if job.verification.runner:
+        output = folder / "artifact"
+        output.mkdir()
+        artifact = write(compiled, output)
+        runs = _runs(job, model, path, output, artifact)
+    return _result(job.key, artifact, runs)
+
+
+def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
+    claims = Counter(operator.claim.exactness for operator in artifact.operators)
+    return Result(
+        key,
+        Outcome.FITS,
+        pools={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
+        constants_bytes=artifact.constants_bytes,
+        stream_bytes=artifact.stream_bytes,
+        cycles=artifact.estimated_cycles,
+        clock_hz=artifact.timing.clock_hz if artifact.timing else 0,
+        npu_operations=artifact.npu_operations,
+        host_operations=artifact.host_operations,
+        plan=artifact.plan.status.value,
+        operators={level.value: claims[level] for level in Exactness if claims[level]},
+        runs=runs,
+    )
+
+
+def _import(plugin: SentFile) -> None:
+    """Run a Python file once in this process, as a module of its own."""
+    name = f"npu_memplan_sweep_plugin_{plugin.sha256[:16]}"
+    if name not in sys.modules:
+        module = types.ModuleType(name)
+        exec(compile(plugin.data, f"plug-in {plugin.sha256[:16]}", "exec"), module.__dict__)
+        sys.modules[name] = module
+
+
+def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Artifact) -> Runs:
+    """The artifact in `output` on its runner, against the reference of `path`, for each seed."""
+    from fvp_runner import runner as runners
+    from fvp_runner.base import RunCheckError, RunTimeoutError
+    from fvp_runner.npu_model import NpuModelError
+    from fvp_runner.result import compare
+
+    from ...commands.arrays import read_inputs
+
+    asked = job.verification
+    reason = runners.missing(asked.runner)
+    if reason is not None:
+        raise NotHereError(f"runner {asked.runner} cannot run: {reason}")
+    reference = _reference(model, path)
+    options = runners.RunOptions(timeout_s=job.limits.seconds, pools_after=False)
+    exact, largest = 0, 0.0
+    try:
+        runner = runners.create(asked.runner, output, options)
+        for seed in range(asked.seeds):
+            values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
+            if seed not in reference.outputs:
+                reference.outputs[seed] = reference.model.run(values)
+            names = [slot.name for slot in artifact.outputs]
+            verdict = compare(asked.runner, names, runner.run(values).outputs, reference.outputs[seed])
+            exact += verdict.bit_exact
+            largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
+    except (NpuModelError, RunCheckError, RunTimeoutError) as error:
+        stopped = _told(error, output)
+        return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what, stopped)
+    return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what)
+
+
+class NotHereError(NpuMemplanError):
+    """What a run needs is not on this machine; that says nothing of the case."""
+
+
+class _Reference:
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.outputs: dict[int, Any] = {}
+
+
+def _reference(model: SentFile, path: Path) -> _Reference:
+    """The reference of a model; cases of one model come one after the other, so one is kept."""
+    if model.sha256 not in _REFERENCE:
+        from fvp_runner.references.opened import open_reference
+
+        _REFERENCE.clear()
+        _REFERENCE[model.sha256] = _Reference(open_reference(path))
+    return _REFERENCE[model.sha256]
+
+
+def _told(error: BaseException, folder: Path) -> str:
+    """What an error says, without what differs from one run to the next."""
+    text = str(error).strip().replace(f"{folder}{'/'}", "").replace(str(folder.parent), "") or "no message"
+    return _ADDRESS.sub("0x...", text)[:_REASON]
+
+
+def _other_versions(asked: Mapping[str, str], here: Mapping[str, str]) -> str:
+    pairs = [(name, version, here.get(name, "none")) for name, version in asked.items()]
+    different = [f"{name} {found} in place of {version}" for name, version, found in pairs if found != version]
+    return f"a worker has {', '.join(different)}; install there what is installed here"

@@ -1,0 +1,145 @@
+"""What makes a case another case, and what does not."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from npu_memplan.commands.compile import parse_options
+from npu_memplan.options import CompileOptions, OptionError
+from npu_memplan.sweep import Case, Content, SweepError, Verification, cases, shard
+from npu_memplan.sweep import versions as made_with
+from npu_memplan.sweep.case import target_name
+from npu_memplan.sweep.targets import targets
+
+from .conftest import BAD, DIGITS
+
+
+def case(**options: object) -> Case:
+    return Case("net", Content.of(DIGITS), CompileOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_key_is_of_the_content_not_of_names(tmp_path: Path) -> None:
+    copy = tmp_path / "other.tflite"
+    shutil.copy(DIGITS, copy)
+    assert replace(case(), network="other", model=Content.of(copy)).key == case().key
+    copy.write_bytes(DIGITS.read_bytes() + b"\0")
+    assert replace(case(), model=Content.of(copy)).key != case().key
+    assert case(memory_mode="Shared_Sram").key == case().key, "the accelerator's own"
+
+
+def test_everything_that_can_change_a_result_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every field of the options, also those that will be added."""
+    other = {"accelerator": "ethos-u65-256", "memory_mode": "Sram_Only", "npu_compiler": "tvm", "stripes": True}
+    found = {case().key}
+    for field in fields(CompileOptions):
+        value = getattr(CompileOptions(), field.name)
+        changed = other.get(field.name)
+        if changed is None:
+            changed = {bool: not value, int: 7, str: "x", tuple: ("A",), type(None): 9}.get(type(value), {"sram": 4096})
+        found.add(case(**{field.name: changed}).key)
+    assert len(found) == len(fields(CompileOptions)) + 1
+    found |= {replace(case(), verification=Verification("host", seeds)).key for seeds in (1, 2)}
+    found |= {replace(case(), plugins=(Content.of(BAD),)).key}
+    assert len(found) == len(fields(CompileOptions)) + 4
+    monkeypatch.setattr("npu_memplan.sweep.case.versions", lambda run: (("npu_memplan", "2"),))
+    assert case().key not in found
+
+
+def test_versions_of_a_checkout_are_its_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "npu_memplan"
+    for name in ("npu_memplan/a.py", "npu_memplan/report/page/a.js", "fvp_runner/main.c", "targets/a.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("1")
+    monkeypatch.setattr(made_with, "_PACKAGE", package)
+    monkeypatch.setattr(made_with, "targets_folder", lambda: tmp_path / "targets")
+    hashed = made_with.source_hash.__wrapped__
+    before = hashed()
+    (package / "report/page/a.js").write_text("2")
+    assert hashed() == before, "what only draws"
+    for name in ("npu_memplan/a.py", "fvp_runner/main.c", "targets/a.toml"):
+        (tmp_path / name).write_text("2")
+        assert hashed() != before
+        before = hashed()
+    assert [name for name, _ in made_with.versions(True)] == ["npu_memplan", "tvm", "vela", "tflite-micro", "litert"]
+
+
+def test_files_that_options_name_are_content(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.ini", tmp_path / "b.ini"
+    first.write_text("[x]")
+    second.write_text("[x]")
+    assert case(vela_ini=str(first)).key == case(vela_ini=str(second)).key
+    second.write_text("[y]")
+    assert case(vela_ini=str(first)).key != case(vela_ini=str(second)).key
+
+
+def test_names_tell_models_apart(tmp_path: Path) -> None:
+    places = ["a/net.tflite", "b/net.tflite", "b/other.tflite", "b/other.onnx"]
+    for place in places:
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_bytes(place.encode())
+
+    def names(*which: int) -> list[str]:
+        return [c.network for c in cases([tmp_path / places[i] for i in which], [CompileOptions()])]
+
+    assert names(0, 2) == ["net", "other"]
+    assert names(0, 1) == ["a/net", "b/net"]
+    assert names(2, 3) == ["other.tflite", "other.onnx"]
+    assert names(0, 0) == ["net"], "the same file twice is one"
+
+
+def test_a_target_is_named_by_what_is_not_usual() -> None:
+    assert target_name(CompileOptions()) == "ethos-u55-256"
+    assert target_name(CompileOptions("none", reorder=True)) == "none --reorder"
+    assert target_name(CompileOptions("ethos-u65-512", pools={"sram": 1024})) == "ethos-u65-512 --pool sram=1024"
+
+
+def test_targets_are_command_lines_of_compile() -> None:
+    found = targets("u55-128,none", "", ["", "--optimise Size --reorder"], parse_options)
+    assert [target_name(options) for options in found] == [
+        "ethos-u55-128",
+        "ethos-u55-128 --optimise Size --reorder",
+        "none",
+        "none --optimise Size --reorder",
+    ]
+    assert len(targets("all", "", [], parse_options)) >= 6
+    assert [o.accelerator for o in targets("", "", [], parse_options)] == [CompileOptions().accelerator]
+    boards = targets("u55-128,u55-256", "corstone-300-u55", [], parse_options)
+    assert [o.accelerator for o in boards] == ["ethos-u55-128", "ethos-u55-256"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--nonsense", "--nonsense' are no options of compile: No such option"),
+        ("--optimise Speed", "are no options of compile: Invalid value for '--optimise'"),
+        ("-o elsewhere", "the model, the output, --fit and --json are no options of a target; leave them out"),
+        ("--fit 64KiB", "the model, the output, --fit and --json are no options of a target; leave them out"),
+        ("--help", "npu-memplan compile --help lists them"),
+    ],
+)
+def test_what_is_no_option_of_a_target_is_said(words: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said.replace("(", r"\(")):
+        targets("", "", [words], parse_options)
+
+
+def test_shards_are_a_partition_that_stays(tmp_path: Path) -> None:
+    many = [case(seed=seed) for seed in range(40)]
+    parts = [shard(many, k, 4) for k in (1, 2, 3, 4)]
+    assert sorted(c.key for part in parts for c in part) == sorted(c.key for c in many)
+    assert all(len(part) > 2 for part in parts)
+    assert shard(many[::2], 2, 4) == [c for c in parts[1] if c in many[::2]]
+    with pytest.raises(SweepError, match="--shard 5/4: the first number goes from 1 to 4"):
+        shard(many, 5, 4)
+
+
+def test_a_model_that_changes_meanwhile_is_not_sent(tmp_path: Path) -> None:
+    model = tmp_path / "net.tflite"
+    model.write_bytes(b"1")
+    content = Content.of(model)
+    model.write_bytes(b"2")
+    with pytest.raises(SweepError, match=r"net\.tflite was changed while the sweep ran"):
+        content.data()

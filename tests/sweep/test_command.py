@@ -1,0 +1,133 @@
+"""`npu-memplan sweep`, its report and its merge, as one calls them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from npu_memplan.cli import cli
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.sweep.folder import write_asked
+
+from .conftest import DIGITS
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["sweep", *map(str, words)])
+
+
+@pytest.fixture
+def swept(small_sweep: Any, tmp_path: Path) -> Path:
+    """The folder of the small sweep."""
+    every, store, _ = small_sweep
+    write_asked(tmp_path / "sweep", every)
+    shutil.copytree(store, tmp_path / "sweep" / "results")
+    return tmp_path / "sweep"
+
+
+def test_the_report_is_beside_the_sweep(swept: Path) -> None:
+    done = call("report", swept, "--deadline", 10, "--parquet")
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[0] == "2 networks on 4 targets: 5 fits, 1 no room, 2 refused"
+    names = {path.name for path in swept.iterdir()}
+    assert names >= {"sweep.html", "sweep_table.json", "sweep_table.csv", "sweep_table.parquet"}
+    before = (swept / "sweep_table.json").read_bytes()
+    assert call("report", swept, "--deadline", 10, "--json").output.encode() == before
+
+
+def test_regressions_exit_with_one(swept: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(swept, old)
+    assert call("report", swept, "--against", old).exit_code == 0
+    for path in (old / "results").glob("*.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line["pools"] = {name: size - 16 for name, size in line["pools"].items()}
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    worse = call("report", swept, "--against", old)
+    assert worse.exit_code == 1
+    assert "worse: digits on ethos-u55-128: sram bytes 6,128 -> 6,144 (+0.3 %)" in worse.output
+    assert json.loads((swept / "sweep_table.json").read_text())["against"]["regressions"] == 5
+    assert call("report", old, "--against", swept).exit_code == 0
+
+
+def test_shards_merge_to_the_whole(swept: Path, tmp_path: Path) -> None:
+    """Parts of a matrix, each with all cases and some of the results; a missing part shows."""
+    parts = [tmp_path / "1", tmp_path / "2"]
+    lines = [line for path in (swept / "results").glob("*") for line in path.read_text().splitlines()]
+    for part, some in zip(parts, (lines[:3], lines[3:]), strict=True):
+        (part / "results").mkdir(parents=True)
+        shutil.copy(swept / "sweep.json", part)
+        (part / "results" / "a.jsonl").write_text("".join(line + "\n" for line in some))
+    half = call("merge", parts[0], "-o", tmp_path / "half")
+    assert (half.exit_code, half.output) == (1, f"3 of 8 results in {tmp_path / 'half'}\n")
+    whole = call("merge", *parts, "-o", tmp_path / "whole")
+    assert (whole.exit_code, whole.output) == (0, f"8 of 8 results in {tmp_path / 'whole'}\n")
+    again = call("merge", *parts, "-o", tmp_path / "whole")
+    assert again.exit_code == 0
+    for folder in (swept, tmp_path / "whole"):
+        call("report", folder)
+    for name in ("sweep_table.json", "sweep_table.csv", "sweep.html", "sweep.json"):
+        assert (tmp_path / "whole" / name).read_bytes() == (swept / name).read_bytes()
+    assert len(list((tmp_path / "whole" / "results").iterdir())) == 1
+
+
+def test_a_sweep_by_shards_is_that_of_one(tmp_path: Path) -> None:
+    """Cases that need no compiler: each is refused at once."""
+    words = [DIGITS, "--accelerator", "none", *(w for s in range(6) for w in ("--option", f"--stripes --seed {s}"))]
+    for part in ("1/2", "2/2"):
+        done = call(*words, "--shard", part, "-o", tmp_path / part[0], "--executor", "processes:1", "--json")
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.output)["outcomes"].keys() == {"refused"}
+    assert call("merge", tmp_path / "1", tmp_path / "2", "-o", tmp_path / "all").output.startswith("6 of 6 results")
+
+
+def refused(*words: object) -> str:
+    done = call(*words)
+    if isinstance(done.exception, NpuMemplanError):
+        return str(done.exception)
+    assert done.exit_code == 2
+    return done.output
+
+
+def test_bad_use_is_said(swept: Path, tmp_path: Path) -> None:
+    out = ("-o", tmp_path / "x")
+    told = {
+        ("report", tmp_path / "none"): "is no sweep: cannot read",
+        ("report", swept, "--against", tmp_path / "none"): "make one with: npu-memplan sweep MODEL... -o",
+        (DIGITS, *out, "--executor", "threads"): "--executor 'threads' is unknown; give one of: processes[:N], dask://",
+        (DIGITS, *out, "--executor", "processes:0"): "--executor 'processes:0' is unknown",
+        (DIGITS, *out, "--executor", "dask://127.0.0.1:1"): "no dask scheduler answers at tcp://127.0.0.1:1",
+        (DIGITS, *out, "--executor", "slurm:many"): "give slurm:JOBS,KEY=VALUE,...",
+        (DIGITS, *out, "--shard", "3"): "--shard 3: give K/N, as in 3/16",
+        (DIGITS, *out, "--shard", "0/4"): "the first number goes from 1 to 4",
+        (DIGITS, *out, "--accelerator", "u99"): "unknown accelerator 'ethos-u99'",
+        (DIGITS, *out, "--boards", "nothing"): "unknown board 'nothing'",
+        (tmp_path / "none.tflite", *out): "No such file or directory",
+        (DIGITS, *out, "--case-memory", "much"): "much",
+        (DIGITS,): "Missing option '-o'",
+    }
+    for words, said in told.items():
+        if words[-1] == "dask://127.0.0.1:1":
+            pytest.importorskip("distributed")
+        assert said in refused(*words), words
+
+
+def test_parts_of_other_sweeps_do_not_merge(swept: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(swept, other)
+    document = json.loads((other / "sweep.json").read_text())
+    document["versions"]["vela"] = "9"
+    for case in document["cases"]:
+        case["key"] = "0" * 64
+    (other / "sweep.json").write_text(json.dumps(document))
+    said = refused("merge", swept, other, "-o", tmp_path / "all")
+    assert "have different cases for digits on ethos-u55-128: they were made with vela 5" in said
+    document["cases"][0]["network"] = 5
+    (other / "sweep.json").write_text(json.dumps(document))
+    assert "sweep.json: cases[0].network is 5: expected `str`" in refused("report", other)

@@ -1,0 +1,159 @@
+"""Fronts, the cheapest target, differences and files, on tables small enough to check by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+
+from npu_memplan.sweep import Outcome, Result
+from npu_memplan.sweep.results import Runs, Shortage
+from npu_memplan.sweep.table.against import compare
+from npu_memplan.sweep.table.export import columns, csv_of, json_of, parquet_of
+from npu_memplan.sweep.table.rows import Table, cheapest, front
+from npu_memplan.sweep.table.text import report_text
+
+from .conftest import result
+
+SMALL, LARGE, HOST = "ethos-u55-128", "ethos-u55-256", "none"
+Make = Callable[..., Table]
+
+
+@pytest.fixture
+def table(made_table: Make) -> Table:
+    """Two networks on three targets, one with an option."""
+    return made_table(
+        {
+            ("a", SMALL): result(1000, 500_000),
+            ("a", f"{SMALL} --reorder"): result(900, 600_000),
+            ("a", LARGE): result(1000, 250_000, runs=2),
+            ("a", HOST): result(800, None, host_operations=4),
+            ("b", SMALL): result(5000, 1_000_000),
+            ("b", f"{SMALL} --reorder"): Result("", Outcome.NO_ROOM, "why", shortage=Shortage("sram", 9000, 8192)),
+            ("b", LARGE): result(6000, 400_000, runs=1),
+            ("b", HOST): result(4000, None, host_operations=9),
+        }
+    )
+
+
+def test_a_front_is_what_nothing_beats(table: Table) -> None:
+    assert table.fronts == {"a": (HOST, f"{SMALL} --reorder", SMALL, LARGE), "b": (HOST, SMALL, LARGE)}
+
+
+def test_a_front_is_that_of_all_pairs(made_table: Make) -> None:
+    random = Random(7)
+    targets = [f"{name} --seed {n}" for name, n in product((SMALL, LARGE), range(30))]
+    rows = made_table(
+        {
+            ("a", t): result(random.randint(1, 6), random.randint(1, 6), host_operations=random.randint(0, 2))
+            for t in targets
+        }
+    ).rows
+
+    def beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+        return one != other and all(x <= y for x, y in zip(one, other, strict=True))
+
+    wanted = {row.asked.target for row in rows if not any(beats(other.price, row.price) for other in rows)}
+    assert {row.asked.target for row in front(rows)} == wanted
+    assert 1 < len(wanted) < len(rows)
+
+
+def test_the_cheapest_fits_all_and_keeps_the_deadline(table: Table) -> None:
+    assert [c.target for c in cheapest(table)] == [HOST, SMALL, LARGE]
+    assert [c.target for c in cheapest(table, 2.0)] == [SMALL, LARGE], "nobody knows the host's time"
+    assert [c.target for c in cheapest(table, 1.9)] == [LARGE]
+    assert cheapest(table, 0.5) == []
+    first = cheapest(table)[1]
+    assert (first.multipliers, first.sram_bytes, first.flash_bytes, first.milliseconds) == (128, 5000, 2048, 2.0)
+
+
+def test_figures_of_a_row(table: Table) -> None:
+    rows = {(row.asked.network, row.asked.target): row for row in table.rows}
+    fits, no = rows["a", LARGE], rows["b", f"{SMALL} --reorder"]
+    assert (fits.sram_bytes, fits.ram_bytes, fits.flash_bytes, fits.milliseconds) == (1000, 1000, 1024, 0.5)
+    assert (fits.exact, fits.exactness) == (True, "exact, 2 runs")
+    assert rows["b", LARGE].exactness == "differs in 1 of 2"
+    assert (no.fits, no.sram_bytes, no.ram_bytes, no.milliseconds, no.exactness) == (False, 9000, None, None, "")
+    assert rows["a", HOST].milliseconds is None
+    both = replace(fits, result=result(1, 1, pools={"sram": 5, "dram": 7}))
+    assert (both.sram_bytes, both.ram_bytes) == (5, 12)
+
+
+WORSE = [
+    ({"pools": {"sram": 1001}}, "sram bytes", 1000, 1001),
+    ({"pools": {"sram": 1000, "dram": 16}}, "dram bytes", 0, 16),
+    ({"stream_bytes": 40}, "flash bytes", 1024, 1040),
+    ({"cycles": 250_001}, "cycles", 250_000, 250_001),
+    ({"host_operations": 1}, "host calls", 0, 1),
+    ({"operators": {"exact": 2, "unproven": 1}}, "operators not proven exact", 0, 1),
+    ({"runs": Runs("host", 2, 1)}, "runs", "exact, 2 runs", "differs in 1 of 2"),
+    ({"runs": Runs("host", 2, 2, stopped="a check")}, "runs", "exact, 2 runs", "stopped on host"),
+    ({"outcome": Outcome.CRASHED, "reason": "by SIGSEGV"}, "outcome", "fits", "crashed (by SIGSEGV)"),
+    ({"outcome": Outcome.NO_ROOM}, "outcome", "fits", "no room"),
+]
+
+
+@pytest.mark.parametrize(("change", "what", "before", "after"), WORSE, ids=[what for _, what, _, _ in WORSE])
+def test_what_is_worse_is_a_regression_and_the_other_way_it_is_none(
+    change: dict[str, object], what: str, before: object, after: object, table: Table
+) -> None:
+    rows = list(table.rows)
+    place = next(i for i, row in enumerate(rows) if (row.asked.network, row.asked.target) == ("a", LARGE))
+    rows[place] = replace(rows[place], result=replace(rows[place].result, **change))  # type: ignore[arg-type]
+    changed = Table(tuple(rows), table.versions)
+    found = compare(table, changed)
+    (one,) = found.differences
+    assert (one.network, one.target, one.what, one.before, one.after, one.worse) == (
+        "a",
+        LARGE,
+        what,
+        before,
+        after,
+        True,
+    )
+    back = compare(changed, table)
+    assert [d.worse for d in back.differences] == [False]
+    assert compare(table, table).differences == ()
+
+
+def test_only_the_same_model_on_the_same_target_is_compared(made_table: Make, table: Table) -> None:
+    other = made_table({("a", SMALL): result(9999, 1), ("c", SMALL): result(1, 1)}, models="2")
+    found = compare(table, other)
+    assert (found.compared, found.other_models, found.added, found.removed) == (0, ("a",), 1, 7)
+    waits = made_table({("a", SMALL): Result("", Outcome.NOT_TRIED)})
+    assert compare(table, waits).differences == ()
+    assert found.to_text().splitlines()[1] == "not compared, the model is another: a"
+
+
+def test_the_text(table: Table, made_table: Make) -> None:
+    worse = made_table({("a", SMALL): result(1100, 500_000)})
+    text = report_text(table, compare(worse, table), 2.0)
+    assert text.splitlines()[0] == "2 networks on 4 targets: 7 fits, 1 no room"
+    assert text.splitlines()[1] == "1 NOT exact against their reference"
+    assert "at 2 ms" in text
+    assert text.splitlines()[-1] == f"  better: a on {SMALL}: sram bytes 1,100 -> 1,000 (-9.1 %)"
+
+
+def test_files_for_other_programs_say_the_same(table: Table) -> None:
+    written = list(csv.DictReader(io.StringIO(csv_of(table))))
+    document = json.loads(json_of(table, None, 2.0))
+    assert tuple(written[0]) == columns()
+    assert len(written) == len(document["results"]) == 8
+    for text, values in zip(written, document["results"], strict=True):
+        assert text == {name: "" if values[name] is None else str(values[name]) for name in text}
+    assert document["fronts"]["b"] == [HOST, SMALL, LARGE]
+    assert [c["target"] for c in document["fits_all"]] == [SMALL, LARGE]
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs pyarrow (pip install npu_memplan[parquet])")
+    read = parquet.read_table(io.BytesIO(parquet_of(table))).to_pylist()
+    assert read == [{name: values[name] for name in columns()} for values in document["results"]]
+
+
+def test_names_of_files_are_no_formulas(made_table: Make) -> None:
+    text = csv_of(made_table({("=cmd()", SMALL): result(1, 1)}))
+    assert text.splitlines()[1].startswith("'=cmd(),")
