@@ -6,6 +6,7 @@ or input (a plan that does not fit is bad input, and nothing is written).
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import sys
@@ -180,14 +181,12 @@ def parse_options(words: Sequence[str]) -> CompileOptions:
         raise OptionError(f"{said!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
         raise OptionError(f"{said!r} are no options of compile; npu-memplan compile --help lists them") from None
-    if any(given[name] != usual[name] for name in _OF_THE_COMMAND):
+    alone = {p.name for p in inspect.signature(command.callback or parse_options).parameters.values()} - {"asked"}
+    if any(given[name] != usual[name] for name in alone):
         raise OptionError(
-            f"{said!r}: the model, the output, --fit and --json are no options of a target; leave them out"
+            f"{said!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
-    return options_of(**{name: value for name, value in given.items() if name not in _OF_THE_COMMAND})
-
-
-_OF_THE_COMMAND = ("model", "output", "force", "fit", "as_json", "target")  # what `options_of` does not take
+    return options_of(**{name: value for name, value in given.items() if name not in alone})
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:

@@ -116,8 +116,8 @@ def test_targets_are_command_lines_of_compile() -> None:
     [
         ("--nonsense", "--nonsense' are no options of compile: No such option"),
         ("--optimise Speed", "are no options of compile: Invalid value for '--optimise'"),
-        ("-o elsewhere", "the model, the output, --fit and --json are no options of a target; leave them out"),
-        ("--fit 64KiB", "the model, the output, --fit and --json are no options of a target; leave them out"),
+        ("-o elsewhere", "is no option of a target: leave out the model, -o, --fit"),
+        ("--fit 64KiB", "is no option of a target: leave out the model, -o, --fit"),
         ("--help", "npu-memplan compile --help lists them"),
     ],
 )
