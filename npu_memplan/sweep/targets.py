@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
-from ..target_data import Board, accelerator_system, board_names, load_board
+from ..target_data import board_names, load_board
 from .case import SweepError
 
 Parse = Callable[[Sequence[str]], CompileOptions]
@@ -25,9 +25,9 @@ def targets(accelerators: str, boards: str, options: Sequence[str], parse: Parse
     if boards:
         first = [words for board in _boards(boards) for words in _on_board(board, names)]
         if not first:
-            raise SweepError(f"none of the boards has one of: {', '.join(names)}; leave --accelerator or --boards out")
+            raise SweepError(f"no board of {boards} has one of: {', '.join(names)}; leave one of the two out")
     else:
-        first = [("--accelerator", name) for name in names or [CompileOptions().accelerator]]
+        first = [("--accelerator", name) for name in names] or [()]
     sets = [tuple(shlex.split(text)) for text in options or [""]]
     return [parse((*words, *more)) for words, more in itertools.product(first, sets)]
 
@@ -40,19 +40,12 @@ def accelerator_names(text: str) -> list[str]:
     return [name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in short]
 
 
-def _boards(text: str) -> list[Board]:
-    names = board_names() if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
-    return [load_board(name) for name in names]
+def _boards(text: str) -> list[str]:
+    return list(board_names()) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _on_board(board: Board, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
-    """The command lines of a board: each of its accelerators, with the sizes of the memories that its pools go to."""
-    found = []
-    for name in board.accelerators:
-        if accelerators and name not in accelerators:
-            continue
-        placement = board.placement(accelerator_system(name).memory_mode)
-        sizes = {pool: board.memory(memories[0]).size_bytes for pool, memories in placement.pools.items() if memories}
-        pools = [word for pool, size in sizes.items() for word in ("--pool", f"{pool}={size}")]
-        found.append(("--accelerator", name, *pools))
-    return found
+def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
+    """The command lines of a board: with its own accelerator, or with each of `accelerators` that it can have."""
+    known = load_board(board).accelerators
+    chosen = [("--accelerator", name) for name in accelerators if name in known]
+    return [("--board", board, *words) for words in (chosen if accelerators else [()])]

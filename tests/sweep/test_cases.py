@@ -14,6 +14,7 @@ from npu_memplan.sweep import Case, Content, SweepError, Verification, cases, sh
 from npu_memplan.sweep import versions as made_with
 from npu_memplan.sweep.case import target_name
 from npu_memplan.sweep.targets import targets
+from npu_memplan.target_data import board_names, load_board, targets_folder
 
 from .conftest import BAD, DIGITS
 
@@ -31,9 +32,17 @@ def test_a_key_is_of_the_content_not_of_names(tmp_path: Path) -> None:
     assert case(memory_mode="Shared_Sram").key == case().key, "the accelerator's own"
 
 
-def test_everything_that_can_change_a_result_changes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_that_can_change_a_result_changes_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every field of the options, also those that will be added."""
-    other = {"accelerator": "ethos-u65-256", "memory_mode": "Sram_Only", "npu_compiler": "tvm", "stripes": True}
+    board = tmp_path / "own.toml"
+    shutil.copy(targets_folder() / "boards" / "corstone-310.toml", board)
+    other = {
+        "board": str(board),
+        "accelerator": "ethos-u65-256",
+        "memory_mode": "Sram_Only",
+        "npu_compiler": "tvm",
+        "stripes": True,
+    }
     found = {case().key}
     for field in fields(CompileOptions):
         value = getattr(CompileOptions(), field.name)
@@ -106,9 +115,18 @@ def test_targets_are_command_lines_of_compile() -> None:
         "none --optimise Size --reorder",
     ]
     assert len(targets("all", "", [], parse_options)) >= 6
-    assert [o.accelerator for o in targets("", "", [], parse_options)] == [CompileOptions().accelerator]
-    boards = targets("u55-128,u55-256", "corstone-300-u55", [], parse_options)
-    assert [o.accelerator for o in boards] == ["ethos-u55-128", "ethos-u55-256"]
+    assert targets("", "", [], parse_options) == [CompileOptions()]
+
+
+def test_boards_are_those_of_compile() -> None:
+    found = targets("u55-128,u55-256", "corstone-300-u55", [""], parse_options)
+    assert [(o.board, o.accelerator) for o in found] == [("corstone-300-u55", f"ethos-u55-{n}") for n in (128, 256)]
+    every = targets("", "all", [], parse_options)
+    assert [o.board for o in every] == list(board_names())
+    assert all(o.accelerator == load_board(o.board).accelerator for o in every)
+    assert len({target_name(o) for o in every}) == len(every)
+    with pytest.raises(SweepError, match="no board of corstone-300-u55 has one of: ethos-u65-512; leave one"):
+        targets("u65-512", "corstone-300-u55", [], parse_options)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from npu_memplan.pipeline import plan_model
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
 from npu_memplan.sweep.table.export import csv_of, json_of
 from npu_memplan.sweep.worker.processes import family
+from npu_memplan.target_data import targets_folder
 
 from .conftest import BAD, DIGITS, small_cases
 
@@ -96,6 +97,20 @@ def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(smal
     again = run(bad, store=tmp_path, limits=limits)
     assert again.computed == 0
     assert swept.missing == []
+
+
+def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Path) -> None:
+    text = (targets_folder() / "boards" / "corstone-300-u55.toml").read_text()
+    small = text.replace("size_bytes = 0x800000", "size_bytes = 0x1000").replace(
+        "size_bytes = 0x2000000", "size_bytes = 0x1000"
+    )
+    assert small != text
+    (tmp_path / "own.toml").write_text(small)
+    options = [CompileOptions(board=str(tmp_path / "own.toml")), CompileOptions(board="corstone-300-u55")]
+    own, shipped = run(cases([DIGITS], options), "processes:1").results.values()
+    assert shipped.outcome is Outcome.FITS
+    assert own.outcome is Outcome.NO_ROOM
+    assert "is short by" in own.reason
 
 
 def test_artifacts_are_run_against_their_reference(small_sweep: Any) -> None:

@@ -20,6 +20,7 @@ from ...exactness import Exactness
 from ...files.owned_folder import scratch_folder
 from ...pipeline import plan_model, write
 from ...planners import PlanningError
+from ...report.facts.fit import fit_of
 from ..results import Outcome, Result, Runs, Shortage
 from ..versions import versions
 from .job import CaseJob, SentFile
@@ -76,6 +77,10 @@ def _measured(job: CaseJob, model: SentFile, folder: Path) -> Result:
 
 
 def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
+    fit = fit_of(artifact)
+    if fit is not None and fit.short is not None:  # constants too have to find room on a board
+        lacks = Shortage(fit.short.memory.name, fit.short.used_bytes, fit.short.memory.size_bytes)
+        return Result(key, Outcome.NO_ROOM, fit.verdict, shortage=lacks)
     claims = Counter(operator.claim.exactness for operator in artifact.operators)
     return Result(
         key,
