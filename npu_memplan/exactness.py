@@ -81,6 +81,14 @@ _OF_FLOATS = frozenset(
     )
 )
 
+_CHOOSING = frozenset(
+    (
+        *("CAST", "SELECT", "SELECT_V2", "GATHER_ND", "EMBEDDING_LOOKUP", "ONE_HOT", "FILL", "RANK", "TILE"),
+        "DYNAMIC_UPDATE_SLICE",
+    )
+)
+_SHAPES = frozenset(("ZEROS_LIKE", "RANGE", "BROADCAST_ARGS"))
+
 # Operators of float32 that call a function of the C library: which. Equal with the same library, as the host runner's.
 LIBRARY: dict[str, str] = {
     **dict.fromkeys(("EXP", "LOGISTIC", "SOFTMAX"), "expf"),
@@ -120,26 +128,28 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
         "uint8": _COMMON | (MOVES - {"EXPAND_DIMS"}) | {"SUM", "REDUCE_MAX", "SOFTMAX", "RESIZE_BILINEAR", "SHAPE"},
     },
     Code.HOST: {
-        "int8": _COMMON | _COMPARED | HOST_MOVES | {
+        "int8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | {
+            *("ZEROS_LIKE", "ADD_N", "CUMSUM"),
             *("TRANSPOSE_CONV", "BATCH_MATMUL", "SUM", "REDUCE_MAX", "REDUCE_MIN", "SQUARED_DIFFERENCE", "DIV"),
             *("PRELU", "ABS", "ELU", "HARD_SWISH", "RSQRT", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "ARG_MAX"),
             *("ARG_MIN", "RESIZE_BILINEAR", "DEQUANTIZE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
         },
-        "int16": _COMMON | (HOST_MOVES - {"DEPTH_TO_SPACE", "SPACE_TO_DEPTH"}) | {
-            *("SUM", "ABS", "SOFTMAX", "DEQUANTIZE"),
+        "int16": _COMMON | (HOST_MOVES - {"DEPTH_TO_SPACE", "SPACE_TO_DEPTH"}) | (_CHOOSING - {"ONE_HOT"}) | {
+            *("SUM", "ABS", "SOFTMAX", "DEQUANTIZE", "BATCH_MATMUL", "TRANSPOSE_CONV", "PRELU", "SQUARED_DIFFERENCE"),
         },
-        "uint8": _COMMON | _COMPARED | HOST_MOVES | {
-            *("SUM", "REDUCE_MAX", "REDUCE_MIN", "PRELU", "SOFTMAX", "ARG_MAX", "ARG_MIN", "RESIZE_BILINEAR"),
-            "DEQUANTIZE",
+        "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | {
+            *("TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "REDUCE_MIN", "PRELU", "SOFTMAX", "ARG_MAX", "ARG_MIN"),
+            *("RESIZE_BILINEAR", "DEQUANTIZE"),
         },
-        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES,
-        "int32": _OF_NUMBERS | HOST_MOVES | {
+        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | {"ZEROS_LIKE", "RANGE"},
+        "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | {
             *("DIV", "FLOOR_DIV", "SQUARED_DIFFERENCE", "ADD_N", "ABS", "ARG_MAX", "ARG_MIN", "QUANTIZE"),
         },
-        "int64": _OF_NUMBERS | (HOST_MOVES - {"RESIZE_NEAREST_NEIGHBOR", "UNPACK"}),
-        "bool": (HOST_MOVES - {"SPLIT", "SPLIT_V", "PACK", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}) | {
+        "int64": _OF_NUMBERS | (HOST_MOVES - {"RESIZE_NEAREST_NEIGHBOR", "UNPACK"}) | _CHOOSING | _SHAPES,
+        "bool": (HOST_MOVES - {"SPLIT", "SPLIT_V", "PACK", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}) | _CHOOSING | {
             *("EQUAL", "NOT_EQUAL", "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "REDUCE_ANY", "REDUCE_ALL"),
         },
+        "uint32": (_CHOOSING - {"GATHER_ND", "ONE_HOT"}) | {"CONCATENATION"},
     },
 }  # fmt: skip
 
@@ -166,32 +176,38 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
 }
 
 # Where tflite-micro takes uint8.
-MICRO_TAKES_UINT8 = frozenset(("QUANTIZE", "DEQUANTIZE", "CAST", "RESHAPE", "SQUEEZE"))
+MICRO_TAKES_UINT8 = frozenset(("QUANTIZE", "DEQUANTIZE", "RESHAPE", "SQUEEZE"))
 # Other types that tflite-micro does not have, but LiteRT.
 _BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+_NEVER_MICRO = ("ONE_HOT", "RANGE", "RANK", "SELECT", "TILE")
 _SUMS = ("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "CUMSUM", "NEG")
 _ONLY_LITERT: dict[str, frozenset[str]] = {
-    "int8": frozenset(("EXP", "TILE")),
+    "int8": frozenset(("EXP", *_NEVER_MICRO)),
     "int16": frozenset(
-        ("EXP", "TILE", "REDUCE_MAX", "REDUCE_MIN", "RESIZE_BILINEAR", "GATHER", "MIRROR_PAD", *_BLOCKS)
+        (
+            *("EXP", "REDUCE_MAX", "REDUCE_MIN", "RESIZE_BILINEAR", "GATHER", "MIRROR_PAD", *_BLOCKS, *_NEVER_MICRO),
+            *("GATHER_ND", "EMBEDDING_LOOKUP", "FILL"),
+        )
     ),
-    "float32": frozenset(("RELU_N1_TO_1", "RELU_0_TO_1", "REDUCE_PROD")),
+    "float32": frozenset(("RELU_N1_TO_1", "RELU_0_TO_1", "REDUCE_PROD", *_NEVER_MICRO)),
+    "uint32": _CHOOSING - {"CAST"} | {"CONCATENATION"},
     "int32": frozenset(
         (
             *("GATHER", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE", *_BLOCKS, *_SUMS),
-            *("EXPAND_DIMS", "ABS", "ADD_N", "ARG_MAX", "ARG_MIN", "FLOOR_DIV"),
+            *("EXPAND_DIMS", "ABS", "ADD_N", "ARG_MAX", "ARG_MIN", "FLOOR_DIV", "RANGE"),
+            *(_CHOOSING - {"CAST", "FILL", "DYNAMIC_UPDATE_SLICE"}),
         )
     ),
     "int64": frozenset(
         (
             *("GATHER", "MIRROR_PAD", "TRANSPOSE", *_BLOCKS, *_SUMS, "EXPAND_DIMS", "ADD", "SUB", "MUL"),
-            *("PAD", "PADV2", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"),
+            *("PAD", "PADV2", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "RANGE", *_CHOOSING),
         )
     ),
     "bool": frozenset(
         (
             *("RESIZE_NEAREST_NEIGHBOR", "PAD", "PADV2", "MIRROR_PAD", "UNPACK", "TRANSPOSE", "GATHER", *_BLOCKS),
-            *("EXPAND_DIMS", "REDUCE_ANY"),
+            *("EXPAND_DIMS", "REDUCE_ANY", *(_CHOOSING - {"CAST"})),
         )
     ),
 }

@@ -239,7 +239,10 @@ def _tidy(
     source = _DEFINITION.sub(definition, source)
     source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)
     source = _FLOAT64.sub(lambda m: c_float(struct.unpack("<d", bytes.fromhex(m[1])[::-1])[0], ""), source)
-    source = "".join(_without_unused(_plain_scalars(part)) for part in re.split(r"(?m)^(?=static )", source))
+    source = "".join(
+        _without_unused_parameters(_without_unused(_plain_scalars(part)))
+        for part in re.split(r"(?m)^(?=static )", source)
+    )
     externs = []
     for name, signatures in declared.items():
         # One function called with pointers of different types: C99 lets us leave its parameters open.
@@ -255,6 +258,14 @@ def _without_unused(function: str) -> str:
         if len(re.findall(rf"\b{name}\b", function)) == 1:
             function = re.sub(rf"(?m)^ +int\d+_t {name} = .*;\n", "", function)
     return function
+
+
+def _without_unused_parameters(function: str) -> str:
+    """Parameters that TVM's simplification has made superfluous are named, so that no compiler warns of them."""
+    head, brace, body = function.partition(" {\n")
+    names = re.findall(r"(\w+)[,)]", head) if brace and head.startswith("static void ") else []
+    unused = "".join(f"  (void){name};\n" for name in names if name != "void" and not re.search(rf"\b{name}\b", body))
+    return head + brace + unused + body
 
 
 def _plain_scalars(function: str) -> str:

@@ -16,6 +16,7 @@ from npu_memplan.models.tflite import read_network
 from tests.support.many_operators import run_together
 from tests.support.operator_table import row
 from tests.support.plain_models import plain_values
+from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
@@ -62,6 +63,23 @@ def test_generated_models(dtype: str, tmp_path: Path) -> None:
             if a.dtype != b.dtype or not np.array_equal(a.reshape(-1), b.reshape(-1), equal_nan=a.dtype.kind == "f"):
                 wrong.append(network.name)
     assert wrong == []
+
+
+def test_parts_of_other_scales(tmp_path: Path) -> None:
+    """LiteRT rescales them while it concatenates, in float32."""
+    networks, inputs, expected = [], [], []
+    rng = np.random.default_rng(4)
+    for number in range(8):
+        b = ModelBuilder()
+        parts = [b.tensor((3, 50), "uint8", float(rng.uniform(0.01, 0.1)), int(rng.integers(256))) for _ in range(3)]
+        y = b.tensor((3, 150), "uint8", 0.03 if number % 2 else float(rng.uniform(0.01, 0.1)), int(rng.integers(256)))
+        b.operator("CONCATENATION", parts, [y], "ConcatenationOptions", Axis=1)
+        model = b.made(parts, [y]).finish()
+        networks.append(read_network(model, f"parts{number}"))
+        inputs.append(values(rng, networks[-1]))
+        expected.append(TFLiteReference(model).run(inputs[-1])[0])
+    for (ours,), theirs in zip(run_together(networks, inputs, tmp_path), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_every_host_operator_is_claimed_for_some_type() -> None:

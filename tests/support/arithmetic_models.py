@@ -77,7 +77,10 @@ def transpose_convolution(
     out = size * stride if padding == SAME else (size - 1) * stride + kernel
     s_in, s_w = random_scale(rng, dtype), rng.uniform(0.001, 0.01, channels).astype(np.float32)
     shape = b.constant(np.array([1, out, out, channels], np.int32))
-    w = b.constant(random_weights(rng, (channels, kernel, kernel, depth)), s_w, 0, axis=0)
+    if dtype == "uint8":
+        w = b.constant(random_weights(rng, (channels, kernel, kernel, depth), dtype), s_w[0], random_zero(rng, dtype))
+    else:
+        w = b.constant(random_weights(rng, (channels, kernel, kernel, depth)), s_w, 0, axis=0)
     x = b.tensor((1, size, size, depth), dtype, s_in, random_zero(rng, dtype))
     y = b.tensor((1, out, out, channels), dtype, s_in * 0.3, random_zero(rng, dtype))
     b.operator(

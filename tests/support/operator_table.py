@@ -24,6 +24,7 @@ from tests.support.arithmetic_models import (
     transpose_convolution,
     unary,
 )
+from tests.support.choosing_models import CHOOSING_ROWS, SUMMING_ROWS
 from tests.support.movement_models import concatenation, pack, pad, reshape, resize, split, strided_slice, transpose
 from tests.support.plain_models import PLAIN_ROWS
 from tests.support.random_values import PLAIN, random_scale, random_zero
@@ -230,7 +231,6 @@ ROWS: dict[str, Make] = {
     "REVERSE_V2": _moving("REVERSE_V2", _PLANE, "ReverseV2Options", [1]),
     "GATHER": _gather,
     "BROADCAST_TO": _moving("BROADCAST_TO", (2, 6, 8, 12), "BroadcastToOptions", [2, 6, 8, 12]),
-    "TILE": _moving("TILE", (1, 12, 8, 24), "TileOptions", [1, 2, 1, 2]),
     "DEPTH_TO_SPACE": _moving("DEPTH_TO_SPACE", (1, 12, 16, 3), "DepthToSpaceOptions", BlockSize=2),
     "SPACE_TO_DEPTH": _moving("SPACE_TO_DEPTH", (1, 3, 4, 48), "SpaceToDepthOptions", BlockSize=2),
     "SPACE_TO_BATCH_ND": _moving("SPACE_TO_BATCH_ND", (4, 3, 4, 12), "SpaceToBatchNDOptions", [2, 2], [[0, 0], [0, 0]]),
@@ -307,6 +307,10 @@ def row(kind: str, dtype: str, number: int = 0) -> Case:
     """A model of a row; others of the same form, with other scales and weights, by `number`."""
 
     def make(rng: np.random.Generator) -> ModelBuilder:
-        return (PLAIN_ROWS if dtype in PLAIN and kind in PLAIN_ROWS else ROWS)[kind](rng, dtype)
+        tables = (PLAIN_ROWS, CHOOSING_ROWS, ROWS) if dtype in PLAIN else (SUMMING_ROWS, CHOOSING_ROWS, ROWS)
+        return next(table[kind] for table in tables if kind in table)(rng, dtype)
 
     return Case(f"{kind.lower()}_{dtype}" + (f"_{number}" if number else ""), kind, make)
+
+
+KINDS = {*ROWS, *PLAIN_ROWS, *CHOOSING_ROWS, *SUMMING_ROWS}  # that there is a model of

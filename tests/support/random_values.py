@@ -9,7 +9,7 @@ import numpy as np
 RANGE = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767)}
 
 
-PLAIN = ("float32", "int32", "int64", "bool")  # types of numbers that mean themselves
+PLAIN = ("float32", "int32", "int64", "uint32", "bool")  # types of numbers that mean themselves
 
 
 def random_zero(rng: np.random.Generator, dtype: str) -> int:

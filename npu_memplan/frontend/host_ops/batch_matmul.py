@@ -1,6 +1,7 @@
 """BATCH_MATMUL: products of two computed matrices.
 
-Invariant: sums are int32, rescaled once; leading dimensions are broadcast from the last, as the reference does.
+Invariant: sums are int32 (int64 of int16), rescaled once; leading dimensions are broadcast from the
+last, as the reference does.
 """
 
 from __future__ import annotations
@@ -11,31 +12,32 @@ from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import clamp_to_activation, require_same_type
 from .elementwise import broadcast
-from .fixed_tir import multiply_by_quantised
+from .fixed_tir import multiply_by_quantised, multiply_wide
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, const, load
+from .tir import Expr, cast, const, load
 
 
 @lowering("BATCH_MATMUL")
 def batch_matmul(work: Lowering) -> None:
     """Input 0 x input 1, either of them transposed."""
     a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ("int8",))
+    wide = require_same_type((a, b, output), ("int8", "int16")) == "int16"
+    kind = "int64" if wide else "int32"
     depth, turned_a, turned_b = matrices(work)
     scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     function = work.function
     first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    total = function.local("sum")
+    total = function.local("sum", kind)
     with function.grid(output.shape) as place:
         *_, row, column = place
-        total.set(const(0))
+        total.set(const(0, kind))
         with function.loop(depth, "k") as k:
             x = load(first, *element_of(place, a, output, (k, row) if turned_a else (row, k))) - const(a.zero_point)
             y = load(second, *element_of(place, b, output, (column, k) if turned_b else (k, column)))
             y = y - const(b.zero_point)
-            total.add(x * y)
-        result = multiply_by_quantised(function, total.get(), *scale)
+            total.add(cast(x * y, kind))
+        result = multiply_wide(total.get(), *scale) if wide else multiply_by_quantised(function, total.get(), *scale)
         function.store(target, clamp_to_activation(result, 0, output), *place)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, clamp_to_activation, require_same_type
+from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Buffer, Expr, const, largest, load, select, smallest
@@ -64,8 +64,7 @@ def multiply(work: Lowering) -> None:
 def squared_difference(work: Lowering) -> None:
     """(input 0 - input 1) squared."""
     a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ("int8",))
-    left_shift = 7
+    left_shift = 0 if require_same_type((a, b, output), ("int8", "int16")) == "int16" else 7
     twice = 2 * max(a.scale, b.scale)
     scales = [quantise_multiplier(tensor.scale / twice) for tensor in (a, b)]
     result_scale = quantise_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
@@ -82,8 +81,11 @@ def squared_difference(work: Lowering) -> None:
 def prelu(work: Lowering) -> None:
     """x for x >= 0, alpha x below, with an alpha for each element or channel."""
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((data, alpha, output), EIGHT_BITS)
-    work.describe("prelu")
+    require_same_type((data, output), ACTIVATION_TYPES)
+    slopes_type = "int8" if data.dtype == "int16" else data.dtype
+    require_same_type((alpha,), (slopes_type,))
+    if data.dtype != "int16":
+        work.describe("prelu")
     above = quantise_multiplier(data.scale / output.scale)
     below = quantise_multiplier(data.scale * alpha.scale / output.scale)
     function = work.function

@@ -10,12 +10,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
+from ...fixed_point.multiplier import f32, round_half_away
 from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, both, const, raw_load, real, unflatten
+from .tir import Expr, both, cast, const, load, raw_load, real, unflatten
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -157,17 +159,35 @@ def concatenation(work: Lowering) -> None:
     axis = _axis(options.Axis(), len(output.shape))
     parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
     same_type([output, *parts])
-    for part in parts:
-        if part.dtype in EIGHT_BITS and (part.scale != output.scale or part.zero_point != output.zero_point):
-            raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
     function = work.function
     sources = [work.read(i, f"input{i}") for i in range(len(parts))]
+    tables = [
+        work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
+    ]
     target = work.write()
     start = 0
-    for part, source in zip(parts, sources, strict=True):
+    for part, source, table in zip(parts, sources, tables, strict=True):
         with function.grid(part.shape) as place:
-            function.store(target, raw_load(source, place), *_moved(place, axis, start))
+            value = raw_load(source, place)
+            function.store(
+                target, value if table is None else load(table, cast(value, "int32")), *_moved(place, axis, start)
+            )
         start += part.shape[axis]
+
+
+def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
+    """What each stored value of a part becomes in the output; None where that is itself.
+
+    LiteRT rescales uint8, in float32, its product rounded before the sum; no reference does it with int8.
+    """
+    if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
+        return None
+    if part.dtype != "uint8":
+        raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
+    scale = f32(part.scale) * (f32(1) / f32(output.scale))
+    real_values = np.arange(256).astype(np.float32) * scale + f32(-part.zero_point) * scale
+    values = [min(max(round_half_away(v) + output.zero_point, 0), 255) for v in real_values.tolist()]
+    return np.array(values, np.uint8)
 
 
 @lowering("SPLIT", "SPLIT_V")

@@ -7,12 +7,15 @@ is needed; integer sums do not depend on their order.
 from __future__ import annotations
 
 from .common import (
+    ACTIVATION_TYPES,
     accumulator_type,
     bias_of,
+    centred,
     channel_scales,
     clamp_to_activation,
     inside,
     require_same_batches,
+    require_same_type,
     require_types,
     shape4,
 )
@@ -28,8 +31,7 @@ def transpose_conv(work: Lowering) -> None:
     options = work.options(tflite.TransposeConvOptions)
     weights, data, output = work.tensor(1), work.tensor(2), work.output()
     require_types(data, weights, output)
-    if data.dtype != "int8":
-        raise UnsupportedOperatorError(f"input {data.name!r} is {data.dtype}, not int8")
+    require_same_type((data, output), ACTIVATION_TYPES)
     batches, in_h, in_w, in_c = shape4(data)
     _, out_h, out_w, out_c = shape4(output)
     require_same_batches(data, output)
@@ -43,7 +45,9 @@ def transpose_conv(work: Lowering) -> None:
     left = max((in_w - 1) * stride_w + k_w - out_w, 0) // 2 if same else 0
     bias = bias_of(work, 3, out_c)
     accumulator_type(data, bias)
-    scales = channel_scales(data, weights, output, out_c)
+    wide = data.dtype == "int16"  # whatever the bias is, sums are int64
+    kind = "int64" if wide else "int32"
+    scales = channel_scales(data, weights, output, out_c, single=data.dtype == "uint8")
     try:
         activation = options.FusedActivationFunction()
     except AttributeError:  # files older than the field
@@ -52,11 +56,11 @@ def transpose_conv(work: Lowering) -> None:
     function = work.function
     matrix, source = work.read(1, "weights"), work.read(2, "input")
     offsets = work.read(3, "bias") if bias is not None else None
-    tables = {name: work.table(name, values) for name, values in scales.tables(False).items()}
+    tables = {name: work.table(name, values) for name, values in scales.tables(wide).items()}
     target = work.write()
-    total = function.local("sum")
+    total = function.local("sum", kind)
     with function.grid((batches, out_h, out_w, out_c), "nyxc") as (n, y, x, c):
-        total.set(load(offsets, c) if offsets is not None else const(0))
+        total.set(cast(load(offsets, c), kind) if offsets is not None else const(0, kind))
         with function.grid((k_h, k_w), ("ky", "kx")) as (ky, kx):
             down = function.bind(y + top - ky, "down")
             right = function.bind(x + left - kx, "right")
@@ -72,6 +76,6 @@ def transpose_conv(work: Lowering) -> None:
             )
             with function.when(hit), function.loop(in_c, "k") as k:
                 value = load(source, n, row, column, k) - const(data.zero_point)
-                total.add(cast(value * load(matrix, c, ky, kx, k), "int32"))
-        scaled = scales.apply(function, total.get(), tables, c, False)
+                total.add(cast(value * centred(matrix, weights, c, ky, kx, k), kind))
+        scaled = scales.apply(function, total.get(), tables, c, wide)
         function.store(target, clamp_to_activation(scaled, activation, output), n, y, x, c)
