@@ -18,10 +18,10 @@ import click
 
 from ..artifact import Artifact
 from ..exactness import Exactness
+from ..files.arrays import InputError
 from ..files.staging import check_place
 from ..options import CompileOptions, OptionError, usual_accelerator
 from ..sizes import parse_named_size, parse_size
-from .arrays import InputError
 
 
 @click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")

@@ -15,7 +15,7 @@ import click
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from .arrays import InputError, read_inputs, read_steps, save_array
+from ..files.arrays import InputError, read_inputs, read_steps, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.references.framework import FrameworkReference

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..artifact.timing import Timing, bounds_of
+from ..files.arrays import InputError, read_inputs, save_array
 from ..files.whole_file import write_whole
-from .arrays import InputError, read_inputs, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.npu_model.network.layers import LayerReport

@@ -82,6 +82,7 @@ class Result:
     pools: Mapping[str, Count] = field(default_factory=dict)
     constants_bytes: Count = 0
     stream_bytes: Count = 0
+    vela_bytes: Count = 0  # of Vela's own arenas, where they hold the same buffers; 0: unknown
     cycles: Count | None = None
     clock_hz: float = 0
     npu_operations: Count = 0

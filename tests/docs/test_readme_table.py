@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.options import CompileOptions
+from benchmarks.arena_bytes import COLUMNS
 from npu_memplan.pipeline import plan_model
 from tests.support.real_data import REPOSITORY
 
-COLUMNS = {
-    "lifted": CompileOptions(),
-    "own lowering": CompileOptions(npu_compiler="tvm"),
-    "in stripes": CompileOptions(npu_compiler="tvm", stripes=True),
-    "host only": CompileOptions(accelerator="none"),
-}
 FILES = {"mobilenet_v2": "mobilenet_v2_pt2tflite_int8"}
 
 

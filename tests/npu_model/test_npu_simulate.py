@@ -18,12 +18,12 @@ pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference 
 
 from fvp_runner.npu_model import NpuModelError
 from fvp_runner.references.base import ReferenceRunError
-from npu_memplan.commands.arrays import InputError
 from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.container import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
+from npu_memplan.files.arrays import InputError
 from npu_memplan.models.tflite import read_network
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,10 @@ from click.testing import CliRunner, Result
 
 from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.sweep import Swept
 from npu_memplan.sweep.folder import write_asked
+from tests.support.real_data import REPOSITORY
 
 from .conftest import DIGITS
 
@@ -131,3 +137,25 @@ def test_parts_of_other_sweeps_do_not_merge(swept: Path, tmp_path: Path) -> None
     document["cases"][0]["network"] = 5
     (other / "sweep.json").write_text(json.dumps(document))
     assert "sweep.json: cases[0].network is 5: expected `str`" in refused("report", other)
+
+
+def test_the_nightly_sweep_asks_for_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The workflow's own command line, without computing: every target is one of compile's, all parts are all cases."""
+    text = (REPOSITORY / ".github" / "workflows" / "nightly-sweep.yml").read_text(encoding="utf-8")
+    folded = re.search(r"SWEEP: >-\n((?:    .*\n)+)", text)
+    assert folded is not None
+    words = [w for word in shlex.split(folded[1]) for w in (sorted(glob.glob(word, root_dir=REPOSITORY)) or [word])]
+    assert words[:2] == ["npu-memplan", "sweep"]
+    asked: list[Any] = []
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr("npu_memplan.sweep.run", lambda part, *_, **__: asked.append(part) or Swept(tuple(part), {}, 0))
+    parts = re.search(r"part: \[([\d, ]+)\]", text)
+    assert parts is not None
+    for part in parts[1].split(","):
+        monkeypatch.setattr("npu_memplan.commands.sweep._text", lambda *_: "")
+        done = call(*words[2:], "--shard", f"{part.strip()}/8", "-o", tmp_path)
+        assert done.exit_code == 0, done.output
+    keys = [case.key for part in asked for case in part]
+    networks = {case.network for part in asked for case in part}
+    assert len(networks) == 1 + len(list((REPOSITORY / "tests" / "models").glob("*.tflite")))
+    assert len(set(keys)) == len(keys) == len(networks) * len(ACCELERATORS) * 3

@@ -157,3 +157,21 @@ def test_files_for_other_programs_say_the_same(table: Table) -> None:
 def test_names_of_files_are_no_formulas(made_table: Make) -> None:
     text = csv_of(made_table({("=cmd()", SMALL): result(1, 1)}))
     assert text.splitlines()[1].startswith("'=cmd(),")
+
+
+def test_the_benchmarks_table_is_of_a_sweep(made_table: Make) -> None:
+    from benchmarks.arena_bytes import COLUMNS, table
+    from npu_memplan.sweep.case import target_name
+
+    names = [target_name(options) for options in COLUMNS.values()]
+    found = {
+        (net, name): result(1000 * i, 1, vela_bytes=7)
+        for net in ("kws_ref_model", "own")
+        for i, name in enumerate(names)
+    }
+    found["own", names[1]] = Result("", Outcome.REFUSED, "why")
+    rows = {(row.asked.network, row.asked.target): row for row in made_table(found).rows}
+    assert table(rows).splitlines()[2:] == [
+        "| kws_ref_model | 22,080 | 7 | 0 | 1,000 | 2,000 | 3,000 |",
+        "| own | - | 7 | 0 | - | 2,000 | 3,000 |",
+    ]

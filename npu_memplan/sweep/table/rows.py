@@ -119,6 +119,7 @@ class TableRow:
             "sram_bytes": self.sram_bytes,
             "ram_bytes": self.ram_bytes,
             "flash_bytes": self.flash_bytes,
+            "vela_ram_bytes": result.vela_bytes or None,
             "npu_ms": self.milliseconds,
             "npu_cycles": result.cycles,
             "npu_operations": result.npu_operations if self.fits else None,

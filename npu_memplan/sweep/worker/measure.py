@@ -88,6 +88,7 @@ def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
         pools={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
         constants_bytes=artifact.constants_bytes,
         stream_bytes=artifact.stream_bytes,
+        vela_bytes=sum(artifact.vela_arena_bytes.values()),
         cycles=artifact.estimated_cycles,
         clock_hz=artifact.timing.clock_hz if artifact.timing else 0,
         npu_operations=artifact.npu_operations,
@@ -114,7 +115,7 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
     from fvp_runner.npu_model import NpuModelError
     from fvp_runner.result import compare
 
-    from ...commands.arrays import read_inputs
+    from ...files.arrays import read_inputs
 
     asked = job.verification
     reason = runners.missing(asked.runner)

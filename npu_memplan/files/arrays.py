@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import NpuMemplanError
-from ..files.whole_file import write_whole
+from .whole_file import write_whole
 
 
 class InputError(NpuMemplanError):

@@ -1,0 +1,57 @@
+"""README's table of arena bytes, by a sweep: every model by each of our compilers, beside legacy TVM and Vela.
+
+    python -m benchmarks.arena_bytes [MODEL.tflite ...] [-o FOLDER] [--executor processes:2]
+
+FOLDER keeps the results (default: build/arena_bytes), so that a second call prints at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.npu_producers import LEGACY
+from npu_memplan import sweep
+from npu_memplan.options import CompileOptions
+from npu_memplan.sweep.case import target_name
+from npu_memplan.sweep.folder import RESULTS, write_asked
+from npu_memplan.sweep.progress import shown
+from npu_memplan.sweep.table.rows import TableRow
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+COLUMNS = {
+    "lifted": CompileOptions(),
+    "own lowering": CompileOptions(npu_compiler="tvm"),
+    "in stripes": CompileOptions(npu_compiler="tvm", stripes=True),
+    "host only": CompileOptions(accelerator="none"),
+}
+
+
+def table(rows: dict[tuple[str, str], TableRow]) -> str:
+    """Markdown of `rows` by (network, name of target); `-` where something does not compile."""
+    lines = [f"| model | legacy TVM | Vela 5.2 | {' | '.join(COLUMNS)} |", "|---|" + "--:|" * (len(COLUMNS) + 2)]
+    for network in dict.fromkeys(network for network, _ in rows):
+        found = [rows[network, target_name(options)] for options in COLUMNS.values()]
+        legacy = LEGACY.get(network, (None,))[0]
+        cells = (legacy, found[0].result.vela_bytes or None, *(row.ram_bytes for row in found))
+        lines.append(f"| {network} | {' | '.join('-' if cell is None else f'{cell:,}' for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=REPOSITORY / "build" / "arena_bytes")
+    parser.add_argument("--executor", default="processes")
+    given = parser.parse_args()
+    models = given.models or sorted((REPOSITORY / "tests" / "models").glob("*.tflite"))
+    every = sweep.cases(models, list(COLUMNS.values()))
+    write_asked(given.output, every)
+    with shown() as progress:
+        swept = sweep.run(every, given.executor, store=given.output / RESULTS, progress=progress)
+    print(table({(row.asked.network, row.asked.target): row for row in swept.table().rows}))
+
+
+if __name__ == "__main__":
+    main()
