@@ -15,8 +15,8 @@ import sys
 
 import click
 
-from .commands.process_setup import open_streams, print_nowhere, signals_as_exceptions
 from .errors import NpuMemplanError
+from .process_setup import open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
 # the click command in it is called `command`.
@@ -31,6 +31,7 @@ COMMANDS: dict[str, str] = {
     "report": "Write the HTML report of a compiled model.",
     "explain": "Say where the peak is, or where one buffer lies and why.",
     "diff": "Compare the plans of two compiled models.",
+    "operators": "List operators by who runs them and how exactly; or those that a model needs.",
     "boards": "List boards, or say what is known of one, with sources.",
     "doctor": "Say what is installed, what is missing and how to install it.",
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",

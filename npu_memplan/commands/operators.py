@@ -1,0 +1,87 @@
+"""`npu-memplan operators`: every operator that there is code for, or those of a model and who can run them.
+
+Invariant: exit code 0 when somebody can run each operator of the model, 1 when nobody can run one of them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..exactness import Claim
+    from ..frontend.tflite.needs import Need
+
+
+@click.command(help="List the operators that there is code for, by type and reference; or those that MODEL (.tflite) "
+               "needs, and who can run each.")  # fmt: skip
+@click.argument("model", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(model: Path | None, as_json: bool) -> None:
+    """The table, or that of MODEL."""
+    if model is None:
+        _print_all(as_json)
+        return
+    from ..frontend.tflite.needs import needs
+    from ..models.file import read_file
+    from ..models.tflite import read_network
+
+    found = needs(read_network(read_file(model), model.name))
+    if as_json:
+        click.echo(json.dumps({"model": model.name, "operators": [_document(need) for need in found]}))
+    else:
+        _print(model.name, found)
+    if any(need.runs_on == "nobody" for need in found):
+        raise click.exceptions.Exit(1)
+
+
+def _print_all(as_json: bool) -> None:
+    from ..report.text.operators import LEGEND, table, without_code
+
+    rows = list(table())
+    if as_json:
+        names = ("operator", "lifted", "lowered", "host")
+        document = {"operators": [dict(zip(names, row, strict=True)) for row in rows], "without_code": without_code()}
+        click.echo(json.dumps(document))
+        return
+    for kind, *cells in rows:
+        click.echo(kind)
+        for name, cell in zip(("NPU, lifted", "NPU, own", "host"), cells, strict=True):
+            if cell:
+                click.echo(f"  {name:<12} {cell}")
+    click.echo(f"without code: {', '.join(without_code())}")
+    click.echo(LEGEND)
+
+
+def _says(known: Claim) -> str:
+    return f"{known.exactness.value}{f' ({known.reference})' if known.reference else ''}"
+
+
+def _document(need: Need) -> dict[str, Any]:
+    sides = {"lifted": need.lifted, "lowered": need.lowered, "host": need.host}
+    claims = {name: {"exactness": c.exactness.value, "reference": c.reference} for name, c in sides.items()}
+    return {"kind": need.kind, "type": need.dtype, "count": need.count, "runs_on": need.runs_on,
+            "refused": need.refused, **claims}  # fmt: skip
+
+
+def _print(name: str, found: tuple[Need, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{name}: {sum(need.count for need in found)} operators", title_justify="left")
+    table.add_column("operator")
+    table.add_column("type")
+    table.add_column("count", justify="right")
+    table.add_column("who")
+    table.add_column("results on the host")
+    for need in found:
+        table.add_row(need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _says(need.host))
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    for need in found:
+        if need.refused:
+            console.print(f"{need.kind} {need.dtype} has no host code: {need.refused}", markup=False)
+    console.print("The NPU's limits of shapes and strides are known when the model is compiled.", markup=False)

@@ -1,0 +1,83 @@
+"""docs/operators.md is the table that the command prints and that the claims are; `--update-golden` writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npu_memplan.cli import cli
+from npu_memplan.frontend.tflite.needs import needs
+from npu_memplan.models.tflite import read_network
+from npu_memplan.report.text.operators import kinds, page, table, without_code
+from tests.support.operator_table import row
+from tests.support.real_data import REPOSITORY, shared_folder
+from tests.support.tflite_builder import ModelBuilder
+
+
+def test_the_page_is_made_of_the_claims(request: pytest.FixtureRequest) -> None:
+    path = REPOSITORY / "docs" / "operators.md"
+    if request.config.getoption("--update-golden"):
+        path.write_text(page(), encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == page(), "run pytest tests/exactness --update-golden and review the page"
+
+
+def test_a_row_says_types_references_and_distance() -> None:
+    rows = {kind: cells for kind, *cells in table()}
+    assert rows["MUL"] == [
+        "int8 int16± uint8L", "int8 int16 uint8L", "int8 int16 uint8L float32 int32 int64L"
+    ]  # fmt: skip
+    assert rows["EXP"][2] == "float32~"
+    assert rows["SignalEnergy"] == ["", "", "all"]
+    assert "STABLEHLO_ADD" in without_code()
+    assert not set(without_code()) & set(kinds())
+
+
+def test_the_command_prints_it() -> None:
+    text = CliRunner().invoke(cli, ["operators"]).output
+    assert "ADD_N\n  host         int8 float32 int32L\n" in text
+    document = json.loads(CliRunner().invoke(cli, ["operators", "--json"]).output)
+    assert {"operator": "ADD_N", "lifted": "", "lowered": "", "host": "int8 float32 int32L"} in document["operators"]
+
+
+def mixed() -> bytes:
+    b = ModelBuilder()
+    x, f, g = b.tensor((1, 8), "int8", 0.1), b.tensor((1, 8), "float32"), b.tensor((1, 8), "float32")
+    y, z = b.tensor((1, 8), "int8", 0.1), b.tensor((1, 8), "int8", 0.1)
+    b.operator("RELU", [x], [y])
+    b.operator("DEQUANTIZE", [y], [f], "DequantizeOptions", 2)
+    b.operator("EXP", [f], [g], "ExpOptions")
+    b.operator("ROUND", [y], [z])
+    return b.made([x], [g, z]).finish()
+
+
+def test_what_a_model_needs(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.tflite"
+    path.write_bytes(mixed())
+    found = CliRunner().invoke(cli, ["operators", str(path), "--json"])
+    operators = {
+        o["kind"]: (o["type"], o["runs_on"], o["host"]["exactness"]) for o in json.loads(found.output)["operators"]
+    }
+    assert found.exit_code == 1
+    assert operators == {
+        "RELU": ("int8", "NPU or host", "exact"),
+        "DEQUANTIZE": ("int8", "host", "exact"),
+        "EXP": ("float32", "host", "within ulps"),
+        "ROUND": ("int8", "nobody", "unproven"),
+    }
+    text = CliRunner().invoke(cli, ["operators", str(path)])
+    assert "ROUND int8 has no host code" in text.output
+
+
+def test_every_row_of_the_exactness_tests_is_known_to_run() -> None:
+    (need,) = needs(read_network(row("CONV_2D", "uint8").build()))
+    assert (need.kind, need.dtype, need.count, need.runs_on, need.refused) == ("CONV_2D", "uint8", 1, "NPU or host", "")
+
+
+@pytest.mark.parametrize("path", sorted(shared_folder("zoo").glob("*.tflite")), ids=lambda p: p.stem)
+def test_public_networks_are_listed(path: Path) -> None:
+    result = CliRunner().invoke(cli, ["operators", str(path)])
+    assert result.exit_code in (0, 1), result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
