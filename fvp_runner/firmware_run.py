@@ -39,9 +39,12 @@ class Stopwatch:
     Progress is told from a thread of its own, so that a long job of the NPU model does not silence it.
     """
 
-    def __init__(self, name: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> None:
+    def __init__(
+        self, what: str, options: RunOptions, jobs: Sequence[JobOutcome] = (), most_bytes: int = _TEXT_BYTES
+    ) -> None:
+        """`what` runs; it may print `most_bytes`."""
         self._started = time.monotonic()
-        self._name, self._artifact, self._options, self._jobs = name, artifact, options, jobs
+        self._what, self._options, self._jobs, self._most_bytes = what, options, jobs, most_bytes
         self._over = threading.Event()
 
     def __enter__(self) -> Stopwatch:
@@ -55,7 +58,7 @@ class Stopwatch:
     def _tell(self, progress: Callable[[str], None]) -> None:
         while not self._over.wait(_PROGRESS_S):
             done = f"{len(self._jobs)} NPU jobs done, " if self._jobs else ""
-            progress(f"{self._artifact.name} on {self._name}: {done}{self.seconds:.0f} s")
+            progress(f"{self._what}: {done}{self.seconds:.0f} s")
 
     @property
     def seconds(self) -> float:
@@ -68,18 +71,24 @@ class Stopwatch:
 
     def check(self, text: bytes | bytearray) -> None:
         """`RunTimeoutError` when the limit has passed; `text` is what the firmware has printed."""
-        if len(text) > _TEXT_BYTES + 4 * sum(slot.size_bytes for slot in self._artifact.outputs):
+        if len(text) > self._most_bytes:
             raise RunnerError(
-                f"{self._artifact.name} on {self._name} printed {len(text):,} bytes and was stopped: that is more than "
+                f"{self._what} printed {len(text):,} bytes and was stopped: that is more than "
                 "the firmware's lines and all outputs"
             )
         if self.seconds >= self._options.timeout_s:
             lines = [line for line in text.decode("ascii", "replace").splitlines() if line.strip()]
             last = f"its last line was {lines[-1].strip()!r}" if lines else "it printed nothing"
             raise RunTimeoutError(
-                f"{self._artifact.name} on {self._name} did not end within {self._options.timeout_s:g} s and was "
+                f"{self._what} did not end within {self._options.timeout_s:g} s and was "
                 f"stopped; {last}. Give more time with --timeout"
             )
+
+
+def stopwatch(runner: str, artifact: Artifact, options: RunOptions, jobs: Sequence[JobOutcome] = ()) -> Stopwatch:
+    """The watch of one run of an artifact's firmware, which may print its lines and its outputs."""
+    most_bytes = _TEXT_BYTES + 4 * sum(slot.size_bytes for slot in artifact.outputs)
+    return Stopwatch(f"{artifact.name} on {runner}", options, jobs, most_bytes)
 
 
 def outputs_of(

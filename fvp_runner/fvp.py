@@ -23,7 +23,7 @@ from npu_memplan.target_data import Board, board_names, load_board
 
 from .base import FirmwareError, RunnerError, RunnerMissingError, RunOptions, RunOutputs
 from .firmware_build.build import Firmware, build, missing_compiler
-from .firmware_run import Stopwatch, image_with_inputs, outputs_of
+from .firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
 from .process import ask, child
 from .result import Array
 from .transcript import END_OF_TRANSMISSION
@@ -132,7 +132,7 @@ class FvpRunner:
             elf.write_bytes(image.image)
             command = command_line(self.binary, self.firmware, elf, self._options)
             with (
-                Stopwatch(self.name, self.firmware.artifact, self._options) as watch,
+                stopwatch(self.name, self.firmware.artifact, self._options) as watch,
                 child(command, elf.parent) as process,
             ):
                 output, errors = _until_end(process, watch)

@@ -46,6 +46,7 @@ _VALUES = {
     "planner": "--planner",
     "time_limit_s": "--time-limit",
     "seed": "--seed",
+    "launch": "--launch",
     "name": "--name",
 }
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool"}
@@ -83,6 +84,7 @@ class CompileOptions:
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of our own lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
+    launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
     board: str = ""  # whose pools, memories and clock it is for: a name, or a file of the user's own; empty: none

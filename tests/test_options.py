@@ -35,6 +35,7 @@ EVERYTHING = CompileOptions(
     stripes=True,
     prefetch=True,
     reuse_inputs=False,
+    launch="arm-core-driver",
     name="two words",
 )
 SIZES = st.integers(1, 1 << 30)
@@ -55,7 +56,8 @@ def test_every_option_is_said_in_one_line() -> None:
         "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
-        "--planner hill-climb --time-limit 0.5 --seed 3 --name 'two words' --pool sram=98304 --pool dram=1048576 "
+        "--planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
+        "--name 'two words' --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch --keep-inputs"
     )
     assert parsed(EVERYTHING.flags()) == EVERYTHING

@@ -66,7 +66,8 @@ class GdbClient:
             if end >= 0 and len(self._buffer) >= end + 3:
                 body = bytes(self._buffer[start + 1 : end])
                 del self._buffer[: end + 3]
-                self._socket.sendall(b"+")
+                with contextlib.suppress(OSError):  # it may be its last word
+                    self._socket.sendall(b"+")
                 return _expand(body)
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._socket], [], [], wait)[0]:

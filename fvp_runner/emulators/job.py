@@ -8,7 +8,7 @@ a pool is noticed; for any other pointer the region is what the stream touches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from npu_memplan.errors import NpuMemplanError
@@ -41,7 +41,10 @@ class GuestMemory(Protocol):
 
 
 class JobRunner:
-    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects; `where`: the memories."""
+    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects; `where`: the memories.
+
+    `explain` says of bytes that the NPU does not reach (and may write) where they lie and what to do.
+    """
 
     def __init__(
         self,
@@ -50,8 +53,11 @@ class JobRunner:
         objects: Mapping[int, int],
         checks: bool = True,
         where: MemoryMap | None = None,
+        explain: Callable[[int, bool], str] = lambda address, written: "",
     ) -> None:
         self._accelerator = accelerator
+        self._explain = explain
+        self.streams: list[tuple[int, ...]] = []  # of all jobs that had one
         self._memory = memory
         self._objects = objects
         self._model = NpuModel(accelerator, checks, where)
@@ -70,13 +76,17 @@ class JobRunner:
         if not self._memory.reaches(job.queue_base, job.queue_bytes):
             text = (
                 f"command stream at {job.queue_base:#010x}: {job.queue_bytes} bytes there cannot be reached by the NPU"
+                f"{self._explain(job.queue_base, False)}"
             )
             return JobOutcome(Status.BUS_ERROR, message=text)
         words: list[int] = self._memory.fetch(job.queue_base, job.queue_bytes).view("<u4").tolist()
+        self.streams.append(tuple(words))
         try:
             spans = self._spans(job, words)
             missing = [
-                f"region {r} is {s} bytes at {a:#010x}" for r, (a, s) in spans.items() if not self._memory.reaches(a, s)
+                f"region {r} is {s} bytes at {a:#010x}{self._explain(a, r > 0)}"
+                for r, (a, s) in spans.items()
+                if not self._memory.reaches(a, s)
             ]
             if missing:
                 return JobOutcome(Status.BUS_ERROR, message=f"the NPU cannot reach: {', '.join(missing)}")

@@ -7,6 +7,7 @@ it on the device and leaves the CPU behind the instruction, as if hardware had a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from npu_memplan.target_data import Board
 
@@ -15,6 +16,14 @@ from .gdb import XPSR, GdbClient
 from .register_page import EthosURegisters
 
 _PC = 15
+
+
+class RegisterAccess(NamedTuple):
+    """One access to the NPU's page: byte offset, value of as many bits as the access had."""
+
+    writes: bool
+    offset: int
+    value: int
 
 
 class Trap:
@@ -28,7 +37,7 @@ class Trap:
         self._device = device
         self._code = code
         self._pages = tuple((base, board.npu_size_bytes) for base in (board.npu_base, *board.npu_aliases))
-        self.count = 0
+        self.accesses: list[RegisterAccess] = []
 
     def arm(self) -> None:
         """Have the machine stop before every access to the page."""
@@ -60,7 +69,6 @@ class Trap:
         if next_it_state(state) != state:
             gdb.set_register(XPSR, next_it_state(state))
         gdb.set_register(_PC, next_pc)
-        self.count += 1
 
     def _offset(self, address: int) -> int | None:
         for base, size in self._pages:
@@ -72,7 +80,9 @@ class Trap:
         offset = self._offset(address)
         if offset is None:  # one instruction may touch the page and what is beside it
             return int.from_bytes(self._gdb.read(address, size), "little")
-        return self._device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
+        value = self._device.read(offset) >> 8 * (offset & 3) & (1 << 8 * size) - 1
+        self.accesses.append(RegisterAccess(False, offset, value))
+        return value
 
     def _write(self, address: int, size: int, value: int) -> None:
         offset = self._offset(address)
@@ -80,4 +90,5 @@ class Trap:
         if offset is None:
             self._gdb.write(address, value.to_bytes(size, "little"))
         else:  # the bus carries whole words; bytes beside the written ones read as zero
+            self.accesses.append(RegisterAccess(True, offset, value))
             self._device.write(offset, value << 8 * (offset & 3))

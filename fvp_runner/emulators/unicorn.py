@@ -22,12 +22,12 @@ from npu_memplan.target_data import BoardMemory
 from ..base import FirmwareError, RunnerError, RunOptions, RunOutputs
 from ..firmware_build.build import Firmware, build, missing_compiler
 from ..firmware_build.elf import Elf
-from ..firmware_run import Stopwatch, image_with_inputs, outputs_of
+from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
 from ..npu_model.spec.layout import Bytes
 from ..result import Array
 from ..transcript import END_OF_TRANSMISSION
 from .armdecode import instruction_length, next_it_state
-from .device import Device, pool_spans, reaching_memory
+from .device import Device, NpuSetup, pool_spans, reaching_memory
 from .register_page import EthosURegisters, Sabotage
 
 CPU = "cortex-m33"
@@ -61,7 +61,7 @@ class UnicornRunner:
     def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
         self.firmware = firmware
         self._options = options
-        self._device = Device(firmware, options.checks, sabotage)
+        self._device = Device(NpuSetup.of_firmware(firmware, options.checks, sabotage))
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Boot, run one inference, and read what came out. See `Runner.run`."""
@@ -69,7 +69,7 @@ class UnicornRunner:
 
         machine = _UnicornMachine(self.firmware, image_with_inputs(self.firmware, inputs))
         device = self._device.start(machine)
-        with Stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
+        with stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
             machine.run(device, watch)
             seconds = watch.seconds
         pools = None

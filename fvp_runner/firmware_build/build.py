@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files, identifier
 from npu_memplan.files.manifest import FIRMWARE as BUILT
 from npu_memplan.files.staging import TakenError, staged_directory
@@ -34,7 +35,7 @@ FIRMWARE = Path(__file__).resolve().parent.parent / "firmware"
 MODULES = ("startup", "main", "ethosu", "launch", "uart", "exit", "crc32", "cache", "inputs")
 _ABI = ("-mthumb", "-mfloat-abi=hard")
 _COMPILE = (
-    *("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-ffunction-sections", "-fdata-sections"),
+    *("-std=c11", "-O2", *REQUIRED_FLAGS, "-ffunction-sections", "-fdata-sections"),
     *("-Wall", "-Wextra", "-Werror"),
     *_ABI,
 )

@@ -41,6 +41,15 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """A section that takes memory when the program runs."""
+
+    name: str
+    address: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Elf:
     """An executable image."""
 
@@ -48,6 +57,7 @@ class Elf:
     entry: int
     segments: tuple[Segment, ...]
     symbols: dict[str, Symbol]
+    sections: tuple[Section, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> Elf:
@@ -67,7 +77,7 @@ class Elf:
                 Segment(s["p_offset"], s["p_vaddr"], s["p_paddr"], s["p_filesz"], bool(s["p_flags"] & 2))
                 for s in file.iter_segments("PT_LOAD")
             )
-            return cls(image, file["e_entry"], segments, _symbols(file))
+            return cls(image, file["e_entry"], segments, _symbols(file), _sections(file))
         except (ELFError, ELFParseError, ValueError, KeyError, AttributeError, OverflowError, MemoryError) as error:
             raise ElfError(f"{where} is a damaged ELF file: {error}") from None
 
@@ -98,13 +108,34 @@ class Elf:
             raise ElfError(f"symbol {name!r} holds {symbol.size_bytes} bytes in the file, not {len(data)}")
         image = bytearray(self.image)
         image[offset : offset + len(data)] = data
-        return Elf(bytes(image), self.entry, self.segments, self.symbols)
+        return Elf(bytes(image), self.entry, self.segments, self.symbols, self.sections)
+
+    def name_of(self, address: int) -> str:
+        """The object at an address, e.g. "kws_stream in .text"; empty when the file says nothing of it."""
+        held = [
+            (s.size_bytes, name)
+            for name, s in self.symbols.items()
+            if s.address <= address < s.address + s.size_bytes and not name.startswith("$")
+        ]
+        sections = [s.name for s in self.sections if s.address <= address < s.address + s.size_bytes]
+        return " in ".join([*(name for _, name in sorted(held)[:1]), *sections[:1]])
 
     def _offset(self, address: int, size_bytes: int) -> int | None:
         for s in self.segments:
             if s.virtual <= address and address + size_bytes <= s.virtual + s.file_bytes:
                 return s.offset + address - s.virtual
         return None
+
+
+_ALLOCATED = 2  # SHF_ALLOC
+
+
+def _sections(file: Any) -> tuple[Section, ...]:
+    return tuple(
+        Section(s.name, s["sh_addr"], s["sh_size"])
+        for s in file.iter_sections()
+        if s["sh_flags"] & _ALLOCATED and s["sh_size"]
+    )
 
 
 def _symbols(file: Any) -> dict[str, Symbol]:

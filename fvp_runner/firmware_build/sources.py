@@ -7,29 +7,12 @@ of its own generated header, and the compiler asserts that both agree (`_Static_
 from __future__ import annotations
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.codegen.interface import identifier
-from npu_memplan.ethosu.arch import ACCELERATORS
+from npu_memplan.codegen.interface import identifier, npu_target, region_config
 from npu_memplan.problem import POISON
 from npu_memplan.target_data import Board, BoardMemory, targets_folder
 
 from ..guards import GUARD
 from .layout import BoardLayout, input_bytes
-
-
-def region_config(artifact: Artifact) -> int:
-    """REGIONCFG: constants through AXI1; pools through AXI0, but off-chip ones through AXI1 where it can.
-
-    Where AXI1 cannot write (U55), no pool may use it. Two bits a region: 0 and 1
-    are limits of AXI0, 2 and 3 of AXI1.
-    """
-    value = 3  # region 0
-    npu = ACCELERATORS.get(artifact.target.accelerator)
-    writable = npu is not None and npu.axi1_writes
-    pools = dict(zip(artifact.regions, artifact.problem.pools, strict=True))
-    for region in range(1, 8):
-        off_chip = region in pools and pools[region].name == "dram"
-        value |= (2 if off_chip and writable else 0) << 2 * region
-    return value
 
 
 def board_header(board: Board, artifact: Artifact) -> str:
@@ -72,8 +55,8 @@ def program_header(artifact: Artifact, layout: BoardLayout) -> str:
     starts = [f"npu_memplan_pool_{i} + {guard}" for i, guard in enumerate(layout.guards_bytes)]
     inputs = [_slot(upper, "INPUT", i) for i in range(len(artifact.inputs))]
     outputs = [_slot(upper, "OUTPUT", i) for i in range(len(artifact.outputs))]
-    accelerator = ACCELERATORS.get(artifact.target.accelerator)
-    config = accelerator.config_word if accelerator is not None and artifact.npu_operations else 0
+    npu = npu_target(artifact)
+    config = 0 if npu is None else npu.config
     lines = [
         f"/* Generated: what main.c needs to know of {artifact.name}. */",
         "#ifndef NPU_MEMPLAN_PROGRAM_H",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from ..artifact import Artifact
 from ..artifact.parts import TensorSlot
+from ..ethosu.arch import ACCELERATORS
 from .errors import CodegenError
 
 
@@ -23,6 +24,15 @@ class PoolSpec:
     size_bytes: int
     alignment: int = 16  # of the base address, bytes
     region: int = 1  # base pointer of the NPU that addresses it
+
+
+@dataclass(frozen=True, slots=True)
+class NpuTarget:
+    """What a driver must know of the NPU that a model was compiled for."""
+
+    accelerator: str
+    config: int  # bits of the register CONFIG that count
+    region_config: int  # the register REGIONCFG
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class Interface:
     constant_pools: tuple[PoolSpec, ...] = ()
     constants_passed: bool = False
     symbols: Mapping[str, int] = field(default_factory=dict)
+    npu: NpuTarget | None = None
+    payloads: bool = False  # streams lie behind the header that Arm's driver wants
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -55,7 +67,9 @@ class Interface:
             )
 
         tensors = (artifact.inputs, artifact.outputs, artifact.states)
-        return cls(identifier(artifact.name), specs(read_only=False), *tensors, specs(read_only=True))
+        pools = specs(read_only=False), *tensors, specs(read_only=True)
+        payloads = artifact.target.launch == "arm-core-driver"
+        return cls(identifier(artifact.name), *pools, npu=npu_target(artifact), payloads=payloads)
 
     @property
     def parameters(self) -> str:
@@ -87,6 +101,30 @@ class Interface:
             f"model {self.name}: a tensor lies in pool {pool!r}, but the plan has: "
             f"{', '.join(p.name for p in self.pools) or 'no pools'}"
         )
+
+
+def npu_target(artifact: Artifact) -> NpuTarget | None:
+    """The NPU of an artifact; None when it uses none."""
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    if npu is None or not artifact.npu_operations:
+        return None
+    return NpuTarget(npu.name, npu.config_word, region_config(artifact))
+
+
+def region_config(artifact: Artifact) -> int:
+    """REGIONCFG: constants through AXI1; pools through AXI0, but off-chip ones through AXI1 where it can.
+
+    Where AXI1 cannot write (U55), no pool may use it. Two bits a region: 0 and 1
+    are limits of AXI0, 2 and 3 of AXI1.
+    """
+    value = 3  # region 0
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    writable = npu is not None and npu.axi1_writes
+    pools = dict(zip(artifact.regions, artifact.problem.pools, strict=True))
+    for region in range(1, 8):
+        off_chip = region in pools and pools[region].name == "dram"
+        value |= (2 if off_chip and writable else 0) << 2 * region
+    return value
 
 
 def c_files(artifact: Artifact) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.program.primfunc import schedule_primfunc
 from ..ethosu.stream.commands import Command
+from ..ethosu.stream.container import Payload, build_payload
 from ..ethosu.stream.encode import encode
 from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
 from .c_array import c_array
@@ -33,16 +34,28 @@ class NpuLaunch:
 
 
 def print_launch(
-    symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
+    symbol: str,
+    call: FunctionCall,
+    constant_symbols: Mapping[int, tuple[str, int]],
+    pool_macros: Sequence[str],
+    payload: bool = False,
 ) -> NpuLaunch:
     """`int32_t symbol(uint8_t *const pools[])`, with the stream it launches.
 
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
-    `pool_macros[i]` is the macro that holds the size of pool i.
+    `pool_macros[i]` is the macro that holds the size of pool i. With `payload` the array begins with the header of a
+    driver payload (COP1), and the stream in it is launched.
     """
     commands = schedule_primfunc(call.primfunc)
-    words = np.asarray(encode(commands), dtype=np.uint32)
+    npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
+    encoded = encode(commands)
+    words = np.asarray(encoded, dtype=np.uint32)
     stream = f"{symbol}_stream"
+    launched = f"{stream}, (uint32_t)sizeof {stream}"
+    if payload:
+        words = np.frombuffer(build_payload(Payload(npu, encoded)), np.uint32)
+        header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
+        launched = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
     bases = _bases(symbol, call, constant_symbols, pool_macros)
     count = len(bases)
     pointers = ", ".join(pointer for pointer, _ in bases)
@@ -54,9 +67,8 @@ def print_launch(
         + ("" if uses_pools else "  (void)pools;\n")
         + f"  const void *const bases[{count}] = {{{pointers}}};\n"
         + f"  static const uint32_t base_bytes[{count}] = {{{sizes}}};\n"
-        + f"  return npu_memplan_npu_launch({stream}, (uint32_t)sizeof {stream}, bases, base_bytes, {count});\n}}\n"
+        + f"  return npu_memplan_npu_launch({launched}, bases, base_bytes, {count});\n}}\n"
     )
-    npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
     served = tuple(int(index) for index in call.primfunc.attrs.get(OPERATORS, ()))
     return NpuLaunch(text, words.nbytes, commands, npu, served)
 

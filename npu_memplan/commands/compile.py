@@ -66,6 +66,9 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--name", default="", help="Name of the model in C; default: from the file name.")
 @click.option("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
               ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
+@click.option("--launch", type=click.Choice(["small-driver", "arm-core-driver"]), default="small-driver",
+              show_default=True, help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, "
+              "with payloads and the glue.")  # fmt: skip
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(

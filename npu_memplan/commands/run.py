@@ -27,7 +27,15 @@ if TYPE_CHECKING:
 @click.command(help="Run a compiled model on its planned pools and compare with a reference; its plan is "
                "verified first. --on host compiles its C and runs it in this process: run only artifacts that you "
                "trust.")  # fmt: skip
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.option("--elf", type=click.Path(path_type=Path, dir_okay=False), metavar="MY.elf", help="In place of "
+              "DIRECTORY: firmware of your own on QEMU, our NPU behind its registers; needs --board.")  # fmt: skip
+@click.option("--npu", default="", metavar="NAME", help="With --elf: the accelerator; default: what a driver payload "
+              "in it is for, or the board's largest.")  # fmt: skip
+@click.option("--semihosting", is_flag=True, help="With --elf: the program may exit by semihosting, and read and write "
+              "files here.")  # fmt: skip
+@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json", help="With --elf: the "
+              "NPU's operations for Perfetto, and every access to its registers.")  # fmt: skip
 @click.option("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
               show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
 @click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every model input; "
@@ -54,7 +62,11 @@ if TYPE_CHECKING:
               "the NPU model's estimate.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
-    directory: Path,
+    directory: Path | None,
+    elf: Path | None,
+    npu: str,
+    semihosting: bool,
+    trace: Path | None,
     runner: str,
     inputs: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -69,10 +81,17 @@ def command(
     cycles: bool,
     as_json: bool,
 ) -> None:
-    """Run the artifact in DIRECTORY."""
+    """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
     from fvp_runner.steps import run_steps
 
+    if elf is not None:
+        _own_elf(elf, board, npu, semihosting, trace, timeout, no_checks, as_json, directory is None)
+        return
+    if directory is None or npu or semihosting or trace is not None:
+        raise InputError(
+            "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
+        )
     artifact = Artifact.load(directory)
     values = load_inputs(artifact, inputs) if steps is None else []
     sequence = [values] if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
@@ -113,6 +132,26 @@ def command(
         _print_table(artifact, chosen.name, ran, result, tolerance, model.what if model is not None else "")
     if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)
+
+
+def _own_elf(
+    elf: Path,
+    board: str | None,
+    npu: str,
+    semihosting: bool,
+    trace: Path | None,
+    timeout: float,
+    no_checks: bool,
+    as_json: bool,
+    alone: bool,
+) -> None:
+    from fvp_runner.emulators.elf_command import run_own_elf
+    from fvp_runner.runner import RunOptions
+
+    if board is None or not alone:
+        raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
+    options = RunOptions(timeout_s=timeout, checks=not no_checks)
+    run_own_elf(elf, board, npu, semihosting, trace, options, as_json)
 
 
 def _complaints() -> tuple[type[NpuMemplanError], ...]:

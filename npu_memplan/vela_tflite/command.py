@@ -43,6 +43,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "payload_bytes": emitted.payload_bytes,
         "constants_bytes": emitted.constants_bytes,
         "operators": list(emitted.operators),
+        "notes": list(emitted.notes),
     }
 
 
@@ -57,4 +58,5 @@ def _lines(emitted: Emitted, output: Path) -> list[str]:
     ]
     if emitted.fast_bytes:
         lines.append(f"driver     ethosu_init is to get at least {emitted.fast_bytes:,} bytes of fast memory")
+    lines += [f"note       {note}" for note in emitted.notes]
     return [*lines, f"written to {output}; try it: npu-memplan simulate {output}"]

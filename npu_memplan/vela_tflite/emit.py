@@ -52,6 +52,7 @@ class Emitted:
     payload_bytes: int
     constants_bytes: int
     operators: tuple[str, ...]  # to register, by TFLite's names; the NPU's first
+    notes: tuple[str, ...] = ()
 
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
@@ -142,7 +143,7 @@ def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
     return Emitted(
         content, planned, accelerator(target).name, arena_bytes, fast_bytes, parts.vela_arena_bytes,
         sum(len(step.payload) for step in npu), sum(len(step.constants) for step in npu),
-        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})),
+        ("ethos-u", *sorted({step.name for step in steps if isinstance(step, CpuOperator)})), parts.notes,
     )  # fmt: skip
 
 

@@ -1,78 +1,65 @@
 """Which operators of a network become one NPU operator, and the order of the steps.
 
-Invariant: no group needs the result of an operator outside that itself needs a result of the group.
+Invariant: no group needs the result of an operator outside that itself needs a result of the group, and the operators
+of a group hang together by tensors that they make.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..errors import NpuMemplanError
 from ..models.network import CpuOperator, Network
+from ..vocabulary import TFLITE_RESHAPING
+
+NO_WORK = frozenset((*TFLITE_RESHAPING, "SHAPE"))  # alone they are nothing that an NPU could do
 
 
-class GroupingError(NpuMemplanError):
-    """Parts for the NPU wait for each other."""
+def in_order(network: Network, on_npu: Sequence[bool]) -> Iterator[tuple[CpuOperator, ...]]:
+    """Steps: the operators of a group for the NPU, or one operator for the CPU, by `on_npu`.
 
-
-def grouped(network: Network, on_npu: Sequence[bool], served: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-    """The operators of each NPU function; `served` are those that it is known to work for.
-
-    Operators that a lowering folded into their neighbours (reshapes, pads) belong to the group that all of their
-    readers are in, or else all of their makers; without one they stay on the CPU.
+    As much as can runs on the NPU before the CPU has its turn, so that there are few NPU operators.
     """
-    group_of = {operator: number for number, members in enumerate(served) for operator in members}
-    makers, readers = _neighbours(network)
-    changed = True
-    while changed:
-        changed = False
-        for operator in network.cpu_operators:
-            index = operator.index
-            if index in group_of or not on_npu[index]:
-                continue
-            for around in ([] if _is_output(network, operator) else readers[index], makers[index]):
-                groups = {group_of.get(other, -1) for other in around}
-                if len(groups) == 1 and groups != {-1}:
-                    group_of[index] = groups.pop()
-                    changed = True
-                    break
-    found: dict[int, list[int]] = {}
-    for operator in network.cpu_operators:
-        if operator.index in group_of:
-            found.setdefault(group_of[operator.index], []).append(operator.index)
-    return [tuple(members) for members in found.values()]
+    makers = _makers(network)
+    waiting = {operator.index: operator for operator in network.cpu_operators}
+    npu = {o.index for o in network.cpu_operators if on_npu[o.index] and o.name != "SHAPE"}
 
+    def ready(index: int) -> bool:
+        return all(maker not in waiting for maker in makers[index])
 
-def in_order(network: Network, groups: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """The groups, and every other operator on its own, so that nothing comes before what it reads."""
-    makers, _ = _neighbours(network)
-    inside = {index: group for group in groups for index in group}
-    waiting = list(dict.fromkeys(inside.get(o.index, (o.index,)) for o in network.cpu_operators))
-    done: set[int] = set()
     while waiting:
-        ready = next((g for g in waiting if all(m in done or m in g for index in g for m in makers[index])), None)
-        if ready is None:
-            raise GroupingError(
-                f"{network.name}: operators {waiting[0][0]} to {waiting[0][-1]} for the NPU wait for others that wait "
-                "for them; keep one of these on the CPU with --host-ops, or take --npu-compiler vela"
-            )
-        waiting.remove(ready)
-        done.update(ready)
-        yield ready
+        batch: list[CpuOperator] = []
+        for index in [i for i in waiting if i in npu]:  # in the file's order, which is one of execution
+            if all(maker not in waiting or maker in {o.index for o in batch} for maker in makers[index]):
+                batch.append(waiting[index])
+        for group in _components(batch, makers):
+            for operator in group:
+                del waiting[operator.index]
+            if all(operator.name in NO_WORK for operator in group):
+                yield from ((operator,) for operator in group)
+            else:
+                yield group
+        for index in [i for i in waiting if i not in npu]:
+            if ready(index):
+                yield (waiting.pop(index),)
 
 
-def _neighbours(network: Network) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    """By operator: those that make what it reads, and those that read what it makes."""
+def _components(batch: Sequence[CpuOperator], makers: dict[int, list[int]]) -> list[tuple[CpuOperator, ...]]:
+    """The operators of `batch` that reach each other by what one makes for the other."""
+    component = {operator.index: operator.index for operator in batch}
+    for operator in batch:
+        for maker in (m for m in makers[operator.index] if m in component):
+            old, new = component[operator.index], component[maker]
+            component = {index: new if found == old else found for index, found in component.items()}
+    found: dict[int, list[CpuOperator]] = {}
+    for operator in batch:
+        found.setdefault(component[operator.index], []).append(operator)
+    return [tuple(group) for group in found.values()]
+
+
+def _makers(network: Network) -> dict[int, list[int]]:
+    """By operator: those that make what it reads."""
     maker = {tensor: operator.index for operator in network.cpu_operators for tensor in operator.outputs}
-    makers: dict[int, list[int]] = {o.index: [] for o in network.cpu_operators}
-    readers: dict[int, list[int]] = {o.index: [] for o in network.cpu_operators}
-    for operator in network.cpu_operators:
-        for tensor in operator.inputs:
-            if tensor in maker and maker[tensor] != operator.index:
-                makers[operator.index].append(maker[tensor])
-                readers[maker[tensor]].append(operator.index)
-    return makers, readers
-
-
-def _is_output(network: Network, operator: CpuOperator) -> bool:
-    return any(tensor in network.outputs for tensor in operator.outputs)
+    return {
+        operator.index: [maker[t] for t in operator.inputs if t in maker and maker[t] != operator.index]
+        for operator in network.cpu_operators
+    }

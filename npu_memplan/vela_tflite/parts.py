@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NpuMemplanError
 from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
@@ -27,11 +26,7 @@ from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
 from ..stages import Request
 from ..vocabulary import OPERATORS, is_npu
-from .order import grouped, in_order
-
-
-class NotSeparableError(NpuMemplanError):
-    """A network's parts for the NPU do not have tensors of the file between them."""
+from .order import NO_WORK, in_order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,6 +52,7 @@ class Divided:
     network: Network
     steps: tuple[Part, ...]
     vela_arena_bytes: int  # what Vela would take for it; 0: it was not asked
+    notes: tuple[str, ...] = ()
 
 
 def divided(data: bytes, name: str, request: Request) -> Divided:
@@ -104,24 +100,23 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     whole = build_module(data, options.accelerator, options.host_ops, name, request.fast_region).module
     network = read_network(data, name)
     on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
-    groups = grouped(network, on_npu, _served(whole))
     steps: list[Part] = []
-    for group in in_order(network, groups):
-        operators = [network.cpu_operators[index] for index in group]
-        if len(operators) == 1 and group not in groups:
-            steps.append(operators[0])
-        else:
-            steps.append(_lowered(data, network, operators, request))
-    return Divided(data, network, tuple(steps), 0)
+    alone: list[CpuOperator] = []
+    for group in in_order(network, on_npu):
+        part = _lowered(data, network, group, request) if any(on_npu[o.index] for o in group) else None
+        steps += group if part is None else [part]
+        if part is None and on_npu[group[0].index]:
+            alone += [operator for operator in group if operator.name not in NO_WORK]
+    kinds = ", ".join(sorted({operator.name for operator in alone}))
+    reason = (
+        f"{len(alone)} operators that the NPU could run stay on the CPU ({kinds}): they are no function on their own"
+    )
+    notes = (reason,) if alone else ()
+    return Divided(data, network, tuple(steps), 0, notes)
 
 
-def _served(module: Any) -> list[list[int]]:
-    """The operators of the source model that each function for the NPU works for."""
-    functions = [f for _, f in sorted(module.functions.items(), key=lambda i: str(i[0].name_hint)) if is_npu(f)]
-    return [sorted({int(i) for i in function.attrs.get(OPERATORS, ()) if int(i) >= 0}) for function in functions]
-
-
-def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart:
+def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], request: Request) -> NpuPart | None:
+    """The operators as one function for the NPU; None when they are none without the rest of the network."""
     from ..frontend.tflite.lowered import build_module
 
     made = {tensor for operator in operators for tensor in operator.outputs}
@@ -136,16 +131,13 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     module = build_module(cut, request.options.accelerator, (), name, request.fast_region).module
     program = walk(prepare(module))
     if [is_npu(call.primfunc) for call in program.calls] != [True]:
-        kinds = ", ".join(sorted({operator.name for operator in operators}))
-        raise NotSeparableError(
-            f"{name} ({kinds}): they are not one function for the NPU when they stand alone; keep one of them on the "
-            "CPU with --host-ops, or take --npu-compiler vela"
-        )
+        return None
     (call,) = program.calls
     states = [_same(network, used, alone.tensors[i].name) for i in alone.states]
     tensor_of = dict(zip(program.inputs, (*given, *states), strict=True))
     for leaf, index in zip(result_views(program.result), results, strict=True):
-        assert isinstance(leaf, View)
+        if not isinstance(leaf, View):
+            return None  # it is a constant
         tensor_of[leaf.tensor] = index
     arguments_, constants = [], b""
     for argument in call.arguments:

@@ -43,7 +43,9 @@ int32_t npu_memplan_npu_launch(const uint32_t *s, uint32_t n, const void *const 
 
 def test_golden(golden):
     sources = print_sources(planned_module(), interface())
-    assert sorted(sources.texts) == ["npu_memplan_runtime.h", "toy.c", "toy.h", "toy_host.c", "toy_npu.c"]
+    assert sorted(sources.texts) == [
+        *("npu_memplan_runtime.h", "toy.c", "toy.cmake", "toy.h", "toy.mk", "toy_host.c", "toy_npu.c")
+    ]
     for name, text in sources.texts.items():
         golden(f"codegen_{name}", text)
     assert sources.constants_bytes == 64 + 32

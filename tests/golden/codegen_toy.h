@@ -7,7 +7,9 @@
 /* Memory to provide, in the order of the run function's argument. */
 #define TOY_POOL_COUNT 2
 #define TOY_SRAM_BYTES 160 /* pools[0], NPU region 1, base aligned to 16 bytes */
+#define TOY_SRAM_ALIGNMENT 16
 #define TOY_DRAM_BYTES 32 /* pools[1], NPU region 2, base aligned to 16 bytes */
+#define TOY_DRAM_ALIGNMENT 16
 
 /* Inputs: write them before a run; a run may overwrite them. */
 #define TOY_INPUT_COUNT 1
@@ -15,6 +17,8 @@
 #define TOY_INPUT_0_POOL 0
 #define TOY_INPUT_0_OFFSET 16
 #define TOY_INPUT_0_BYTES 8
+#define TOY_INPUT_0_ELEMENTS 8
+#define TOY_INPUT_0_SCALE 0.5f /* 0: not quantised */
 #define TOY_INPUT_0_ZERO_POINT (3)
 
 /* Outputs: read them after a run, before the next one. */
@@ -23,6 +27,8 @@
 #define TOY_OUTPUT_0_POOL 0
 #define TOY_OUTPUT_0_OFFSET 64
 #define TOY_OUTPUT_0_BYTES 32
+#define TOY_OUTPUT_0_ELEMENTS 8
+#define TOY_OUTPUT_0_SCALE 0.0f /* 0: not quantised */
 #define TOY_OUTPUT_0_ZERO_POINT (0)
 
 /* States: toy_reset sets them; then leave them alone. */
@@ -31,6 +37,8 @@
 #define TOY_STATE_0_POOL 1
 #define TOY_STATE_0_OFFSET 0
 #define TOY_STATE_0_BYTES 16
+#define TOY_STATE_0_ELEMENTS 16
+#define TOY_STATE_0_SCALE 0.25f /* 0: not quantised */
 #define TOY_STATE_0_ZERO_POINT (-4)
 
 #ifdef __cplusplus
@@ -42,6 +50,17 @@ int32_t toy_run(uint8_t *const pools[]);
 
 /* States as they are before the first run: call it once, and whenever a new stream of inputs begins. */
 void toy_reset(uint8_t *const pools[]);
+
+/* Tensors where they lie in the pools. */
+static inline int8_t *toy_input_0(uint8_t *const pools[]) {
+  return (int8_t *)(void *)(pools[TOY_INPUT_0_POOL] + TOY_INPUT_0_OFFSET);
+}
+static inline float *toy_output_0(uint8_t *const pools[]) {
+  return (float *)(void *)(pools[TOY_OUTPUT_0_POOL] + TOY_OUTPUT_0_OFFSET);
+}
+static inline int8_t *toy_state_0(uint8_t *const pools[]) {
+  return (int8_t *)(void *)(pools[TOY_STATE_0_POOL] + TOY_STATE_0_OFFSET);
+}
 
 /* The steps of a run, in order. */
 int32_t toy_scaled(uint8_t *const pools[]);

@@ -12,7 +12,8 @@ import numpy as np
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
-from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_header, print_main
+from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_main
+from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network

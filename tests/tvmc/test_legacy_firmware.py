@@ -18,7 +18,8 @@ from fvp_runner.emulators import qemu
 from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
-from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_header
+from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
+from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.codegen.interface_c import sanitise
 from npu_memplan.codegen.mlf import Library

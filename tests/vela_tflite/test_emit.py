@@ -13,9 +13,11 @@ import pytest
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
+from npu_memplan.vela_tflite.order import in_order
 from tests.support.real_data import real_model
 from tests.support.tflm_npu import MicroWithNpu
 
@@ -161,6 +163,27 @@ def test_a_file_of_velas_is_planned_anew(foreign_stream: Callable[[str], Path], 
     micro = MicroWithNpu(made.content)
     assert all(np.array_equal(a, b) for a, b in zip(micro.run(inputs, len(theirs)), theirs, strict=True))
     assert micro.head_bytes == made.arena_bytes
+
+
+def test_parts_come_in_an_order_in_which_each_has_what_it_reads() -> None:
+    """CPU operators between the NPU's cut it into groups: none waits for what waits for it."""
+    network = chain_with_side_paths()
+    steps = [
+        tuple(o.index for o in group) for group in in_order(network, [o.name != "TANH" for o in network.cpu_operators])
+    ]
+    assert steps == [(0, 1), (4,), (2,), (3, 5)]
+
+
+def chain_with_side_paths() -> Network:
+    """ADD 0 -> ADD 1 -> TANH 2 -> ADD 3 -> ADD 5, ADD 5 also of ADD 4, which nothing feeds but the input."""
+    wiring = [((0,), 1), ((1,), 2), ((2,), 3), ((3,), 4), ((0,), 5), ((4, 5), 6)]
+    kinds = ["ADD", "ADD", "TANH", "ADD", "ADD", "ADD"]
+    operators = tuple(
+        CpuOperator(i, kind, 0, reads, (made,))
+        for i, (kind, (reads, made)) in enumerate(zip(kinds, wiring, strict=True))
+    )
+    tensors = tuple(Tensor(i, f"t{i}", (4,), "int8") for i in range(7))
+    return Network("paths", tensors, operators, (0,), (6,))
 
 
 def test_a_tensor_at_a_wrong_place_is_noticed() -> None:

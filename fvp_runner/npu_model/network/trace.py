@@ -7,8 +7,10 @@ and what is said of it, the model read from the stream itself.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
 from npu_memplan.ethosu.time import LANE_NAMES, MemoryMap, lanes
 from npu_memplan.models.network import Network
@@ -57,17 +59,25 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
 
 def trace(network: Network, where: MemoryMap | None = None) -> str:
     """The whole network as JSON text; `where`: the memories (None: those of the accelerator's default system)."""
-    found: list[dict[str, Any]] = [_named("process_name", 0, network.name)]
+    calls = [(call.index, call.words, call.accelerator) for call in network.npu_calls]
+    return json.dumps(trace_of(network.name, calls, where))
+
+
+def trace_of(
+    name: str, calls: Iterable[tuple[int, Sequence[int], Architecture]], where: MemoryMap | None = None
+) -> dict[str, Any]:
+    """(index, command stream, NPU) of each call, one after the other."""
+    found: list[dict[str, Any]] = [_named("process_name", 0, name)]
     found += [_named("thread_name", thread, label) for thread, label in LANE_NAMES.items()]
     now = 0
-    for call in network.npu_calls:
-        program = DecodedStream.decode(call.words, call.accelerator)
-        described = [(title(step), details(step, call.index)) for step in program.steps]
+    for index, words, accelerator in calls:
+        program = DecodedStream.decode(words, accelerator)
+        described = [(title(step), details(step, index)) for step in program.steps]
         placed = program.estimate(where)
         found += lanes(placed, now, _PROCESS, described)
         now += placed.total
     unit = "one microsecond is one estimated NPU cycle"
-    return json.dumps({"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}})
+    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}}
 
 
 def _named(what: str, thread: int, label: str) -> dict[str, Any]:

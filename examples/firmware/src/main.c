@@ -1,0 +1,47 @@
+/* One inference of any compiled model: inputs are a pattern, outputs go to the console. */
+#include <stdint.h>
+
+#include "ethosu.h"
+#include "launch.h"
+#include "model.h"
+#include "uart.h"
+
+/* The planned pools, in their order. */
+#define POOL(name) __attribute__((aligned(32), section(".bss.npu_memplan." #name)))
+static POOL(sram) uint8_t sram[MODEL(SRAM_BYTES) > 0 ? MODEL(SRAM_BYTES) : 1];
+static uint8_t *const pools[MODEL(POOL_COUNT)] = {sram};
+_Static_assert(MODEL(POOL_COUNT) == 1, "another pool: give it an array in memory that the NPU reaches");
+_Static_assert(MODEL(SRAM_ALIGNMENT) <= 32, "the pool's alignment");
+
+static void print_bytes(const uint8_t *data, uint32_t bytes) {
+  for (uint32_t i = 0; i < bytes; i++) uart_hex8(data[i]);
+  uart_text("\n");
+}
+
+int main(void) {
+  uart_init();
+  uart_text(MODEL_NAME " on " MODEL(NPU_ACCELERATOR) "\n");
+  const enum ethosu_result ready = ethosu_init(MODEL(NPU_CONFIG)); /* compares CONFIG, resets */
+  if (ready != ETHOSU_OK) {
+    uart_text(ethosu_text(ready));
+    uart_text("\n");
+    return 1;
+  }
+#if MODEL_STATES
+  model(reset)(pools);
+#endif
+  uint8_t *const input = (uint8_t *)model(input_0)(pools);
+  for (uint32_t i = 0; i < MODEL(INPUT_0_BYTES); i++) input[i] = (uint8_t)(7u * i + 3u);
+  const int32_t status = model(run)(pools);
+  if (status != 0) {
+    uart_text("the run returned ");
+    uart_signed(status);
+    uart_text(": ");
+    uart_text(ethosu_text(launch_totals()->last));
+    uart_text("\n");
+    return 2;
+  }
+  uart_text("output ");
+  print_bytes((const uint8_t *)model(output_0)(pools), MODEL(OUTPUT_0_BYTES));
+  return 0;
+}

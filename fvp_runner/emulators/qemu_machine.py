@@ -1,0 +1,227 @@
+"""A board in QEMU, with our NPU behind its real register addresses, whatever program it runs.
+
+Invariant: the guest is stopped before every access to the NPU's page and the access is done by `EthosURegisters`; a job
+reads the guest's memory and writes its results back there; nothing is kept elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from npu_memplan.files.owned_folder import scratch_folder
+from npu_memplan.target_data import Board
+
+from ..firmware_build.elf import Elf
+from ..firmware_run import Stopwatch
+from ..npu_model.spec.layout import Bytes
+from ..process import child
+from ..transcript import END_OF_TRANSMISSION
+from .device import reaching_memory
+from .gdb import GdbClient, GdbError
+from .qemu_control import QemuError, Qmp, Qtest
+from .register_page import EthosURegisters
+from .trap import RegisterAccess, Trap
+
+PROGRAM = "qemu-system-arm"
+_ROOM_BYTES = 256 << 20
+_END = bytes([END_OF_TRANSMISSION])  # a firmware's last byte
+_EXITED = re.compile(r"W([0-9a-f]{2})")  # what the debug stub says when the guest has ended by semihosting
+
+Console = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a program ended: all that it printed, and its exit code where it gave one by semihosting."""
+
+    uart: bytes
+    exit_code: int | None = None
+    accesses: list[RegisterAccess] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[QemuMachine]:
+    """The board with `image` loaded, its CPU at reset; gone when the context is left."""
+    with scratch_folder("qemu", _fast_folder()) as folder:
+        kernel = folder / "firmware.elf"
+        kernel.write_bytes(image.image)
+        command = _command(board, folder, kernel, semihosting)
+        with child(command) as process, contextlib.ExitStack() as stack:
+            try:
+                machine = QemuMachine(board, image, process, folder, stack)
+            except QemuError as error:
+                process.kill()
+                said = process.communicate()[1].decode("utf-8", "replace").strip()
+                raise QemuError(f"QEMU did not start: {said or error}") from None
+            yield machine
+
+
+def _command(board: Board, folder: Path, kernel: Path, semihosting: bool) -> list[str]:
+    qemu = board.qemu
+    assert qemu is not None
+    command = [PROGRAM, "-M", qemu.machine, "-accel", "tcg", "-nodefaults", "-display", "none", "-monitor", "none"]
+    command += ["-kernel", str(kernel), "-serial", "stdio", "-S"]
+    if semihosting:
+        command += ["-semihosting-config", "enable=on,target=native"]
+    for channel in ("gdb", "qmp", "qtest"):
+        command += [f"-{channel}", f"unix:{folder / channel},server=on,wait=off"]
+    return [*command, "-qtest-log", "/dev/null"]
+
+
+class QemuMachine:
+    """A running QEMU: its control channels, and its memory as the NPU sees it."""
+
+    def __init__(
+        self, board: Board, elf: Elf, process: subprocess.Popen[bytes], folder: Path, stack: contextlib.ExitStack
+    ) -> None:
+        self._board, self._elf, self._process = board, elf, process
+        self._dump = folder / "memory"
+        self._fetched: list[tuple[int, Bytes, Bytes]] = []  # address, as it was, as the job leaves it
+
+        def alive() -> bool:
+            return process.poll() is None
+
+        self._qmp = Qmp(folder / "qmp", alive)
+        stack.callback(self._qmp.close)
+        self._qtest = Qtest(folder / "qtest", alive)
+        stack.callback(self._qtest.close)
+        self._gdb = GdbClient(folder / "gdb")
+        stack.callback(self._gdb.close)
+
+    @property
+    def version(self) -> str:
+        """Of QEMU."""
+        return self._qmp.version
+
+    def run(
+        self,
+        device: EthosURegisters,
+        watch: Stopwatch,
+        console: Console | None = None,
+        ends: tuple[bytes, ...] = (_END,),
+    ) -> End:
+        """Let the CPU run, serving its register accesses, until the program ends or QEMU goes away.
+
+        A program ends when the last that it printed is one of `ends`, or by semihosting where it may. `console` is
+        given what it prints.
+        """
+        device.connect_irq(self._set_irq)
+        trap = Trap(self._gdb, self._board, device, self._elf.read)
+        trap.arm()
+        process, gdb = self._process, self._gdb
+        assert process.stdout is not None
+        assert process.stderr is not None
+        uart, errors = bytearray(), bytearray()
+        pipes = {process.stdout.fileno(): uart, process.stderr.fileno(): errors}
+        debugger = gdb.fileno()
+        gdb.resume()
+        while not uart.endswith(ends):
+            ready = select.select([*pipes, debugger], [], [], watch.left())[0]
+            for pipe in [p for p in ready if p in pipes]:
+                data = os.read(pipe, 1 << 16)
+                pipes[pipe] += data
+                if console is not None and pipes[pipe] is uart and data:
+                    console(data)
+                if not data:
+                    pipes.pop(pipe)
+                    if pipe == process.stdout.fileno():
+                        if exited := _EXITED.match(_last_word(gdb)):
+                            return End(bytes(uart), int(exited[1], 16), trap.accesses)
+                        raise QemuError(_ended_early(errors))
+            if debugger in ready:
+                reason = gdb.wait_stop(0.0)  # it may have been an acknowledgement alone
+                if reason is not None and (exited := _EXITED.match(reason)):
+                    return End(bytes(uart) + _rest(process, console), int(exited[1], 16), trap.accesses)
+                if reason is not None:
+                    if "watch:" not in reason:
+                        raise QemuError(f"QEMU stopped the firmware: {reason}")
+                    trap.handle()
+                    gdb.resume()
+            watch.check(uart)
+        return End(bytes(uart), None, trap.accesses)
+
+    def _set_irq(self, level: bool) -> None:
+        """Drive the NPU's interrupt line."""
+        qemu = self._board.qemu
+        assert qemu is not None
+        self._qtest.set_line(qemu.irq_object, qemu.irq_name, qemu.irq_line, level)
+
+    def read(self, address: int, size_bytes: int) -> Bytes:
+        """Memory as it is now."""
+        if not size_bytes:
+            return np.zeros(0, np.uint8)
+        data: Bytes = np.frombuffer(self._qmp.save_memory(address, size_bytes, self._dump), np.uint8)
+        return data
+
+    def reaches(self, address: int, size_bytes: int) -> bool:
+        """See `GuestMemory.reaches`."""
+        return reaching_memory(self._board, address, size_bytes) is not None
+
+    def fetch(self, address: int, size_bytes: int) -> Bytes:
+        """See `GuestMemory.fetch`: constants come from the ELF, everything else from the guest."""
+        constant = self._elf.read_only(address, size_bytes)
+        if constant is not None:
+            read_only: Bytes = np.frombuffer(constant, np.uint8)
+            return read_only
+        before = self.read(address, size_bytes)
+        after: Bytes = before.copy()
+        self._fetched.append((address, before, after))
+        return after
+
+    def commit(self) -> None:
+        """See `GuestMemory.commit`: only what changed is written back."""
+        for address, before, after in self._fetched:
+            changed = np.flatnonzero(before != after)
+            if changed.size:
+                for start, stop in _runs(changed):
+                    self._qtest.write_memory(address + start, after[start:stop].tobytes())
+        self._fetched.clear()
+
+
+def _last_word(gdb: GdbClient) -> str:
+    """What the debug stub of a QEMU that has gone away said before."""
+    try:
+        return gdb.wait_stop(1.0) or ""
+    except GdbError:
+        return ""
+
+
+def _ended_early(errors: bytearray) -> str:
+    said = errors.decode("utf-8", "replace").strip().splitlines()
+    return f"QEMU ended before the firmware did: {said[-1] if said else 'without a word'}"
+
+
+def _rest(process: subprocess.Popen[bytes], console: Console | None) -> bytes:
+    """What is still to be read of a program that has ended."""
+    assert process.stdout is not None
+    found = b""
+    while select.select([process.stdout], [], [], 0.1)[0] and (data := os.read(process.stdout.fileno(), 1 << 16)):
+        found += data
+        if console is not None:
+            console(data)
+    return found
+
+
+def _runs(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -> list[tuple[int, int]]:
+    """Half-open ranges that cover the ascending indices, joined over gaps of up to `gap`."""
+    breaks = np.flatnonzero(np.diff(changed) > gap)
+    starts = changed[np.concatenate(([0], breaks + 1))]
+    stops = changed[np.concatenate((breaks, [changed.size - 1]))] + 1
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+
+def _fast_folder() -> Path | None:
+    """A folder in memory where there is a roomy one: the guest's memory passes through it."""
+    folder = Path("/dev/shm")
+    roomy = folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM_BYTES
+    return folder if roomy else None
