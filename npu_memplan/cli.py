@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
+    "check": "Say why a Vela-compiled network will not run on a board.",
     "disassemble": "Print the command streams of a Vela-compiled network.",
     "plan": "Plan a problem from CSV or JSON, without TVM.",
     "verify": "Check a plan against its problem.",

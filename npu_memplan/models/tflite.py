@@ -18,6 +18,8 @@ from .variables import with_variables
 from .vela import NpuCall, npu_call
 from .vela_raw import read_raw
 
+_BUFFER_DATA = 4  # position of a Buffer's bytes in its table's layout
+
 
 @functools.lru_cache(maxsize=2)  # networks are immutable, and several stages of one compile ask for the same
 def read_network(data: bytes, name: str = "network") -> Network:
@@ -61,6 +63,22 @@ def _graph(model: Any, number: int, name: str) -> Network:
     outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
     by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
     return Network(name, tensors, operators, inputs, outputs, by_vela)
+
+
+def data_offsets(data: bytes) -> dict[int, int]:
+    """Where the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing of others."""
+    import tflite
+
+    if data[4:8] != b"TFL3":
+        return {}
+    model = tflite.Model.GetRootAsModel(data, 0)
+    graph, found = model.Subgraphs(0), {}
+    for index in range(graph.TensorsLength()):
+        table = model.Buffers(graph.Tensors(index).Buffer())._tab
+        field = table.Offset(_BUFFER_DATA)
+        if field:
+            found[index] = int(table.Vector(field))
+    return found
 
 
 def _indices(values: Any, tensors: tuple[Tensor, ...], where: str) -> tuple[int, ...]:

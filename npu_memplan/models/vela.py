@@ -41,6 +41,8 @@ class NpuCall:
     scratch_fast_bytes: int  # region 2; 0 when it is not a memory of its own
     inputs: tuple[int, ...]  # tensor indices, without the four administrative ones
     outputs: tuple[int, ...]
+    stream_tensor: int = -1  # tensor index of the payload; -1 in raw networks
+    constants_tensor: int = -1  # tensor index; -1 in raw networks
     scratch_tensor: int = -1  # tensor index; -1 in raw networks
     scratch_fast_tensor: int = -1  # tensor index when it is a tensor of its own, else -1
     # (region, byte address) of inputs and outputs in the stream's address space
@@ -87,6 +89,8 @@ def npu_call(
         scratch_fast_bytes=fast.size_bytes if fast.index != scratch.index and uses_region(payload.words, 2) else 0,
         inputs=arguments,
         outputs=outputs,
+        stream_tensor=stream.index,
+        constants_tensor=constants.index,
         scratch_tensor=scratch.index,
         scratch_fast_tensor=-1 if fast.index == scratch.index else fast.index,
         input_addresses=tuple(address(3 + i, t) for i, t in enumerate(arguments)),

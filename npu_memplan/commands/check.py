@@ -1,0 +1,67 @@
+"""`npu-memplan check`: why a Vela-compiled network will not run on a board.
+
+Invariant: every check is made, whatever one before it found. Exit codes: 0 nothing wrong, 1 something is, 2 bad use
+or a file that is no network.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from ..sizes import parse_size
+from .arrays import read_inputs
+
+
+@click.command(help="Say why a Vela-compiled .tflite will not run on a board: accelerator, versions, alignment, "
+               "operators to register, regions, arena, memory, hazards; then run it on the NPU model.")  # fmt: skip
+@click.argument("network", type=click.Path(path_type=Path))
+@click.option("--board", required=True, metavar="NAME|FILE.toml", help="The board it is for.")
+@click.option("--registered", metavar="OP,OP", help="Operators that the firmware registers; default: all that TFLite "
+              "Micro has.")  # fmt: skip
+@click.option("--arena", metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
+@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+              help="The network before Vela: compare outputs, and name the first layer that differs.")  # fmt: skip
+@click.option(
+    "--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="For the run; default: random:0."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(
+    network: Path,
+    board: str,
+    registered: str | None,
+    arena: str | None,
+    reference: Path | None,
+    inputs: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Check NETWORK."""
+    from fvp_runner.vela_check.check import Asked, check_network
+    from fvp_runner.vela_check.finding import Level
+
+    from ..models.file import read_file
+    from ..models.tflite import read_network
+    from ..target_data import load_board
+
+    data = read_file(network)
+    parsed, description = read_network(data, network.name), load_board(board)
+    values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
+    asked = Asked(
+        tuple(name.strip() for name in (registered or "").split(",") if name.strip()),
+        None if arena is None else parse_size(arena),
+        None if reference is None else read_file(reference),
+    )
+    findings = check_network(parsed, data, description, asked, values)
+    wrong = sum(finding.level is Level.WRONG for finding in findings)
+    if as_json:
+        rows = [finding.to_dict() for finding in findings]
+        click.echo(json.dumps({"network": network.name, "board": description.name, "wrong": wrong, "findings": rows}))
+    else:
+        verdict = f"{wrong} wrong" if wrong else "nothing wrong was found"
+        click.echo(f"{network.name} on {description.name}: {verdict}")
+        for finding in findings:
+            click.echo(f"{finding.level.value:5}  {finding.topic:11}  {finding.text}")
+    if wrong:
+        raise click.exceptions.Exit(1)
