@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,16 @@ import numpy.typing as npt
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.c_compiler import missing_compiler
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.problem import POISON
+from npu_memplan.problem import POISON, Agent
 
 from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs, load_artifact
 from ..guards import GuardedPool
 from ..npu_model import NpuModel
+from ..npu_model.bound.operation import Bound
+from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
 from .shadow import PoolShadows
-from .shared_object import SharedObject, build, compiler_version
+from .shared_object import SharedObject, build, compiler_version, step_symbols
 
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int32,
@@ -50,6 +52,18 @@ def create(artifact: Any, options: RunOptions) -> HostRunner:
     return HostRunner(artifact, options)
 
 
+class Watch(Protocol):
+    """Is told what a run does; see `HostRunner.watch`."""
+
+    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+        """An operation of NPU launch number `launch` has ended; `bound` is its memory."""
+        ...
+
+    def host(self, number: int) -> None:
+        """Call number `number` of the program, one of the host's, has ended."""
+        ...
+
+
 class HostRunner:
     """Runs an artifact in this process. `run` is one inference from a fresh start."""
 
@@ -58,7 +72,10 @@ class HostRunner:
     def __init__(self, directory: Path | str, options: RunOptions | None = None) -> None:
         self.options = options or RunOptions()
         self.artifact = load_artifact(directory, self.options)
-        self._library: SharedObject = build(Path(directory), self.artifact, self.options.progress)
+        self._directory = Path(directory)
+        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress)
+        self.watch: Watch | None = None
+        self._launches = 0
         self._launch_callback = _LAUNCH(self._launch)
         self._library.set_launch(self._launch_callback)
         self._model: NpuModel | None = None
@@ -105,7 +122,7 @@ class HostRunner:
         self._check_free()
         started = time.perf_counter()
         self._deadline = started + self.options.timeout_s
-        self._error, self._cycles, self._notes = None, 0, []
+        self._error, self._cycles, self._notes, self._launches = None, 0, [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._shadow.define(slot)
@@ -139,16 +156,31 @@ class HostRunner:
         C that hangs cannot be stopped: it stays until the process ends, and this runner runs nothing any more.
         """
         status: list[int] = []
+        symbols = None if self.watch is None else step_symbols(self._directory, self.artifact)
         ended = self._ended = threading.Event()
 
         def work() -> None:
-            status.append(self._library.run(pointers))
+            try:
+                status.append(self._library.run(pointers) if symbols is None else self._steps(symbols, pointers))
+            except BaseException as error:  # of who watches
+                self._error = error
+                status.append(_FAILED)
             ended.set()
 
         threading.Thread(target=work, daemon=True).start()
         if not ended.wait(max(0.0, self._deadline - time.perf_counter())):
             raise self._too_long()
         return status[0]
+
+    def _steps(self, symbols: Sequence[str], pointers: Any) -> int:
+        """The same as the whole run, step by step."""
+        for number, (symbol, call) in enumerate(zip(symbols, self.artifact.calls, strict=True)):
+            status = self._library.step(symbol, pointers)
+            if status != 0:
+                return status
+            if self.watch is not None and call.agent is Agent.HOST:
+                self.watch.host(number)
+        return 0
 
     def _check_free(self) -> None:
         if not self._ended.is_set():
@@ -182,7 +214,10 @@ class HostRunner:
                 regions.append(memory)
                 defined.append(shadow)
             self._shadow.before_launch(self.options.checks)
-            stats = self._model.run(words, regions, defined if self.options.checks else None)
+            launch, watch = self._launches, self.watch
+            observer = None if watch is None else lambda step, bound: watch.npu(launch, step, bound)
+            self._launches += 1
+            stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
             self._shadow.after_launch()
             self._cycles += int(stats.cycles)
             self._notes.extend((*stats.messages, *stats.timing))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -62,9 +63,26 @@ class SharedObject:
         """`<name>_reset`, which programs with states have."""
         self._library[f"{self._name}_reset"](pointers)
 
+    def step(self, symbol: str, pointers: Any) -> int:
+        """One of the functions that `<name>_run` calls."""
+        function = self._library[symbol]
+        function.restype = ctypes.c_int32
+        return int(function(pointers))
+
     def run(self, pointers: Any) -> int:
         """`<name>_run` on an array of pool pointers."""
         return int(self._run(pointers))
+
+
+def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
+    """The functions that `<name>_run` calls, in order; `RunnerError` where it chooses between some."""
+    name = identifier(artifact.name)
+    text = (directory / "src" / f"{name}.c").read_text(encoding="utf-8")
+    body = text[text.index(f"int32_t {name}_run(") :]
+    symbols = tuple(re.findall(r"^ +status = (\w+)\(pools\);", body, re.M))
+    if len(symbols) != len(artifact.calls):
+        raise RunnerError(f"{name}_run has branches: its steps cannot be run one by one")
+    return symbols
 
 
 @functools.cache

@@ -83,7 +83,10 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
     return replace(
         artifact,
         calls=tuple(
-            call if time is None else replace(call, estimated_cycles=time.total, macs=time.macs) for call, time in found
+            call
+            if time is None
+            else replace(call, estimated_cycles=time.total, macs=time.macs, operators=launches[call.function].operators)
+            for call, time in found
         ),
         timing=timing,
         layers=layers_of(runs, [(operator.name, operator.kind) for operator in artifact.operators]),

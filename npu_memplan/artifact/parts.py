@@ -58,6 +58,7 @@ class Call:
     points: tuple[Point, Point]
     estimated_cycles: Count | None = None
     macs: Count | None = None
+    operators: tuple[int, ...] = ()  # of the source model, that each NPU operation works for; -1: not known
 
 
 @dataclass(frozen=True, slots=True)

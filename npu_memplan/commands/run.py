@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fvp_runner.references.framework import FrameworkReference
     from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import RunResult
-    from fvp_runner.runner import RunOutputs
+    from fvp_runner.runner import RunOptions, RunOutputs
 
 
 @click.command(help="Run a compiled model on its planned pools and compare with a reference; its plan is "
@@ -60,6 +60,10 @@ if TYPE_CHECKING:
               "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
 @click.option("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the others always give "
               "the NPU model's estimate.")  # fmt: skip
+@click.option("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "
+              "streams, and name the first that differs; on the host.")  # fmt: skip
+@click.option("--dump", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="With --layers: keep the "
+              "tensors, and the reference's.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path | None,
@@ -67,6 +71,8 @@ def command(
     npu: str,
     semihosting: bool,
     trace: Path | None,
+    layers: bool,
+    dump: Path | None,
     runner: str,
     inputs: tuple[str, ...],
     outputs: tuple[Path, ...],
@@ -108,6 +114,9 @@ def command(
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles,
         progress=None if as_json else lambda line: click.echo(line, err=True),
     )  # fmt: skip
+    if layers or dump is not None:
+        _layers(directory, options, runner, steps, values, model, dump, as_json)
+        return
     chosen = runners.create(runner, directory, options)
     if interrupt and chosen.name == "host":
         raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
@@ -152,6 +161,23 @@ def _own_elf(
         raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
     options = RunOptions(timeout_s=timeout, checks=not no_checks)
     run_own_elf(elf, board, npu, semihosting, trace, options, as_json)
+
+
+def _layers(
+    directory: Path,
+    options: RunOptions,
+    runner: str,
+    steps: int | None,
+    values: Sequence[Any],
+    model: object,
+    dump: Path | None,
+    as_json: bool,
+) -> None:
+    from fvp_runner.layers.command import run_layers
+
+    if runner not in ("auto", "host") or steps is not None:
+        raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
+    run_layers(directory, options, values, model, dump, as_json)
 
 
 def _complaints() -> tuple[type[NpuMemplanError], ...]:

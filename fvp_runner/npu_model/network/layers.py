@@ -82,7 +82,7 @@ def compare_layers(
 
     With `blame` False (outputs that are right anyway) only the equal ones are counted.
     """
-    wholes = {index: _whole(values) for index, values in layers.items()}
+    wholes = {index: as_map(values) for index, values in layers.items()}
     seen = {index: np.zeros(whole.shape, np.bool_) for index, whole in wholes.items()}
     claims: dict[int, tuple[float, int, Any]] = {}  # position -> best (share of equal elements, tensor, box)
     for position, part in enumerate(written):
@@ -99,9 +99,9 @@ def compare_layers(
         if matched or not blame:
             continue
         for index, whole in wholes.items():
-            if not _comparable(part, whole, network.tensors[index]):
+            if not same_form(part.values, part.zero_point, whole, network.tensors[index]):
                 continue
-            share, box = _closest(part.values, whole)
+            share, box = closest(part.values, whole)
             if share == 1.0:
                 seen[index][box if box is not None else ...] = True
                 claims.pop(position, None)
@@ -118,15 +118,15 @@ def compare_layers(
     return LayerReport(len(layers), len(equal), first)
 
 
-def _whole(values: Array) -> Array:
-    """As [height, width, depth]; leading axes count as height."""
+def as_map(values: Array) -> Array:
+    """`values` as [height, width, depth]; leading axes count as height."""
     shape = (1, 1, 1, *values.shape)
     return values.reshape(-1, shape[-2], shape[-1])
 
 
-def _comparable(part: Written, whole: Array, tensor: Tensor) -> bool:
-    values = part.values
-    if values.dtype != whole.dtype or part.zero_point != tensor.zero_point:
+def same_form(values: Array, zero_point: int, whole: Array, tensor: Tensor) -> bool:
+    """Whether `values` may be (a part of) the tensor, which is `whole` as a map: by type, zero point, extents."""
+    if values.dtype != whole.dtype or zero_point != tensor.zero_point:
         return False
     return values.size == whole.size or (
         values.shape[1] == whole.shape[1] and values.shape[0] <= whole.shape[0] and values.shape[2] <= whole.shape[2]
@@ -150,8 +150,8 @@ def _place(part: Array, whole: Array) -> tuple[slice, slice, slice] | None:
     return None
 
 
-def _closest(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice] | None]:
-    """(largest share of equal elements, where); None: element by element in memory order."""
+def closest(part: Array, whole: Array) -> tuple[float, tuple[slice, slice, slice] | None]:
+    """(largest share of equal elements of `part` in `whole`, where); None: element by element in memory order."""
     if part.size == whole.size:
         return float(np.mean(part.reshape(-1) == whole.reshape(-1))), None
     best: tuple[float, tuple[slice, slice, slice] | None] = (-1.0, None)
@@ -170,7 +170,7 @@ def _aligned(total: int, size: int) -> list[int]:
 
 
 def _difference(tensor: Tensor, values: Array, part: Written, box: Any) -> LayerDifference:
-    whole = _whole(values)
+    whole = as_map(values)
     got = part.values.reshape(whole.shape) if box is None else part.values
     expected = whole if box is None else whole[box]
     wrong = got != expected

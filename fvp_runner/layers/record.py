@@ -1,0 +1,115 @@
+"""One inference on the host runner, with every tensor that is written kept as it is written.
+
+Invariant: the program, its pools and its streams are those of an ordinary run; what is kept are copies, made when an
+NPU operation or a host call has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.problem import Agent
+from npu_memplan.vocabulary import TFLITE_RESHAPING
+
+from ..base import RunOutputs
+from ..host.runner import HostRunner
+from ..npu_model.bound.dma import Dma
+from ..npu_model.bound.operation import Bound
+from ..npu_model.spec.layout import Bytes
+from ..npu_model.spec.stream import DecodedStep
+from ..result import Array
+
+Tamper = Callable[[int, DecodedStep, Bound], None]
+"""(kernel number, what it is, its memory): may change what it wrote. For tests of the comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class NpuOutput:
+    """What one kernel wrote."""
+
+    where: str
+    operator: int  # of the source model; -1: not known
+    values: Array  # [height, width, depth]
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostOutput:
+    """What a host call wrote: the bytes of a planned buffer."""
+
+    where: str
+    operator: int  # of the source model; -1: not known
+    buffer: str
+    data: Bytes
+
+
+class Recorder:
+    """Watches a `HostRunner`; see `HostRunner.watch`."""
+
+    def __init__(self, runner: HostRunner, tamper: Tamper | None = None) -> None:
+        self.written: list[NpuOutput | HostOutput] = []
+        self._runner, self._artifact, self._tamper = runner, runner.artifact, tamper
+        self._served = [call.operators for call in self._artifact.calls if call.agent is Agent.NPU]
+        self._operator_of = _host_operators(self._artifact)
+        self._kernels = 0
+
+    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+        """An NPU operation of launch number `launch` has ended."""
+        if isinstance(bound, Dma):
+            return
+        if self._tamper is not None:
+            self._tamper(self._kernels, step, bound)
+        self._kernels += 1
+        served = self._served[launch] if launch < len(self._served) else ()
+        index = step.registers.index
+        operator = served[index] if index < len(served) else -1
+        where = step.registers.where + (f" of NPU call {launch}" if launch else "")
+        values = np.array(bound.output.map.array)
+        self.written.append(NpuOutput(where, operator, values, bound.output.spec.layout.zero_point))
+
+    def host(self, number: int) -> None:
+        """Call `number` of the program, one of the host's, has ended."""
+        call = self._artifact.calls[number]
+        for name in call.writes:
+            operator = self._operator_of.get(number, -1)
+            self.written.append(HostOutput(f"host call {call.function}", operator, name, self._bytes(name)))
+
+    def _bytes(self, buffer: str) -> Bytes:
+        artifact = self._artifact
+        place = next(p for p in artifact.plan.placements if p.buffer == buffer)
+        pool = [p.name for p in artifact.run_pools].index(place.pool)
+        size = artifact.problem.buffer(buffer).size_bytes
+        data: Bytes = self._runner.pools[pool][place.offset_bytes : place.offset_bytes + size].copy()
+        return data
+
+
+def _host_operators(artifact: Artifact) -> dict[int, int]:
+    """Call -> operator of the source model, where each of the host's operators that computes is one call, in order."""
+    calls = [number for number, call in enumerate(artifact.calls) if call.agent is Agent.HOST]
+    operators = [
+        index
+        for index, operator in enumerate(artifact.operators)
+        if operator.agent is Agent.HOST and operator.kind not in TFLITE_RESHAPING
+    ]
+    return dict(zip(calls, operators, strict=True)) if len(calls) == len(operators) else {}
+
+
+def recorded_run(
+    runner: HostRunner, inputs: Sequence[Array], tamper: Tamper | None = None
+) -> tuple[RunOutputs, list[NpuOutput | HostOutput]]:
+    """One inference from a fresh start and what it wrote. `RunnerError` for programs with branches."""
+    recorder = Recorder(runner, tamper)
+    runner.watch = recorder
+    try:
+        return runner.run(inputs), recorder.written
+    finally:
+        runner.watch = None
+
+
+def kernels_of(artifact: Artifact) -> int:
+    """NPU operations of one inference, transfers included."""
+    return sum(len(call.operators) for call in artifact.calls)
