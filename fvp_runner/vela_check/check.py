@@ -19,7 +19,7 @@ from ..npu_model.network.network import NetworkModel
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
 from . import container, memory
-from .finding import Finding, Level
+from .remark import Level, Remark
 
 _TELLING = 16  # elements that a tensor has at least for being told from others by its values
 
@@ -33,7 +33,7 @@ class Asked:
     reference: bytes | None = None
 
 
-def check_network(network: Network, data: bytes, board: Board, asked: Asked, inputs: Sequence[Array]) -> list[Finding]:
+def check_network(network: Network, data: bytes, board: Board, asked: Asked, inputs: Sequence[Array]) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; `network` was read from `data`."""
     found = [
         *container.accelerators(network, board),
@@ -49,7 +49,7 @@ def check_network(network: Network, data: bytes, board: Board, asked: Asked, inp
     return found
 
 
-def _hazards(network: Network) -> Iterator[Finding]:
+def _hazards(network: Network) -> Iterator[Remark]:
     """Waits and block dependencies, which hardware does not check."""
     wrong = False
     for call in network.npu_calls:
@@ -57,22 +57,22 @@ def _hazards(network: Network) -> Iterator[Finding]:
             NpuModel(call.accelerator).prepare(call.words)
         except NpuModelError as error:
             wrong = True
-            yield Finding(Level.WRONG, "hazards", f"operator {call.index}: {error}")
+            yield Remark(Level.WRONG, "hazards", f"operator {call.index}: {error}")
     if not wrong and network.npu_calls:
-        yield Finding(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
+        yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _run(network: Network, data: bytes, asked: Asked, values: Sequence[Array]) -> Iterator[Finding]:
+def _run(network: Network, data: bytes, asked: Asked, values: Sequence[Array]) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
         ran = NetworkModel(network, data).run(values, observer=recorder)
     except NpuMemplanError as error:
-        yield Finding(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
+        yield Remark(Level.WRONG, "run", f"{type(error).__name__.removesuffix('Error')}: {error}")
         return
     cycles = sum(stats.cycles for stats in ran.stats)
     done = f"it runs in our simulator, {cycles:,} estimated cycles"
     if asked.reference is None:
-        yield Finding(Level.NOTE, "run", f"{done}; compared with nothing: give --reference MODEL.tflite")
+        yield Remark(Level.NOTE, "run", f"{done}; compared with nothing: give --reference MODEL.tflite")
         return
     model = TFLiteReference(asked.reference, "the reference")
     expected = model.run(values)
@@ -84,8 +84,8 @@ def _run(network: Network, data: bytes, asked: Asked, values: Sequence[Array]) -
     )  # fmt: skip
     if not compare("simulator", names, ran.outputs, expected).bit_exact:
         text = f"{done}; its outputs are not those of {model.what}"
-        yield Finding(Level.WRONG, "run", f"{text}; {where}" if where else text)
+        yield Remark(Level.WRONG, "run", f"{text}; {where}" if where else text)
     elif first is not None and first.elements >= _TELLING and first.mismatches < first.elements / 2:
-        yield Finding(Level.WRONG, "run", f"{done}; its outputs are right for this input, but {where}")
+        yield Remark(Level.WRONG, "run", f"{done}; its outputs are right for this input, but {where}")
     else:
-        yield Finding(Level.RIGHT, "run", f"{done}; bit-exact against {model.what}")
+        yield Remark(Level.RIGHT, "run", f"{done}; bit-exact against {model.what}")

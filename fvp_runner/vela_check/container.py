@@ -14,18 +14,18 @@ from npu_memplan.target_data import Board
 from ..npu_model.network.cpu_operator import single_operator_model
 from ..references.base import ReferenceRunError
 from ..references.micro import KernelError, open_interpreter
-from .finding import Finding, Level
+from .remark import Level, Remark
 
 ALIGNMENT = 16  # of payloads, constants and tensors in the arena: bytes that the NPU's ports carry at once
 NPU_OPERATOR = "ethos-u"
 
 
-def accelerators(network: Network, board: Board) -> Iterator[Finding]:
+def accelerators(network: Network, board: Board) -> Iterator[Remark]:
     """Whether the board has the NPU that each payload is for, and what the driver compares."""
     for call in network.npu_calls:
         what, npu = f"operator {call.index}", call.accelerator
         if npu.name not in board.accelerators:
-            yield Finding(
+            yield Remark(
                 Level.WRONG, "accelerator",
                 f"{what} is compiled for {npu.name} (CONFIG {npu.config_word:#010x}); board {board.name} has "
                 f"{', '.join(board.accelerators)}: its driver refuses the payload; compile for one of these",
@@ -33,13 +33,13 @@ def accelerators(network: Network, board: Board) -> Iterator[Finding]:
             continue
         made, has = _version(call.payload.architecture_id), _version(npu.id_word)
         if made[0] != has[0] or made[1] > has[1]:
-            yield Finding(
+            yield Remark(
                 Level.WRONG, "versions",
                 f"{what} is for architecture {_text(made)}, {npu.name} is {_text(has)}: the driver wants the same "
                 "major version and an NPU that is not older; compile it with the Vela of your driver's release",
             )  # fmt: skip
             continue
-        yield Finding(
+        yield Remark(
             Level.RIGHT, "accelerator",
             f"{what}: {npu.name}, architecture {_text(made)}, {call.payload.container.value.decode()}",
         )  # fmt: skip
@@ -54,7 +54,7 @@ def _text(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-def alignments(network: Network, data: bytes) -> Iterator[Finding]:
+def alignments(network: Network, data: bytes) -> Iterator[Remark]:
     """Whether payloads, constants and planned tensors begin where driver and NPU need them."""
     offsets = data_offsets(data)
     wrong = False
@@ -63,7 +63,7 @@ def alignments(network: Network, data: bytes) -> Iterator[Finding]:
             at = offsets.get(tensor, 0)
             if at % ALIGNMENT:
                 wrong = True
-                yield Finding(
+                yield Remark(
                     Level.WRONG, "alignment",
                     f"the {what} of operator {call.index} (tensor {tensor}) begin at byte {at} of the file, "
                     f"{at % ALIGNMENT} beyond a multiple of {ALIGNMENT}: the driver refuses them; write the file again "
@@ -72,7 +72,7 @@ def alignments(network: Network, data: bytes) -> Iterator[Finding]:
     for tensor_ in network.tensors:
         if tensor_.arena_offset >= 0 and tensor_.arena_offset % ALIGNMENT:
             wrong = True
-            yield Finding(
+            yield Remark(
                 Level.WRONG, "alignment",
                 f"tensor {tensor_.index} {tensor_.name!r} is planned at offset {tensor_.arena_offset} of the arena, no "
                 f"multiple of {ALIGNMENT}",
@@ -81,18 +81,18 @@ def alignments(network: Network, data: bytes) -> Iterator[Finding]:
         text = (
             f"payloads, constants and planned tensors at multiples of {ALIGNMENT}; align the file in memory to it too"
         )
-        yield Finding(Level.RIGHT, "alignment", text)
+        yield Remark(Level.RIGHT, "alignment", text)
 
 
-def operators(network: Network, data: bytes, registered: Collection[str]) -> Iterator[Finding]:
+def operators(network: Network, data: bytes, registered: Collection[str]) -> Iterator[Remark]:
     """Whether the firmware's resolver knows every operator: of those given, or of all that TFLite Micro has."""
     needed = dict.fromkeys([*(NPU_OPERATOR for _ in network.npu_calls), *(o.name for o in network.cpu_operators)])
     listed = ", ".join(needed)
     if not network.npu_calls:
-        yield Finding(Level.WRONG, "operators", network.why_nothing_runs_on_the_npu())
+        yield Remark(Level.WRONG, "operators", network.why_nothing_runs_on_the_npu())
     missing = [name for name in needed if registered and name not in registered]
     for name in missing:
-        yield Finding(
+        yield Remark(
             Level.WRONG, "operators",
             f"{name} is needed and not among the registered ({', '.join(registered)}): AllocateTensors fails; "
             "register it",
@@ -100,14 +100,14 @@ def operators(network: Network, data: bytes, registered: Collection[str]) -> Ite
     unknown = [] if registered else list(_without_kernel(network, data))
     yield from unknown
     if not missing and not unknown and network.npu_calls:
-        yield Finding(Level.RIGHT, "operators", f"the firmware has to register {listed}")
+        yield Remark(Level.RIGHT, "operators", f"the firmware has to register {listed}")
 
 
-def _without_kernel(network: Network, data: bytes) -> Iterator[Finding]:
+def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
     for operator in network.cpu_operators:
         reason = _refusal(network, operator, data)
         if reason:
-            yield Finding(
+            yield Remark(
                 Level.WRONG, "operators",
                 f"operator {operator.index} {operator.name}: TFLite Micro does not run it ({reason}); a firmware needs "
                 "a kernel of its own, or the operator on the NPU",

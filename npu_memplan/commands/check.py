@@ -39,7 +39,7 @@ def command(
 ) -> None:
     """Check NETWORK."""
     from fvp_runner.vela_check.check import Asked, check_network
-    from fvp_runner.vela_check.finding import Level
+    from fvp_runner.vela_check.remark import Level
 
     from ..models.file import read_file
     from ..models.tflite import read_network
@@ -53,15 +53,15 @@ def command(
         None if arena is None else parse_size(arena),
         None if reference is None else read_file(reference),
     )
-    findings = check_network(parsed, data, description, asked, values)
-    wrong = sum(finding.level is Level.WRONG for finding in findings)
+    remarks = check_network(parsed, data, description, asked, values)
+    wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:
-        rows = [finding.to_dict() for finding in findings]
+        rows = [remark.to_dict() for remark in remarks]
         click.echo(json.dumps({"network": network.name, "board": description.name, "wrong": wrong, "findings": rows}))
     else:
         verdict = f"{wrong} wrong" if wrong else "nothing wrong was found"
         click.echo(f"{network.name} on {description.name}: {verdict}")
-        for finding in findings:
-            click.echo(f"{finding.level.value:5}  {finding.topic:11}  {finding.text}")
+        for remark in remarks:
+            click.echo(f"{remark.level.value:5}  {remark.topic:11}  {remark.text}")
     if wrong:
         raise click.exceptions.Exit(1)

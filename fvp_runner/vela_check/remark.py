@@ -18,7 +18,7 @@ class Level(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Remark:
     """One line: its topic, and a sentence."""
 
     level: Level
