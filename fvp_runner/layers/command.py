@@ -19,7 +19,7 @@ from ..base import RunnerError, RunOptions
 from ..host.runner import HostRunner
 from ..references.tflite import TFLiteReference
 from ..result import Array, compare
-from .compare import Comparison, OperatorResult, Verdict
+from .compare import LayerComparison, OperatorResult, Verdict
 from .record import recorded_run
 
 
@@ -37,7 +37,7 @@ def run_layers(
     runner = HostRunner(directory, replace(options, pools_after=False))
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
-    comparison = Comparison(model.network, model.layers(inputs), written)
+    comparison = LayerComparison(model.network, model.layers(inputs), written)
     names = [slot.name for slot in runner.artifact.outputs]
     result = compare("host", names, ran.outputs, expected)
     if dump is not None:
@@ -80,7 +80,7 @@ def _lines(
     return lines
 
 
-def _dump(folder: Path, comparison: Comparison) -> None:
+def _dump(folder: Path, comparison: LayerComparison) -> None:
     """Each tensor that was seen whole as `<index>_<name>.npy`, and the reference's beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     for index, name, made, expected in comparison.tensors():

@@ -65,7 +65,7 @@ class _Seen:
         return np.asarray(self.known & (made != whole) & ~((made != made) & (whole != whole)))
 
 
-class Comparison:
+class LayerComparison:
     """Of one run: `layers` are the reference's tensors by index in `network`, the model as it was before compiling."""
 
     def __init__(

@@ -25,7 +25,7 @@ _TELLING = 16  # elements that a tensor has at least for being told from others 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FirmwareFacts:
     """What a user says of the firmware: operators of its resolver (none: not said), its arena, the original model."""
 
     registered: Collection[str] = ()
@@ -33,7 +33,9 @@ class Asked:
     reference: bytes | None = None
 
 
-def check_network(network: Network, data: bytes, board: Board, asked: Asked, inputs: Sequence[Array]) -> list[Remark]:
+def check_network(
+    network: Network, data: bytes, board: Board, asked: FirmwareFacts, inputs: Sequence[Array]
+) -> list[Remark]:
     """Every finding, in the order in which a firmware would meet them; `network` was read from `data`."""
     found = [
         *container.accelerators(network, board),
@@ -62,7 +64,7 @@ def _hazards(network: Network) -> Iterator[Remark]:
         yield Remark(Level.RIGHT, "hazards", "no kernel or transfer starts before what it depends on has ended")
 
 
-def _run(network: Network, data: bytes, asked: Asked, values: Sequence[Array]) -> Iterator[Remark]:
+def _run(network: Network, data: bytes, asked: FirmwareFacts, values: Sequence[Array]) -> Iterator[Remark]:
     recorder = LayerRecorder()
     try:
         ran = NetworkModel(network, data).run(values, observer=recorder)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
+from ..files.arrays import read_inputs
 from ..sizes import parse_size
-from .arrays import read_inputs
 
 
 @click.command(help="Say why a Vela-compiled .tflite will not run on a board: accelerator, versions, alignment, "
@@ -38,7 +38,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Check NETWORK."""
-    from fvp_runner.vela_check.check import Asked, check_network
+    from fvp_runner.vela_check.check import FirmwareFacts, check_network
     from fvp_runner.vela_check.remark import Level
 
     from ..models.file import read_file
@@ -48,7 +48,7 @@ def command(
     data = read_file(network)
     parsed, description = read_network(data, network.name), load_board(board)
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
-    asked = Asked(
+    asked = FirmwareFacts(
         tuple(name.strip() for name in (registered or "").split(",") if name.strip()),
         None if arena is None else parse_size(arena),
         None if reference is None else read_file(reference),

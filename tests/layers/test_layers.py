@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fvp_runner.host.runner import HostRunner
-from fvp_runner.layers.compare import Comparison, OperatorResult, Verdict
+from fvp_runner.layers.compare import LayerComparison, OperatorResult, Verdict
 from fvp_runner.layers.record import NpuOutput, recorded_run
 from fvp_runner.npu_model.bound.operation import Bound
 from fvp_runner.npu_model.spec.stream import DecodedStep
@@ -54,9 +54,9 @@ class Compiled:
         reference = TFLiteReference(real_model(name).read_bytes(), name)
         self.network, self.layers = reference.network, reference.layers(self.inputs)
 
-    def compared(self, tamper: Any = None) -> tuple[Comparison, list[Any]]:
+    def compared(self, tamper: Any = None) -> tuple[LayerComparison, list[Any]]:
         _, written = recorded_run(self.runner, self.inputs, tamper)
-        return Comparison(self.network, self.layers, written), written
+        return LayerComparison(self.network, self.layers, written), written
 
 
 @cache
