@@ -23,7 +23,7 @@ from .versions import versions
 from .worker.guard import solve
 from .worker.job import job_of, model_of
 
-WINDOW = 1000  # cases that an executor has at a time: neither it nor we hold a whole sweep
+WINDOW = 1000  # cases that an executor has at a time, if it has no `window`: nobody holds a whole sweep
 ATTEMPTS = 3  # of a case whose worker was lost
 
 Progress = Callable[[int, int, Result], None]  # done, of how many, the newest
@@ -104,8 +104,9 @@ class _Sweep:
 
     def compute(self, todo: Sequence[Case]) -> None:
         waiting = deque((case, 1) for case in todo)
+        window = getattr(self.executor, "window", WINDOW)
         while waiting or self.running:
-            while waiting and len(self.running) < WINDOW:
+            while waiting and len(self.running) < window:
                 self._submit(*waiting.popleft())
             done, _ = wait(self.running, return_when=FIRST_COMPLETED)
             for future in done:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -161,3 +163,8 @@ def test_a_model_that_changes_meanwhile_is_not_sent(tmp_path: Path) -> None:
     model.write_bytes(b"2")
     with pytest.raises(SweepError, match=r"net\.tflite was changed while the sweep ran"):
         content.data()
+
+
+def test_the_side_that_asks_loads_no_compiler() -> None:
+    code = "import sys, npu_memplan.sweep; print([m for m in ('tvm', 'ethosu', 'numpy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

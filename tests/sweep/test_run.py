@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,22 @@ def test_what_crashes_hangs_or_eats_is_a_result_and_the_others_are_unharmed(smal
     again = run(bad, store=tmp_path, limits=limits)
     assert again.computed == 0
     assert swept.missing == []
+
+
+def test_where_nobody_can_watch_an_allocation_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc the memory is not seen, and the limit of what is writable ends it."""
+    monkeypatch.setattr("npu_memplan.sweep.worker.guard.resident_bytes", lambda process: 0)
+    greedy = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="eat")], plugins=[BAD])
+    (found,) = run(greedy, "processes:1", limits=CaseLimits(60, 500 << 20)).results.values()
+    assert (found.outcome, found.reason) == (Outcome.OUT_OF_MEMORY, "an allocation was refused")
+    assert not found.holds_for(CaseLimits(60, 501 << 20))
+
+
+def test_processes_of_pythons_own_pool(small_sweep: Any) -> None:
+    every, _, results = small_sweep
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        (found,) = run(every[2:3], executor).results.values()
+    assert found.facts() == results[every[2].key].facts()
 
 
 def test_a_board_of_ones_own_travels_and_constants_need_room_on_it(tmp_path: Path) -> None:

@@ -58,4 +58,5 @@ def test_what_is_asked_of_slurm_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_
         slurm_executor("20,partition")
     found: Any = slurm_executor("3,cluster=local,timeout_min=5")
     assert found.submit(len, "abc").result(60) == 3
+    assert found.window == 3 * 2 * 25
     found.shutdown()

@@ -16,6 +16,8 @@ from ..worker.job import SentFile
 class DaskExecutor(Executor):
     """The client of a scheduler."""
 
+    window = 4000  # for clusters of a thousand threads
+
     def __init__(self, address: str) -> None:
         try:
             import distributed

@@ -42,13 +42,14 @@ def slurm_executor(text: str) -> SubmititExecutor:
         executor.update_parameters(name="npu-memplan-sweep", **{"slurm_array_parallelism": int(jobs), **given})
     except (RuntimeError, NameError, ValueError) as error:
         raise SweepError(f"--executor slurm:{text}: {str(error).splitlines()[0]}") from None
-    return SubmititExecutor(executor)
+    return SubmititExecutor(executor, jobs=int(jobs))
 
 
 class SubmititExecutor(Executor):
     """The interface of `concurrent.futures` for an executor of submitit."""
 
-    def __init__(self, executor: Any, cases_a_job: int = CASES_A_JOB) -> None:
+    def __init__(self, executor: Any, cases_a_job: int = CASES_A_JOB, jobs: int = 40) -> None:
+        self.window = 2 * jobs * cases_a_job  # so that some wait when one ends
         self._executor, self._size = executor, cases_a_job
         self._waiting: list[_Call] = []
         self._submitted: list[tuple[Any, list[_Call]]] = []

@@ -1,7 +1,8 @@
 """Where cases are computed: anything with the interface of `concurrent.futures.Executor`.
 
 Invariant: an executor only calls `worker.guard.solve` somewhere and gives back what it returns; limits, crashes and
-hanging are the worker's. One that has a method `share(model)` gets each model once, and jobs get what it returned.
+hanging are the worker's. One that has a method `share(model)` gets each model once, and jobs get what it returned;
+`window` is how many cases it likes to have.
 """
 
 from __future__ import annotations
