@@ -1,13 +1,13 @@
 """NPU functions made in stripes, so that their buffers need fewer bytes.
 
 Invariant: a function is changed only where a plan of its buffers, made by the ordinary planner, needs fewer bytes;
-of several such choices the one with the least bytes squared times cycles, so that a per cent of bytes is worth two of
-cycles: who asks for stripes asks for memory - or, when a pool has a size, the one of them that fits.
+of several such choices, when a pool has a size, the one with the fewest cycles that fits; else the one with the least
+bytes cubed times cycles, so that a per cent of bytes is worth three of cycles: who asks for stripes asks for memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
 from ..vocabulary import is_npu
 
 _STEP = 105  # per cent, from one limit to the next
+_FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
+_BELOW = (90, 95)  # per cent
 _POOL = "arena"
 
 
@@ -69,23 +71,63 @@ def stripe(module: Any, options: StripeOptions) -> Any:
 
 
 def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
-    """The best of all choices along the limits from the least bytes to those of the whole program."""
-    whole = best = _measured(groups, ())
-    limit = least_bytes(groups)
+    """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
+    that with the least bytes cubed times cycles.
+    """
+    found = [_measured(groups, ())]
+    whole = best = found[0]
+    for limit, choice in _choices(groups, whole):
+        found.append(choice)
+        best = min(best, choice, key=_product)
+        if capacity_bytes is None and limit**3 * whole.cycles >= _product(best):
+            break  # not even stripes at no cost would make up for the bytes
+        if capacity_bytes is not None and limit > capacity_bytes * _STEP // 100:
+            break
+    if capacity_bytes is None:
+        return best
+    fits = [choice for choice in found if choice.size_bytes <= capacity_bytes]
+    if fits:
+        return min(fits, key=lambda c: (c.cycles, c.size_bytes))
+    return min(found, key=lambda c: (c.size_bytes, c.cycles))
+
+
+def front(groups: Groups) -> tuple[Choice, ...]:
+    """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
+
+    The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice.
+    """
+    whole = _measured(groups, ())
+    found = [whole, *(choice for _, choice in _choices(groups, whole))]
+    best: list[Choice] = []
+    for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
+        if not best or choice.cycles < best[-1].cycles:
+            best.append(choice)
+    return tuple(best)
+
+
+def _product(choice: Choice) -> int:
+    return choice.size_bytes**3 * choice.cycles
+
+
+def _choices(groups: Groups, whole: Choice) -> Iterator[tuple[int, Choice]]:
+    """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
+    fastest, least = 0, least_bytes(groups)
     seen: set[tuple[Group, ...]] = {()}
-    # beyond that, not even stripes at no cost would make up for the bytes
-    while limit**2 * whole.cycles < best.size_bytes**2 * best.cycles:
+    for limit in _limits(least, whole.size_bytes):
         chosen = choose(groups, limit)
-        if chosen not in seen:
+        cycles = cycles_of(groups, chosen)
+        if chosen not in seen and (limit <= least or cycles < fastest * _FASTER):
+            fastest = cycles
             seen.add(chosen)
-            best = min(best, _measured(groups, chosen), key=lambda c: _rank(c, capacity_bytes))
-        limit = limit * _STEP // 100
-    return best
+            yield limit, _measured(groups, chosen)
 
 
-def _rank(choice: Choice, capacity_bytes: int | None) -> tuple[int, int]:
-    excess = 0 if capacity_bytes is None else max(0, choice.size_bytes - capacity_bytes)
-    return excess, choice.size_bytes**2 * choice.cycles
+def _limits(least: int, most: int) -> Iterator[int]:
+    """Bytes to look for groups at: a little below the least that groups alone can do, since a plan of all may."""
+    yield from (least * below // 100 for below in _BELOW)
+    while least < most:
+        yield least
+        least = least * _STEP // 100 + 1
 
 
 def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
@@ -98,10 +140,14 @@ def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
     if any(group.upwards for group in directed):
         made = planners.plan(_problem(groups, directed, [group.overlaps for group in directed]))
     (usage,) = made.usage
-    inside = {index for group in directed for index in range(group.first, group.last + 1)}
-    cycles = sum(group.cycles for group in directed)
-    cycles += sum(groups.whole_cycles(i) for i in range(len(groups.program.operations)) if i not in inside)
-    return Choice(directed, usage.used_bytes, cycles)
+    return Choice(directed, usage.used_bytes, cycles_of(groups, directed))
+
+
+def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:
+    """Estimated cycles of all operations, those of no group made at once."""
+    inside = {index for group in chosen for index in range(group.first, group.last + 1)}
+    cycles = sum(group.cycles for group in chosen)
+    return cycles + sum(groups.whole_cycles(i) for i in range(len(groups.program.operations)) if i not in inside)
 
 
 def _refused(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
@@ -137,6 +183,9 @@ def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequenc
         Buffer(name, sizes[name], (Lifetime(points[first], points[last] + 1),))
         for name, (first, last) in groups.live.items()
     ]
+    for group in chosen:
+        now = (Lifetime(points[group.first], points[group.first] + 1),)
+        buffers += [Buffer(f"weights of {index}", kept.size_bytes, now) for index, kept in group.kept.items()]
     inside = {index for group in chosen for index in range(group.first, group.last + 1)}
     allowed = [_allowed(o) for o in groups.whole_overlaps if o.last not in inside]
     allowed += [_allowed(o) for pair in overlaps for o in pair]

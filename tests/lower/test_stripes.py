@@ -26,7 +26,7 @@ NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 
 
 def _random_groups(groups: Groups, rng: random.Random) -> tuple[Group, ...]:
-    """Disjoint groups of random lengths, cuts and directions."""
+    """Disjoint groups of random lengths, cuts and directions, some of which keep weights near."""
     found, index = [], 0
     while index < len(groups.layers):
         layers = None
@@ -38,7 +38,8 @@ def _random_groups(groups: Groups, rng: random.Random) -> tuple[Group, ...]:
         height = layers[-1].output.height
         edges = sorted(rng.sample(range(1, height), rng.randint(0, height - 1)))
         cuts = tuple(zip([0, *edges], [*edges, height], strict=True))
-        found.append(groups.group(layers, cuts, upwards=rng.random() < 0.5))
+        group = groups.group(layers, cuts, upwards=rng.random() < 0.5)
+        found.append(groups.keeping(group, rng.choice((0, 1 << 10, 1 << 20))))
         index = layers[-1].index + 1
     return tuple(found)
 

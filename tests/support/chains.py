@@ -127,7 +127,7 @@ def random_chain(seed: int) -> LayerGraph:
         elif kind == "max":
             chain.pool(PoolKind.MAX, rng.choice((2, 3)), stride)
         elif kind == "average" and min(height, width) > 3:
-            chain.pool(PoolKind.AVERAGE, 2, 1)
+            chain.pool(PoolKind.AVERAGE, 2, rng.choice((1, 3)))
         elif kind == "block":
             start, depth = chain.last, chain.tensors[chain.last].shape[3]
             chain.conv(32, 1, 1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ class Weighted(Layer):
     bias: NDArray[np.int64]
     weight_scales: tuple[float, ...]  # one, or one for each output channel
     clamp: tuple[int, int]  # quantised
+    takes_tables: ClassVar[bool] = True
+
     wide: bool = field(default=False, kw_only=True)  # 64-bit accumulators, rounded once: int16 without an int32 bias
 
     def _unfit_weights(self) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..stream.isa import PoolMode, Rounding, Upscale
 from .emit import Builder, LoweringError
@@ -27,6 +28,7 @@ class Emission:
     tensors: Mapping[str, LayerTensor]
     storage: Storage
     real: bool  # results are real numbers rounded once, not TFLite's fixed point
+    table: NDArray[np.int64] | None = None  # looked up by the operation of a layer that `takes_tables`
 
     def view(self, name: str) -> TensorView:
         """Where a tensor's bytes lie; those of constants are added to the program."""
@@ -53,7 +55,7 @@ class Emission:
 
     def output(self, clamp: tuple[int, int], scale: Scale | None = None) -> Output:
         """A rescaled result, rounded as the graph's arithmetic wants."""
-        return Output(clamp, scale, Rounding.NATURAL if self.real else Rounding.TFL)
+        return Output(clamp, scale, Rounding.NATURAL if self.real else Rounding.TFL, self.table)
 
     def rescaled(self, source: str, result: str, clamp: tuple[int, int]) -> Output:
         """Values of tensor `source` in the scale of `result`."""

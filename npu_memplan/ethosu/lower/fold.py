@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..layers.activation import Lookup
 from ..layers.convolution import Conv
 from ..layers.pad import Pad
 from .graph import LayerGraph
 from .layer import Layer
+from .looked import Looked
 from .tensors import Padding
 
 MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right of a convolution in one operation
@@ -32,6 +34,20 @@ def fold_pads(graph: LayerGraph) -> LayerGraph:
             assert conv is not None
             layers[layers.index(reader)] = conv
         layers.remove(pad)
+    return replace(graph, layers=tuple(layers))
+
+
+def fold_tables(graph: LayerGraph) -> LayerGraph:
+    """Let the operations that make a tensor look it up, where a table is all that reads it."""
+    layers: list[Layer] = list(graph.layers)
+    for lookup in [layer for layer in layers if isinstance(layer, Lookup)]:
+        (between,) = lookup.inputs
+        readers = [layer for layer in layers if between in layer.inputs]
+        maker = next((layer for layer in layers if layer.output == between), None)
+        if maker is None or not maker.takes_tables or len(readers) > 1 or between in graph.outputs:
+            continue
+        layers[layers.index(maker)] = Looked.of(maker, graph.tensors[between], lookup)
+        layers.remove(lookup)
     return replace(graph, layers=tuple(layers))
 
 

@@ -53,6 +53,12 @@ class Layer(ABC):
     output: str
 
     limits: ClassVar[Limits]
+    takes_tables: ClassVar[bool] = False  # it is one operation of `Emission.output`, which may look its results up
+
+    @property
+    def source(self) -> str:
+        """The tensor whose maker in the source model it is reported as."""
+        return self.output
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         """Why the NPU cannot compute this layer, beyond `limits`; None when it can."""

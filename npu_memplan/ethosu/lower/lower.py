@@ -14,7 +14,7 @@ from ..program.program import NpuProgram
 from ..time import MemoryMap, default_memory_map
 from .emission import Emission
 from .emit import Builder
-from .fold import fold_pads
+from .fold import fold_pads, fold_tables
 from .graph import LayerGraph
 from .storage import assign
 from .tensors import Arithmetic
@@ -43,14 +43,14 @@ def lower(
     `where` are the memories around the NPU (None: its default system's), of which the last region's has the maps.
     `LoweringError` or `BlockError` name the layer that cannot be.
     """
-    graph = fold_pads(graph)
+    graph = fold_tables(fold_pads(graph))
     builder = Builder(accelerator, where or default_memory_map(accelerator), fast_region)
     storage = assign(builder, graph)
     emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL)
     known: dict[str, int] = {}
     for layer in graph.layers:
         if operators is not None:
-            builder.operator = operators(layer.output, tuple(known.get(name, -1) for name in layer.inputs))
+            builder.operator = operators(layer.source, tuple(known.get(name, -1) for name in layer.inputs))
             known[layer.output] = builder.operator
         layer.emit(emission)
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])

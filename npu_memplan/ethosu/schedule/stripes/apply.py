@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ....names import Names
+from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...time import MemoryMap, default_memory_map
 from ..blocks import Blocks
 from ..regions import places
@@ -24,21 +25,31 @@ def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None 
     operations: list[NpuOperation] = []
     cut: list[int] = []  # indices of parts
     sizes: dict[str, int] = {}
+    near: list[NpuBuffer] = []  # weights that are kept
+    names = Names(b.name for b in program.buffers)
     done = 0
     for group in groups:
         operations += program.operations[done : group.first]
+        operations += group.transfers(program)
+        copies = {index: names.unique(f"{program.name}_weights") for index in group.kept}
+        for index, kept in group.kept.items():
+            operations += kept.transfers(copies[index], program.operations[index].operator)
+            near.append(kept.buffer(copies[index]))
         for part in group.parts:
+            layer = group.layers[part.member]
+            made = layer.part(part.rows, group.rings)
             cut.append(len(operations))
-            operations.append(group.layers[part.member].part(part.rows, group.rings))
+            if layer.index in copies:
+                made = group.kept[layer.index].read_by(made, copies[layer.index])
+            operations.append(made)
         sizes |= group.ring_bytes
         done = group.last + 1
     operations += program.operations[done:]
-    buffers = tuple(
-        replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) if b.name in sizes else b for b in program.buffers
-    )
-    made = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
+    rings = (b.name in sizes and replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) for b in program.buffers)
+    buffers = (*(ring or b for ring, b in zip(rings, program.buffers, strict=True)), *near)
+    cut_up = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
     where = where or default_memory_map(program.accelerator)
-    blocks, place = Blocks(program.accelerator, where), places(made, where)
+    blocks, place = Blocks(program.accelerator, where), places(cut_up, where)
     for index in cut:
         stripe = operations[index]
         found = blocks.fitted(stripe.placed(place, index)).registers

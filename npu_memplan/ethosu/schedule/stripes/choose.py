@@ -1,4 +1,4 @@
-"""Which operations to make in stripes so that the fewest bytes are alive at once, at the fewest cycles.
+"""Which operations to make in stripes so that no more bytes than a limit are alive at once, at the fewest cycles.
 
 Invariant: the groups are disjoint and in program order; operations in no group are made at once, and at the limit
 that was found no cheaper choice among the groups looked at is known.
@@ -7,9 +7,11 @@ that was found no cheaper choice among the groups looked at is known.
 from __future__ import annotations
 
 from .groups import Group, Groups
+from .rows import Sliced
 
 _LONGEST = 12  # operations of a group: longer ones keep ever more rows between their layers
-_HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time, cheapest first
+_HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
+_LOWER = 3  # heights that are tried where a higher one fits too: what they need less of rings may hold weights
 
 
 def least_bytes(groups: Groups) -> int:
@@ -30,39 +32,48 @@ def least_bytes(groups: Groups) -> int:
 
 
 def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
-    """The cheapest groups with which at most `limit_bytes` are alive; what cannot be helped stays whole."""
+    """The cheapest groups with which at most `limit_bytes` are alive, or as few more as can be."""
     count = len(groups.layers)
-    best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (operations above the limit, cycles, groups)
+    best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (bytes above the limit, cycles, groups)
     options: list[list[Group]] = [[] for _ in range(count + 1)]  # by the operation behind the group
     for first in range(count):
         for last in range(first, min(first + _LONGEST, count)):
-            if max(groups.whole_bytes[first : last + 1]) <= limit_bytes:
-                continue
-            if groups.least_bytes(first, last) <= limit_bytes:
-                found = _cheapest(groups, first, last, limit_bytes)
-                if found is not None:
+            if max(groups.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):
+                layers = groups.chain(first, last)
+                found = layers and _cheapest(groups, layers, limit_bytes)
+                if found:
                     options[last + 1].append(found)
     for stop in range(1, count + 1):
         above, cycles, chosen = best[stop - 1]
-        over = groups.whole_bytes[stop - 1] > limit_bytes
-        candidates = [(above + over, cycles + groups.whole_cycles(stop - 1), chosen)]
+        over = max(0, groups.whole_bytes[stop - 1] - limit_bytes)
+        candidates = [(max(above, over), cycles + groups.whole_cycles(stop - 1), chosen)]
         for group in options[stop]:
             above, cycles, chosen = best[group.first]
-            candidates.append((above, cycles + group.cycles, (*chosen, group)))
+            over = max(0, group.size_bytes - limit_bytes)
+            candidates.append((max(above, over), cycles + group.cycles, (*chosen, group)))
         best.append(min(candidates, key=lambda c: c[:2]))
     return best[count][2]
 
 
-def _cheapest(groups: Groups, first: int, last: int, limit_bytes: int) -> Group | None:
-    """The operations in turn, in the highest stripes that keep the limit."""
-    layers = groups.chain(first, last)
-    if layers is None:
-        return None
-    if first == last:
-        return groups.fitting(layers[0], limit_bytes)
+def _cheapest(groups: Groups, layers: tuple[Sliced, ...], limit_bytes: int) -> Group | None:
+    """The layers in turn, at the fewest cycles within the limit; where none fits, in the lowest stripes."""
+    if len(layers) == 1:
+        single = groups.fitting(layers[0], limit_bytes)
+        return single and groups.keeping(single, limit_bytes - single.size_bytes)
+    best: Group | None = None
+    lower = 0
     for rows in _HEIGHTS:
-        if rows < layers[-1].output.height:
-            group = groups.even(layers, rows)
-            if group.size_bytes <= limit_bytes:
+        if rows >= layers[-1].output.height:
+            continue
+        group = groups.even(layers, rows)
+        if group.size_bytes > limit_bytes:
+            if rows == 1 and best is None:
                 return group
-    return None
+            continue
+        lower += 1
+        group = groups.keeping(group, limit_bytes - group.size_bytes)
+        if best is None or group.cycles < best.cycles:
+            best = group
+        if lower > _LOWER or not any(groups.costs.kept(layer.index) for layer in layers):
+            break
+    return best

@@ -6,24 +6,22 @@ overlap; the planner, which knows all of them and everything outside the program
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from ...hazards.inplace import in_place_distances
-from ...program.access import lut_index
 from ...program.overlap import span_distances
-from ...program.program import BufferRole, NpuProgram, Overlap
-from ...stream.commands import Operation
-from ...stream.isa import Op, Register
-from ...time import MemoryMap, cycles_in_a_row, default_memory_map
-from ..blocks import Blocks
-from ..regions import places
+from ...program.program import BufferRole, NpuOperation, NpuProgram, Overlap
+from ...time import MemoryMap, default_memory_map
 from ..shram import round_up
-from .order import Done, Part, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
+from .costs import Costs
+from .kept import Kept
+from .order import Done, Part, Ring, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
+from .tables import may_lie_beside, transfers
 
 _ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
@@ -53,6 +51,11 @@ class Group:
     cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
     upwards: bool  # from the last row to the first
     overlaps: tuple[Permission, ...]
+    kept: Mapping[int, Kept] = field(default_factory=dict)  # by operation of the program
+
+    def transfers(self, program: NpuProgram) -> tuple[NpuOperation, ...]:
+        """Transfers of tables, which all come before the parts."""
+        return tuple(program.operations[index] for index in transfers(program, self.first, self.last))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -71,6 +74,16 @@ class Group:
         return {name: rows * strides[name] for name, rows in self.rings.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class _Worth:
+    """What keeping the weights of operation `index` takes and wins."""
+
+    index: int
+    kept: Kept
+    size_bytes: int
+    cycles: int
+
+
 class Groups:
     """Groups of one program.
 
@@ -87,16 +100,14 @@ class Groups:
         where: MemoryMap | None = None,
     ) -> None:
         self.program = program
-        self._where = where or default_memory_map(program.accelerator)
-        self._places = places(program, self._where)
-        self.blocks = Blocks(program.accelerator, self._where)
+        self.costs = Costs(program, where or default_memory_map(program.accelerator))
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
         self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in counted}
         self.live = self._lifetimes()
-        self._micro_rows = program.accelerator.ofm_micro.height
-        self._cycles: dict[tuple[int, int], int] = {}
+        self._worth: dict[Group, list[_Worth]] = {}
+        self._keeping: dict[tuple[Group, frozenset[int]], Group] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
         self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], Group] = {}
 
@@ -115,7 +126,10 @@ class Groups:
     @cached_property
     def layers(self) -> tuple[Sliced | None, ...]:
         """Every operation row by row, None where it cannot be."""
-        return tuple(sliced(self.program, index) for index in range(len(self.program.operations)))
+        found = [sliced(self.program, index) for index in range(len(self.program.operations))]
+        made = [layer.output for layer in found if layer is not None and layer.output.fills_rows]
+        heights = {view.buffer: view.height for view in made}
+        return tuple(layer and layer.reading_of(heights) for layer in found)
 
     @cached_property
     def whole_overlaps(self) -> tuple[Overlap, ...]:
@@ -136,10 +150,7 @@ class Groups:
 
     def whole_cycles(self, index: int) -> int:
         """Estimated cycles of operation `index` made at once."""
-        operation = self.program.operations[index]
-        if operation.op is Op.DMA_START:
-            return 0  # it runs beside kernels
-        return self._cost(index, operation.registers[Register.OFM_HEIGHT_M1] + 1)
+        return self.costs.whole(index)
 
     def least_bytes(self, first: int, last: int) -> int:
         """No way to make `first` to `last` together needs less."""
@@ -165,10 +176,14 @@ class Groups:
     def chain(self, first: int, last: int) -> tuple[Sliced, ...] | None:
         """The layers `first` to `last` if they can be made in turn."""
         layers = [layer for layer in self.layers[first : last + 1] if layer is not None]
-        if len(layers) <= last - first:
+        if (
+            self.layers[first] is None
+            or self.layers[last] is None
+            or not may_lie_beside(self.program, range(first, last + 1))
+        ):
             return None
-        if len(layers) > 1 and any(lut_index(self._operation(layer.index)) is not None for layer in layers):
-            return None  # tables do not survive other operations on every NPU
+        if len(layers) + len(transfers(self.program, first, last)) <= last - first:
+            return None
         made: dict[str, list[Map]] = {}
         read: set[str] = set()
         for layer in layers:
@@ -203,16 +218,20 @@ class Groups:
     def _upwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...]) -> Group:
         """Planned upside down: rows and distances count from the ends."""
         found = self._downwards(tuple(layer.upside_down(self._true_sizes) for layer in layers), cuts, turned=True)
+        sizes = self._true_sizes | found.ring_bytes
         overlaps = tuple(
-            replace(o, lowest=self._turn(o, o.highest), highest=self._turn(o, o.lowest)) for o in found.overlaps
+            replace(
+                o,
+                lowest=self._turn(o, o.highest, sizes[o.second]),
+                highest=self._turn(o, o.lowest, sizes[o.second]),
+            )
+            for o in found.overlaps
         )
         return replace(found, layers=layers, overlaps=overlaps, upwards=True)
 
-    def _turn(self, pair: Permission, distance: int | None) -> int | None:
+    def _turn(self, pair: Permission, distance: int | None, second_bytes: int) -> int | None:
         """The distance of two starts from the distance of two ends, or the other way round."""
-        if distance is None:
-            return None
-        return self._true_sizes[pair.first] - self._true_sizes[pair.second] - distance
+        return None if distance is None else self._true_sizes[pair.first] - second_bytes - distance
 
     def _downwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], turned: bool = False) -> Group:
         first, last = layers[0].index, layers[-1].index
@@ -225,24 +244,46 @@ class Groups:
         done = interleave(layers, cuts, frozenset(inner.keys() - kept.keys()))
         rows = {name: ring_rows(layers, done, name) for name in kept}
         rings = {name: n for name, n in rows.items() if n < kept[name].height}
-        size = sum(
-            round_up(rings[name] * kept[name].stride, _ALIGNMENT) if name in rings else self.sizes[name]
-            for name in self._alive(first, last)
-        )
+        sizes = {name: round_up(n * kept[name].stride, _ALIGNMENT) for name, n in rings.items()}
+        size = sum(sizes.get(name, self.sizes[name]) for name in self._alive(first, last))
         overlaps = self._overlaps(layers, done, rings, turned)
-        saved = max((self._shared(o) for o in overlaps), default=0)
-        return Group(
-            first, last, layers, done, rings, size - saved, self._cycles_of(layers, done), cuts, False, overlaps
-        )
+        cycles = sum(self._cycles_of(layer, made) for layer, made in zip(layers, np.diff(done, axis=0).T, strict=True))
+        saved = max((self._shared(o, sizes.get(o.second)) for o in overlaps), default=0)
+        return Group(first, last, layers, done, rings, size - saved, cycles, cuts, False, overlaps)
 
-    def _cycles_of(self, layers: Sequence[Sliced], done: Done) -> int:
-        """Estimated cycles of all parts; most have as many rows as others."""
-        total = 0
-        for layer, made in zip(layers, np.diff(done, axis=0).T, strict=True):
-            heights, counts = np.unique(made[made > 0], return_counts=True)
-            parts = zip(heights.tolist(), counts.tolist(), strict=True)
-            total += sum(count * self._cost(layer.index, rows) for rows, count in parts)
-        return total
+    def _cycles_of(self, layer: Sliced, made: Done, near: bool = False) -> int:
+        """Estimated cycles of all parts of a layer, most of which have as many rows as others."""
+        heights, counts = np.unique(made[made > 0], return_counts=True)
+        parts = zip(heights.tolist(), counts.tolist(), strict=True)
+        return sum(count * self.costs.rows(layer.index, rows, near) for rows, count in parts)
+
+    def keeping(self, group: Group, spare_bytes: int) -> Group:
+        """`group` with weights kept in at most `spare_bytes`, those first that win most cycles with a byte."""
+        if group not in self._worth:
+            self._worth[group] = sorted(self._worth_keeping(group), key=lambda w: (-w.cycles / w.size_bytes, w.index))
+        chosen: list[_Worth] = []
+        for worth in self._worth[group]:
+            if worth.size_bytes <= spare_bytes:
+                spare_bytes -= worth.size_bytes
+                chosen.append(worth)
+        key = (group, frozenset(worth.index for worth in chosen))
+        if chosen and key not in self._keeping:
+            self._keeping[key] = replace(
+                group,
+                kept={worth.index: worth.kept for worth in chosen},
+                size_bytes=group.size_bytes + sum(worth.size_bytes for worth in chosen),
+                cycles=group.cycles - sum(worth.cycles for worth in chosen),
+            )
+        return self._keeping.get(key, group)
+
+    def _worth_keeping(self, group: Group) -> Iterator[_Worth]:
+        for layer, made in zip(group.layers, np.diff(group.done, axis=0).T, strict=True):
+            kept = self.costs.kept(layer.index)
+            if kept is not None:
+                near = self._cycles_of(layer, made, near=True) + self.costs.copy(kept)
+                won = self._cycles_of(layer, made) - near
+                if won > 0:
+                    yield _Worth(layer.index, kept, round_up(kept.size_bytes, _ALIGNMENT), won)
 
     def even(self, layers: tuple[Sliced, ...], rows: int) -> Group:
         """`layers` in turn, the last of them `rows` rows at a time."""
@@ -266,7 +307,8 @@ class Groups:
 
     def turned(self, group: Group) -> Group:
         """The same group upwards."""
-        return self.group(group.layers, group.cuts, upwards=True)
+        turned = self.group(group.layers, group.cuts, upwards=True)
+        return replace(turned, kept=group.kept, size_bytes=group.size_bytes, cycles=group.cycles)
 
     # ------------------------------------------------------------------ parts
 
@@ -285,27 +327,30 @@ class Groups:
     ) -> tuple[Permission, ...]:
         """All pairs of a dying and a new buffer of a group that may share bytes."""
         begin, end = layers[0].index, layers[-1].index
-        made = dict.fromkeys(layer.output.buffer for layer in layers)
+        made = {layer.output.buffer: layer.output for layer in layers}
         read = dict.fromkeys(source.buffer for layer in layers for source in layer.inputs)
         found = []
         for second in made:
             for first in read:
-                if first in made or second in rings or not self._may_overlap(first, second, begin, end):
+                if first in made or not self._may_overlap(first, second, begin, end):
                     continue
                 pair = Permission(first, second, None, None)
-                reads, writes, members = spans(layers, done, first, second)
+                view, rows = made[second], rings.get(second)
+                size = self._true_sizes[second] if rows is None else rows * view.stride
+                ring = None if rows is None else Ring(rows, view.height if turned else 0)
+                reads, writes, members = spans(layers, done, first, second, ring)
                 exact = {self._in_place(layers[member]).get(first) for member in members}
                 agreed = exact.pop() if len(exact) == 1 else None
                 if turned:
-                    agreed = self._turn(pair, agreed)
-                allowed = span_distances(reads, writes, agreed, self.sizes[first], self.sizes[second])
+                    agreed = self._turn(pair, agreed, size)
+                allowed = span_distances(reads, writes, agreed, self.sizes[first], round_up(size, _ALIGNMENT))
                 if allowed is not None:
                     found.append(Permission(first, second, *allowed))
         return tuple(found)
 
-    def _shared(self, o: Permission | Overlap) -> int:
-        """Most bytes that two buffers may share."""
-        first, second = self.sizes[o.first], self.sizes[o.second]
+    def _shared(self, o: Permission | Overlap, ring_bytes: int | None = None) -> int:
+        """Most bytes that two buffers may share, the second in full or as a ring."""
+        first, second = self.sizes[o.first], ring_bytes or self.sizes[o.second]
         if o.highest is not None:
             at = min(o.highest // _ALIGNMENT * _ALIGNMENT, max(0, first - second))
         else:
@@ -319,19 +364,6 @@ class Groups:
             holder = {m.view: m.buffer for m in (layer.output, *layer.inputs)}
             self._exact[layer.index] = in_place_distances(self.program.at_zero(layer.index), holder)
         return self._exact[layer.index]
-
-    def _cost(self, index: int, rows: int) -> int:
-        """Cycles of `rows` rows of an operation; a started micro-block takes as long as a whole one."""
-        rows = round_up(rows, self._micro_rows)
-        if (index, rows) not in self._cycles:
-            operation = self._operation(index).with_registers({Register.OFM_HEIGHT_M1: rows - 1})
-            if rows < self.program.operations[index].registers[Register.OFM_HEIGHT_M1] + 1:
-                operation = self.blocks.fitted(operation)
-            self._cycles[index, rows] = cycles_in_a_row(operation, self.program.accelerator, self._where)
-        return self._cycles[index, rows]
-
-    def _operation(self, index: int) -> Operation:
-        return self.program.place(index, self._places)
 
 
 def _same_rows(made: Map, read: Map) -> bool:

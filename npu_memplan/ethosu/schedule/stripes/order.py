@@ -74,9 +74,26 @@ def ring_rows(layers: Sequence[Sliced], done: Done, buffer: str) -> int:
     return most
 
 
-def spans(layers: Sequence[Sliced], done: Done, first: str, second: str) -> tuple[Done, Done, list[int]]:
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The last `rows` rows of a map: row y lies in row `(y - shift) % rows`."""
+
+    rows: int
+    shift: int = 0
+
+    def spans(self, view: Map, starts: Done, stops: Done) -> tuple[Done, Done]:
+        """`view.spans` of rows in their places; of all of the ring where they reach over its end."""
+        slots = (starts - self.shift) % self.rows
+        ends = slots + stops - starts
+        around = ends > self.rows
+        return view.spans(np.where(around, 0, slots), np.where(around, self.rows, ends))
+
+
+def spans(
+    layers: Sequence[Sliced], done: Done, first: str, second: str, ring: Ring | None = None
+) -> tuple[Done, Done, list[int]]:
     """Bytes read of `first` and written of `second` by each part that does either, and who writes, from the first that
-    writes. A row of two columns is a span, `NOTHING` for none.
+    writes. A row of two columns is a span, `NOTHING` for none. `ring`: what `second` is of its map.
     """
     members = [i for i, x in enumerate(layers) if x.output.buffer == second or any(s.buffer == first for s in x.inputs)]
     turns = len(done) - 1
@@ -93,7 +110,8 @@ def spans(layers: Sequence[Sliced], done: Done, first: str, second: str) -> tupl
                 np.minimum(reads[:, column, 0], low, out=reads[:, column, 0])
                 np.maximum(reads[:, column, 1], high, out=reads[:, column, 1])
         if layer.output.buffer == second:
-            writes[:, column, 0], writes[:, column, 1] = layer.output.spans(start, stop)
+            rows = layer.output.spans(start, stop) if ring is None else ring.spans(layer.output, start, stop)
+            writes[:, column, 0], writes[:, column, 1] = rows
     reads, writes = reads[there], writes[there]
     begin = int(np.argmax(writes[:, 1] > writes[:, 0]))
     return reads[begin:], writes[begin:], [i for i in members if layers[i].output.buffer == second and done[-1, i]]

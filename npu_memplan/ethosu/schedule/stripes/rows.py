@@ -79,6 +79,17 @@ class Sliced:
         reach = (stops - 1) * self.window.stride_y - self.window.pad_top + self.window.height
         return np.minimum(reach, source.height)
 
+    def reading_of(self, heights: Mapping[str, int]) -> Sliced:
+        """The same layer over whole maps: windows may leave the last rows of a map (`heights` of them) unread."""
+        if self.window is None:
+            return self
+        source = self.inputs[0]
+        unread = heights.get(source.buffer, 0) - source.height
+        if unread <= 0 or not source.fills_rows:
+            return self
+        window = replace(self.window, pad_bottom=self.window.pad_bottom - unread)
+        return replace(self, inputs=(replace(source, height=source.height + unread),), window=window)
+
     def _reach(self, rows: Rows) -> Rows:
         assert self.window is not None
         step, top = self.window.stride_y, self.window.pad_top

@@ -1,0 +1,71 @@
+"""Cycles of an operation's rows by the estimate, with its weights where they are or kept near.
+
+Invariant: rows are in the blocks that a stripe of that height gets; a started micro-block takes as long as a whole one.
+"""
+
+from __future__ import annotations
+
+from ...program.program import NpuProgram
+from ...stream.commands import Operation
+from ...stream.isa import Op, Register
+from ...time import MemoryMap, cycles_in_a_row
+from ...time.cost import demand
+from ..blocks import Blocks
+from ..regions import places
+from ..shram import round_up
+from .kept import Kept, constants_of
+
+
+class Costs:
+    """Of one program in the memories `where`, of which the last region's has the feature maps."""
+
+    def __init__(self, program: NpuProgram, where: MemoryMap) -> None:
+        self.program, self.where = program, where
+        self._places = places(program, where)
+        self._blocks = Blocks(program.accelerator, where)
+        self._micro_rows = program.accelerator.ofm_micro.height
+        self._near = max(where.regions)
+        self._cycles: dict[tuple[int, int, bool], int] = {}
+        self._kept: dict[int, Kept | None] = {}
+
+    def rows(self, index: int, rows: int, near: bool = False) -> int:
+        """Cycles of `rows` rows of operation `index`; `near`: its weights lie with the feature maps."""
+        rows = round_up(rows, self._micro_rows)
+        key = (index, rows, near)
+        if key not in self._cycles:
+            operation = self._operation(index)
+            stripe = {Register.OFM_HEIGHT_M1: rows - 1}
+            if near:
+                stripe |= {Register.WEIGHT_REGION: self._near, Register.SCALE_REGION: self._near}
+            if rows < operation[Register.OFM_HEIGHT_M1] + 1:
+                operation = self._blocks.fitted(operation.with_registers(stripe))
+            else:
+                operation = operation.with_registers(stripe)
+            self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.where)
+        return self._cycles[key]
+
+    def whole(self, index: int) -> int:
+        """Cycles of operation `index` made at once."""
+        operation = self.program.operations[index]
+        if operation.op is Op.DMA_START:
+            return 0  # it runs beside kernels
+        return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1)
+
+    def kept(self, index: int) -> Kept | None:
+        """The weights of operation `index`."""
+        if index not in self._kept:
+            self._kept[index] = constants_of(self.program, index)
+        return self._kept[index]
+
+    def copy(self, kept: Kept) -> int:
+        """Cycles until a copy of `kept` is there."""
+        regions = {Register.DMA0_SRC_REGION: 0, Register.DMA0_DST_REGION: self._near, Register.DMA0_DST: 0}
+        total = 0.0
+        for start, stop in kept.spans:
+            registers = {**regions, Register.DMA0_SRC: start, Register.DMA0_LEN: stop - start}
+            needs = demand(Operation(Op.DMA_START, 0, registers), self.program.accelerator, self.where)
+            total += needs.floor + max(load.latency for load in needs.loads)
+        return round(total)
+
+    def _operation(self, index: int) -> Operation:
+        return self.program.place(index, self._places)

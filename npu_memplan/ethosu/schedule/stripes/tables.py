@@ -1,0 +1,60 @@
+"""Look-up tables of operations that take turns: all are loaded before the first of them.
+
+Invariant: an operation reads the table that it read in the order of the program: no two that take turns have tables in
+the same bytes, and no table is loaded over one that an operation between still reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...program.access import lut_index
+from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...stream.commands import Operation
+from ...stream.fields import OutputPrecision
+from ...stream.isa import Op, Register
+
+_SLOT_BYTES = 256
+
+
+def transfers(program: NpuProgram, first: int, last: int) -> tuple[int, ...]:
+    """Indices of the transfers of tables among operations `first` to `last`."""
+    return tuple(index for index in range(first, last + 1) if _loaded(program, program.operations[index]) is not None)
+
+
+def may_lie_beside(program: NpuProgram, operations: Sequence[int]) -> bool:
+    """Whether the operations, which are in program order, may take turns with all of their tables loaded at once."""
+    loaded: list[range] = []
+    read: list[range] = []
+    for index in operations:
+        operation = program.operations[index]
+        table = _loaded(program, operation)
+        if table is not None:
+            if any(_meet(table, other) for other in (*loaded, *read)):
+                return False
+            loaded.append(table)
+        elif (table := _read(operation)) is not None:
+            read.append(table)
+    # without a memory of their own, tables do not survive operations that read none
+    return not (loaded or read) or len(operations) == 1 or program.accelerator.lut_reserved
+
+
+def _loaded(program: NpuProgram, operation: NpuOperation) -> range | None:
+    if operation.op is not Op.DMA_START:
+        return None
+    name, start = operation.addresses[Register.DMA0_DST]
+    if program.buffer(name).role is not BufferRole.LUT:
+        return None
+    return range(start, start + operation.registers[Register.DMA0_LEN])
+
+
+def _read(operation: NpuOperation) -> range | None:
+    slot = lut_index(Operation(operation.op, operation.parameter, operation.registers))
+    if operation.op is Op.DMA_START or slot is None:
+        return None
+    wide = OutputPrecision.SIZE.of(operation.registers[Register.OFM_PRECISION]) > 0
+    return range(slot * _SLOT_BYTES, (slot + (4 if wide else 1)) * _SLOT_BYTES)
+
+
+def _meet(a: range, b: range) -> bool:
+    return a.start < b.stop and b.start < a.stop
