@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import tvm
@@ -76,12 +77,13 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
     """
     found = [_measured(groups, ())]
     whole = best = found[0]
-    for limit, choice in _choices(groups, whole):
+    least = least_bytes(groups)
+    for limit, choice in _choices(groups, whole, least):
         found.append(choice)
         best = min(best, choice, key=_product)
         if capacity_bytes is None and limit**3 * whole.cycles >= _product(best):
             break  # not even stripes at no cost would make up for the bytes
-        if capacity_bytes is not None and limit > capacity_bytes * _STEP // 100:
+        if capacity_bytes is not None and limit > max(capacity_bytes, least) * _STEP // 100:
             break
     if capacity_bytes is None:
         return best
@@ -97,7 +99,7 @@ def front(groups: Groups) -> tuple[Choice, ...]:
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice.
     """
     whole = _measured(groups, ())
-    found = [whole, *(choice for _, choice in _choices(groups, whole))]
+    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups)))]
     best: list[Choice] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
@@ -109,9 +111,9 @@ def _product(choice: Choice) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def _choices(groups: Groups, whole: Choice) -> Iterator[tuple[int, Choice]]:
+def _choices(groups: Groups, whole: Choice, least: int) -> Iterator[tuple[int, Choice]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
-    fastest, least = 0, least_bytes(groups)
+    fastest = inf
     seen: set[tuple[Group, ...]] = {()}
     for limit in _limits(least, whole.size_bytes):
         chosen = choose(groups, limit)

@@ -97,7 +97,8 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     from ..frontend.tflite.lowered import build_module
 
     options = request.options
-    whole = build_module(data, options.accelerator, options.host_ops, name, request.fast_region).module
+    where = options.memory_map()
+    whole = build_module(data, options.accelerator, options.host_ops, name, request.fast_region, where).module
     network = read_network(data, name)
     on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
     steps: list[Part] = []
@@ -128,7 +129,8 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)
-    module = build_module(cut, request.options.accelerator, (), name, request.fast_region).module
+    where = request.options.memory_map()
+    module = build_module(cut, request.options.accelerator, (), name, request.fast_region, where).module
     program = walk(prepare(module))
     if [is_npu(call.primfunc) for call in program.calls] != [True]:
         return None

@@ -11,13 +11,17 @@ import pytest
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.hazards.waits import schedule
+from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.groups import Group, Groups
+from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
-from npu_memplan.transform.stripes import best_choice
+from npu_memplan.transform.stripes import best_choice, front
 from npu_memplan.verify import Law, verify
 from tests.support.chains import Chain, problem_of, random_chain, run_at
 from tests.support.on_model import random_inputs, run_program
@@ -138,3 +142,84 @@ def _caught(
     except SelfOverwriteError:
         return laws, True
     return laws, not np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_point_of_a_front_is_what_a_pool_of_its_bytes_gets(seed: int) -> None:
+    lowered = lower(random_chain(200 + seed), accelerator("ethos-u55-256"))
+    groups = Groups(lowered.program)
+    points = front(groups)
+    assert [p.size_bytes for p in points] == sorted({p.size_bytes for p in points})
+    assert [p.cycles for p in points] == sorted({p.cycles for p in points}, reverse=True)
+    for point in points:
+        chosen = best_choice(groups, point.size_bytes)
+        assert chosen.size_bytes <= point.size_bytes
+        assert chosen.cycles <= point.cycles
+    assert best_choice(groups, 1).size_bytes == points[0].size_bytes, "the least where nothing fits"
+
+
+def test_kept_weights_are_read_from_afar_once() -> None:
+    chain = Chain(4, (32, 8, 32))
+    for _ in range(3):
+        chain.conv(32, 3, 1)
+    lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
+    groups, target = Groups(lowered.program), lowered.program.accelerator
+    layers = groups.chain(0, 2)
+    assert layers is not None
+    plain = groups.even(layers, 2)
+    kept = groups.keeping(plain, 1 << 20)
+    assert len(kept.kept) == 3
+    copied = sum(k.size_bytes for k in kept.kept.values())
+    assert kept.size_bytes == plain.size_bytes + copied
+    assert groups.keeping(plain, copied // 2).kept.keys() < kept.kept.keys(), "as many as there is room for"
+    where, found = default_memory_map(target), []
+    for group in (plain, kept):
+        program = apply(lowered.program, [group])
+        commands = schedule([program.place(i, places(program, where)) for i in range(len(program.operations))], target)
+        found.append(estimate(commands, target, where))
+    far = [sum(s.traffic.get(("flash", False), (0, 0, 0))[0] for s in e.shares) for e in found]
+    assert far[1] == copied
+    assert far[0] > 15 * copied, "a part after the other"
+    assert found[1].total < 0.5 * found[0].total
+    assert kept.cycles < 0.5 * plain.cycles
+
+
+@pytest.mark.parametrize(("npu", "turns"), [("ethos-u55-256", True), ("ethos-u55-32", False)])
+def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, turns: bool) -> None:
+    chain = Chain(5, (16, 8, 8))
+    for _ in range(9):
+        chain.conv(8, 3, 1)
+        chain.lookup()
+    lowered = lower(chain.graph(), accelerator(npu))
+    groups = Groups(lowered.program)
+    assert len(lowered.program.operations) == 18, "a convolution looks its results up itself"
+    kernels = [i for i, layer in enumerate(groups.layers) if layer is not None]
+    assert (groups.chain(kernels[0], kernels[7]) is not None) == turns
+    assert groups.chain(kernels[0], kernels[8]) is None, "there are eight slots"
+    if turns:
+        layers = groups.chain(kernels[0], kernels[5])
+        assert layers is not None
+        program = apply(lowered.program, [groups.even(layers, 3)])
+        offsets, size = _planned(program)
+        assert size < _planned(lowered.program)[1]
+        inputs = random_inputs(chain.graph(), 6)
+        (found,), (expected,) = run_at(program, lowered.constants, offsets, inputs), run_program(lowered, inputs)
+        assert np.array_equal(found, expected)
+
+
+def test_rows_that_nobody_reads_keep_layers_together() -> None:
+    """A pool of 3 rows in steps of 3 leaves two of 17 alone."""
+    chain = Chain(7, (17, 6, 16))
+    chain.conv(32, 3, 1)
+    chain.pool(PoolKind.AVERAGE, 3, 3)
+    lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
+    groups = Groups(lowered.program)
+    layers = groups.chain(0, 1)
+    assert layers is not None
+    for upwards in (False, True):
+        group = groups.group(layers, ((0, 2), (2, 4), (4, 5)), upwards)
+        assert list(group.rings.values()) in ([7], [8])
+        program = apply(lowered.program, [group])
+        inputs = random_inputs(chain.graph(), 8)
+        (found,) = run_at(program, lowered.constants, _planned(program)[0], inputs)
+        assert np.array_equal(found, run_program(lowered, inputs)[0])

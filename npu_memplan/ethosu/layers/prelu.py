@@ -17,7 +17,7 @@ from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, double, quantise_multiplier
-from ..lower.tensors import INT8, INT16, LayerTensor
+from ..lower.tensors import INT8, LayerTensor
 from ..reading.described import DescribedCall
 from ..reading.patterns import host_call
 from ..reading.reader import Match, Reader
@@ -44,19 +44,22 @@ class Prelu(Layer):
         return StorageTraits()
 
     def emit(self, emission: Emission) -> None:
-        """Positive values rescaled plus negative values times slopes: one of the two is zero."""
+        """Positive values rescaled plus negative values times slopes: one of the two is the output's zero.
+
+        Both are of the output's type, so each step may lie over what it reads last: one map beside input and output.
+        """
         x, slopes, out = (emission.tensors[n] for n in (*self.inputs, self.output))
         above = quantise_multiplier(double(x.scale) / double(out.scale))
         below = quantise_multiplier(double(x.scale) * double(slopes.scale) / double(out.scale))
         builder, ifm, ofm = emission.builder, emission.operand(x.name), emission.operand(out.name)
-        ifm2, shape = emission.second(slopes.name, ofm), ofm.view.shape
+        ifm2, shape, zero = emission.second(slopes.name, ofm), ofm.view.shape, out.zero_point
         nothing = Operand(builder.constant_view(np.full((1, 1, 1), ifm.zero_point, np.int8)), "int8", ifm.zero_point)
         negative = builder.temporary(f"{self.output}_negative", shape, "int8", ifm.zero_point)
         builder.elementwise(ElementwiseMode.MIN, ifm, nothing, negative, Output(INT8, UNITY))
-        sloped = builder.temporary(f"{self.output}_sloped", shape, "int16")
-        builder.elementwise(ElementwiseMode.MUL, negative, ifm2, sloped, Output(INT16, below))
-        positive = builder.temporary(f"{self.output}_positive", shape, "int16")
-        builder.pool(PoolMode.AVERAGE, ifm, positive, Window(), Output((0, INT16[1]), above))
+        sloped = builder.temporary(f"{self.output}_sloped", shape, "int8", zero)
+        builder.elementwise(ElementwiseMode.MUL, negative, ifm2, sloped, Output(INT8, below))
+        positive = builder.temporary(f"{self.output}_positive", shape, "int8", zero)
+        builder.pool(PoolMode.AVERAGE, ifm, positive, Window(), Output((zero, INT8[1]), above))
         unscaled = (1, 1)  # both are in units of the result
         builder.elementwise(ElementwiseMode.ADD, positive, sloped, ofm, Output(INT8, UNITY), operand_scales=unscaled)
 

@@ -157,9 +157,10 @@ class Groups:
         before = after = inner = 0
         for name in self._alive(first, last):
             begin, end = self.live[name]
-            before += self.sizes[name] if begin < first else 0
+            given = begin < first or self.program.buffer(name).role is BufferRole.INPUT
+            before += self.sizes[name] if given else 0
             after += self.sizes[name] if end > last else 0
-            inner += self._least_ring.get(name, 0) if begin >= first and end <= last else 0
+            inner += self._least_ring.get(name, 0) if not given and end <= last else 0
         return max(before, after) + inner
 
     @cached_property
