@@ -65,6 +65,17 @@ def _graph(model: Any, number: int, name: str) -> Network:
     return Network(name, tensors, operators, inputs, outputs, by_vela)
 
 
+def subgraph_count(data: bytes) -> int:
+    """How many subgraphs a `.tflite` has; 0 of what is none. Errors are left to `read_network`."""
+    import tflite
+
+    try:
+        verify_flatbuffer(data)
+        return int(tflite.Model.GetRootAsModel(data, 0).SubgraphsLength()) if data[4:8] == b"TFL3" else 0
+    except FlatbufferError:
+        return 0
+
+
 def data_offsets(data: bytes) -> dict[int, int]:
     """Where the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing of others."""
     import tflite

@@ -12,9 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
 from .network import CpuOperator
+from .tensor import Tensor
 
 CUSTOM_CODE = "ethos-u"
 OFFLINE_PLAN = "OfflineMemoryAllocation"
@@ -50,19 +52,21 @@ def rebuilt(
     outputs: Sequence[int],
     plan: ArenaPlan | None = None,
     description: str = "",
+    added: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> bytes:
     """The .tflite with these steps: operators of the `source`, and new ones for the NPU.
 
-    `source` was read by `read_network`. `inputs` and `outputs` are tensors of it. Without a `plan` the file has none.
+    `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
+    does not have, by an index behind its own. Without a `plan` the file has none.
     """
-    return _Writer(source).file(steps, inputs, outputs, plan, description)
+    return _Writer(source, added).file(steps, inputs, outputs, plan, description)
 
 
 class _Writer:
-    def __init__(self, source: bytes) -> None:
+    def __init__(self, source: bytes, added: Mapping[int, Tensor]) -> None:
         import tflite
 
-        self.write = TableWriter(source)
+        self.write, self.added = TableWriter(source), added
         self.model = tflite.Model.GetRootAsModel(source, 0)
         self.graph = self.model.Subgraphs(0)
         self.buffers: list[int] = [self.write.table("Buffer", {})]  # the first one is empty, by convention
@@ -110,6 +114,8 @@ class _Writer:
         return [self._tensor(index) if index >= 0 else -1 for index in indices]
 
     def _tensor(self, index: int) -> int:
+        if index in self.added and index not in self._tensor_of:
+            self._tensor_of[index] = self._bytes_tensor(self.added[index].name, self.added[index].size_bytes)
         if index not in self._tensor_of:
             table = self.graph.Tensors(index)
             replaced = {"Buffer": self._buffer(table.Buffer())}

@@ -23,6 +23,7 @@ from ..extract.program import Invoke, View
 from ..files.whole_file import OutputError, write_whole
 from ..models.file import read_file
 from ..models.network import CpuOperator
+from ..models.tflite import read_network, subgraph_count
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
 from ..options import NO_NPU, CompileOptions
 from ..rewrite import rewrite
@@ -60,6 +61,8 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     asked = request(options)
     _check(asked.options, model)
     data = read_file(model)
+    if (subgraphs := subgraph_count(data)) > 1:
+        raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
     parts = divided(data, model.name, asked)
     if not any(isinstance(step, NpuPart) for step in parts.steps):
         raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
@@ -134,10 +137,10 @@ def _written(parts: Divided, planned: Planned, module: Any) -> Emitted:
             steps.append(part)
     places = {p.buffer: p.offset_bytes for p in plan.placements}
     offsets = _offsets(parts, calls, places)
-    network = parts.network
-    content = rebuilt(
-        parts.data, steps, network.inputs, network.outputs, ArenaPlan(arena_bytes, fast_bytes, offsets), DESCRIPTION
-    )
+    network, plan_ = parts.network, ArenaPlan(arena_bytes, fast_bytes, offsets)
+    listed = len(read_network(parts.data, "").tensors)
+    added = {tensor.index: tensor for tensor in network.tensors[listed:]}
+    content = rebuilt(parts.data, steps, network.inputs, network.outputs, plan_, DESCRIPTION, added)
     npu = [step for step in steps if isinstance(step, NpuOperator)]
     (target,) = {str(f.attrs[ACCELERATOR]) for f in module.functions.values() if ACCELERATOR in (f.attrs or {})}
     return Emitted(

@@ -40,7 +40,8 @@ def as_module(divided: Divided) -> Any:
         if isinstance(part, NpuPart):
             if part.constants:
                 inputs.append(relax.const(_bytes(part.constants), "uint8"))
-            builder.call(part.primfunc, step_name(step.index), inputs, part.writes)
+            updated = {tensor: step.inputs.index(tensor) for tensor in part.updates}
+            builder.call(part.primfunc, step_name(step.index), inputs, part.writes, updated)
         elif _is_view(network, part, step.inputs):
             target = step.outputs[0]
             builder.bind(target, relax.op.reshape(inputs[0], network.tensors[target].shape or (1,)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ethosu.program.hand_over import with_hand_overs
 from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import BufferRole
@@ -39,6 +40,7 @@ class NpuPart:
     writes: tuple[int, ...]  # of its last parameters
     inputs: tuple[int, ...]  # as the operator in the file lists them; versions of a state come several times
     outputs: tuple[int, ...]
+    updates: tuple[int, ...] = ()  # of what it reads: it changes them in place
 
 
 Part = NpuPart | CpuOperator
@@ -69,7 +71,7 @@ def _by_vela(data: bytes, name: str, request: Request) -> Divided:
     from ..ethosu.vela import arena_bytes
 
     found = compiled_by_vela(data, vela_options(request.options), request.options.host_ops, name)
-    network, content = found.network, data if found.vela is None else found.vela.network
+    network, content = with_hand_overs(found.network), data if found.vela is None else found.vela.network
     served = iter(() if found.vela is None else found.vela.operators)
     steps: list[Part] = []
     for operator in network.operators:
@@ -86,7 +88,8 @@ def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
     listed = arguments(network, call)
     reads = tuple(a.tensor for a in listed if a.role is not BufferRole.OUTPUT)
     writes = tuple(a.tensor for a in listed if a.role is BufferRole.OUTPUT)
-    return NpuPart(primfunc, call.read_only.tobytes(), reads, writes, call.inputs, call.outputs)
+    updates = tuple(a.tensor for a in listed if a.part is not None and a.part.updated)
+    return NpuPart(primfunc, call.read_only.tobytes(), reads, writes, call.inputs, call.outputs, updates)
 
 
 # -- our own lowering -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
 from npu_memplan.vela_tflite.order import in_order
-from tests.support.real_data import real_model
+from tests.support.real_data import real_model, shared_folder
 from tests.support.tflm_npu import MicroWithNpu
 
 pytest.importorskip("tflite_micro")
@@ -184,6 +184,28 @@ def chain_with_side_paths() -> Network:
     )
     tensors = tuple(Tensor(i, f"t{i}", (4,), "int8") for i in range(7))
     return Network("paths", tensors, operators, (0,), (6,))
+
+
+def test_what_parts_hand_over_in_the_arena_alone_is_a_tensor_of_the_file() -> None:
+    """Vela's file does not say so; TFLite Micro and whoever reads the plan then know of it."""
+    path = shared_folder("zoo") / "hand_landmark_3d_256.tflite"
+    if not path.is_file():
+        pytest.skip(f"needs {path} (set NPU_MEMPLAN_SHARED)")
+    made = emit(path, CompileOptions())
+    network = read_network(made.content, "x")
+    handed = [t for t in network.tensors if t.name.startswith("hand_over")]
+    assert handed
+    assert all(t.arena_offset >= 0 for t in handed)
+    inputs = random_inputs_of_floats(network)
+    expected = TFLiteReference(path.read_bytes(), "x").run(inputs)
+    found = MicroWithNpu(made.content).run(inputs, len(network.outputs))
+    assert all(np.array_equal(a.reshape(-1), b.reshape(-1)) for a, b in zip(found, expected, strict=True))
+    assert made.arena_bytes <= made.vela_arena_bytes
+
+
+def random_inputs_of_floats(network: Network) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.random(network.tensors[i].shape).astype(network.tensors[i].dtype) for i in network.inputs]
 
 
 def test_a_tensor_at_a_wrong_place_is_noticed() -> None:
