@@ -43,6 +43,7 @@ _VALUES = {
     "arena_cache_size_bytes": "--arena-cache-size",
     "host_ops": "--host-ops",
     "npu_compiler": "--npu-compiler",
+    "objective": "--objective",
     "planner": "--planner",
     "time_limit_s": "--time-limit",
     "seed": "--seed",
@@ -76,6 +77,7 @@ class CompileOptions:
     constant_pools: Mapping[str, int | None] = field(default_factory=dict)
     host_ops: tuple[str, ...] = ()
     npu_compiler: str = "vela"
+    objective: str = "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": by `for_cycles`
     planner: str = "auto"
     time_limit_s: float | None = None
     seed: int = 0
@@ -88,6 +90,11 @@ class CompileOptions:
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan
     board: str = ""  # whose pools, memories and clock it is for: a name, or a file of the user's own; empty: none
+
+    @property
+    def for_cycles(self) -> bool:
+        """Whether the fewest cycles that fit are wanted: who gives no size for a pool asks for few bytes."""
+        return self.objective == "cycles" or (self.objective == "auto" and bool(self.pools))
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""

@@ -1,4 +1,4 @@
-"""From a model file to an artifact directory: read -> lower -> pose -> plan -> build -> write.
+"""From a model file to an artifact directory: read -> lower -> pose -> plan -> hasten -> build -> write.
 
 Invariant: every stage takes the result of the one before and nothing else (`stages` says what that is); `plan` checks
 its plan, `build` takes any. `compile`, `--fit` and `tvmc compile` call these same stages.
@@ -29,7 +29,7 @@ from .report.text.memory_txt import memory_text
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
 
-__all__ = ["CompileOptions", "build", "compile_model", "lower", "plan", "plan_model", "pose", "read", "write"]
+__all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]
 
 
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
@@ -44,7 +44,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
     """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it."""
     posed = pose(lower(read(model, request(options, beyond))))
     try:
-        return build(plan(posed))
+        return build(hasten(plan(posed)))
     except planners.PlanningError as error:
         loaded = posed.loaded
         raise no_room(error, replace(posed.problem, name=loaded.name), str(model), loaded.request.options) from None
@@ -77,6 +77,19 @@ def plan(posed: Posed) -> Planned:
         problem, answer = prefetch.solve(replace(problem, pools=pools), *how)
     verify.check(problem, answer)
     return Planned(replace(posed, problem=problem), answer)
+
+
+def hasten(planned: Planned) -> Planned:
+    """The same program with constants that travel when the port is idle, verified, unless bytes are all that counts."""
+    options = planned.posed.loaded.request.options
+    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    if where is None:
+        return planned
+    from .choose.travel import travel
+
+    faster = travel(planned, where)
+    verify.check(faster.posed.problem, faster.plan)
+    return faster
 
 
 def build(planned: Planned) -> Compiled:

@@ -27,6 +27,7 @@ EVERYTHING = CompileOptions(
     constant_pools={"flash": 524288, "rest": None},
     host_ops=("SOFTMAX", "FULLY_CONNECTED"),
     npu_compiler="tvm",
+    objective="bytes",
     planner="hill-climb",
     time_limit_s=0.5,
     seed=3,
@@ -56,7 +57,7 @@ def test_every_option_is_said_in_one_line() -> None:
         "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
         "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
-        "--planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
+        "--objective bytes --planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
         "--name 'two words' --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch --keep-inputs"
     )

@@ -46,6 +46,9 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
 @click.option("--npu-compiler", type=click.Choice(["vela", "tvm"]), default="vela", show_default=True,
               help="Who makes the NPU's operations: Vela's stream, lifted; or our own lowering.")  # fmt: skip
+@click.option("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
+              help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least "
+              "memory; auto: cycles with a --pool, else bytes.")  # fmt: skip
 @click.option("--planner", default="auto", show_default=True, help="auto, optimal, first-fit, greedy-by-size, "
               "greedy-by-conflicts, hill-climb, linear, or a registered name.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")

@@ -32,6 +32,7 @@ __all__ = [
     "compile_tflite",
     "decode_weights",
     "encode_scales",
+    "encode_stream",
     "encode_weights",
     "start_compile",
 ]
@@ -157,6 +158,14 @@ def decode_weights(stream: bytes | bytearray | NDArray[np.uint8]) -> NDArray[np.
     from ethosu import mlw_codec
 
     return np.asarray(mlw_codec.decode(bytearray(stream)), np.int16)
+
+
+def encode_stream(values: NDArray[np.int16]) -> bytes:
+    """Compress values that are in the order of a stream already, as `decode_weights` gives them; whole 16 bytes."""
+    from ethosu import mlw_codec
+
+    encoded = bytes(mlw_codec.encode(values.tolist()))
+    return encoded + bytes(-len(encoded) % 16)
 
 
 def encode_weights(

@@ -110,7 +110,9 @@ def _tried(
             wanted = wanted.resolved()
             # own lowering chooses by the board's memories, Vela's stream is the same for all boards alike
             kept = wanted.board if wanted.npu_compiler != "vela" else ""
-            found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
+            found = compiled(
+                replace(wanted, board=kept, objective="bytes", pools={p.name: _ENDLESS for p in wanted.planned_pools()})
+            )
         except NpuMemplanError as error:
             found = str(error).splitlines()[0]
         if isinstance(found, str):

@@ -12,7 +12,7 @@ from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
 from ..ethosu.arch import accelerator, require_planned
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import estimate
+from ..ethosu.time import MemoryMap, estimate
 from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
@@ -40,7 +40,7 @@ def read(path: Path, request: Request) -> Loaded:
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
-        where = options.memory_map()
+        where = _lowered_for(request)
         built = build_module(data, options.accelerator, options.host_ops, path.name, request.fast_region, where)
         return Loaded(request, path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
@@ -65,7 +65,7 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
         )
     from .attributes import operators_of
 
-    where = options.memory_map()
+    where = _lowered_for(request)
     if kind == "onnx":
         from .onnx.build import build_onnx_module
 
@@ -79,6 +79,12 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
         return Loaded(request, path, data, module, {})
     notes = (f"{', '.join(dict.fromkeys(host))}: on the host, in TVM's own code",)
     return Loaded(request, path, data, module, {}, notes)
+
+
+def _lowered_for(request: Request) -> MemoryMap | None:
+    """The memories that blocks are chosen for: constants will be copied where cycles are what counts."""
+    where = request.options.memory_map()
+    return where.with_constants_near() if where and request.options.pools and request.options.for_cycles else where
 
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:

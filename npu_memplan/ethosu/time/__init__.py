@@ -7,15 +7,19 @@ what an operation needs, `cost` of which memory, `timeline` when, `estimate` why
 """
 
 from .boards import Needs, board_map, constants_home, homes
+from .cost import Demand, demand
 from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
 from .lanes import LANE_NAMES, lanes
 from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
 from .systems import System, SystemDataError, default_memory_map, load_system, system_names
+from .timeline import Clock, stream_words
 
 __all__ = [
     "LANE_NAMES",
     "Bound",
     "Cause",
+    "Clock",
+    "Demand",
     "Direction",
     "Estimate",
     "Memory",
@@ -30,9 +34,11 @@ __all__ = [
     "constants_home",
     "cycles_in_a_row",
     "default_memory_map",
+    "demand",
     "estimate",
     "homes",
     "lanes",
     "load_system",
+    "stream_words",
     "system_names",
 ]

@@ -7,7 +7,7 @@ unfinished at once; every figure is data of `targets/systems.toml` or of the use
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 
@@ -81,3 +81,7 @@ class MemoryMap:
     regions: Mapping[int, Memory]
     stream: Memory
     clock_hz: float = 0.0  # of the NPU; 0: unknown
+
+    def with_constants_near(self) -> MemoryMap:
+        """The same with constants in the NPU's own memory, that of the last region: for who is going to copy them."""
+        return replace(self, regions={**self.regions, 0: self.regions[max(self.regions)]})

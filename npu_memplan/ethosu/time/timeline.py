@@ -46,13 +46,32 @@ class _Engines:
 
 
 @dataclass(slots=True)
-class _Clock:
+class Clock:
+    """The NPU's time while a stream runs: give it the stream's parts in order."""
+
     accelerator: Architecture
-    now: float = 0
+    now: float = 0  # when the next command is read
     engines: _Engines = field(default_factory=_Engines)
-    kernels: list[float] = field(default_factory=list)
+    kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
-    busy: dict[str, float] = field(default_factory=dict)
+    busy: dict[str, float] = field(default_factory=dict)  # memory -> until when
+
+    def fork(self) -> Clock:
+        """The same time, to go on otherwise."""
+        engines = self.engines  # replaced as a whole, never changed
+        return Clock(self.accelerator, self.now, engines, self.kernels[-2:], self.transfers[-2:], dict(self.busy))
+
+    @property
+    def total(self) -> float:
+        """Cycles until everything has ended."""
+        return max([self.now, *self.busy.values(), *self.kernels[-2:], *self.transfers[-2:]])
+
+    @property
+    def idle(self) -> float:
+        """How long another transfer can start without making the kernels behind it late; negative: it would."""
+        limit = self.accelerator.max_outstanding_dma
+        free = self.transfers[-limit] if len(self.transfers) >= limit else 0.0
+        return max(self.now, self.engines.fetch) - free
 
     def wait(self, kind: Op, outstanding: int) -> None:
         done = self.transfers if kind is Op.DMA_WAIT else self.kernels
@@ -135,7 +154,7 @@ class Timeline:
 
 def timeline(commands: Iterable[Command], accelerator: Architecture, where: MemoryMap) -> Timeline:
     """Place all operations."""
-    clock = _Clock(accelerator, where.stream.read.latency)
+    clock = Clock(accelerator, where.stream.read.latency)
     slots: list[Slot] = []
     known: dict[object, Demand] = {}  # long streams repeat a kernel at other addresses
     before: dict[Register, int] = {}
@@ -143,7 +162,7 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
     for command in commands:
         words = 1
         if isinstance(command, Operation):
-            words = _words(command.registers, before)
+            words = stream_words(command.registers, before)
             clock.fetch(words, where.stream)
             before.update(command.registers)
             kind = _but_for_addresses(command)
@@ -162,7 +181,7 @@ def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:
     wait; its commands are not counted.
     """
     free = needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
-    clock = _Clock(accelerator, where.stream.read.latency)
+    clock = Clock(accelerator, where.stream.read.latency)
     once, twice = (clock.kernel(replace(needs, operation=free)).stop for _ in range(2))
     return round(twice - once)
 
@@ -173,6 +192,6 @@ def _but_for_addresses(operation: Operation) -> object:
     return operation.op, operation.parameter, rest
 
 
-def _words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
+def stream_words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:
     """Words of the stream that set what has changed, and start the operation."""
     return 1 + sum(_WORDS[register] for register, value in registers.items() if before.get(register) != value)

@@ -1,0 +1,224 @@
+"""Constants that travel to faster memory when the port is idle, into bytes that the plan has free then.
+
+Invariant: the pools stay within their sizes, or within what the plan without this needs where they have none; of the
+programs with and without the copies that their compiler made and ours, the one with the fewest estimated cycles is
+taken; its plan is a plan like any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from .. import planners
+from ..ethosu.program.primfunc import to_primfunc
+from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.copies.compact import compact
+from ..ethosu.schedule.copies.course import Course
+from ..ethosu.schedule.copies.insert import insert
+from ..ethosu.schedule.copies.reads import in_place, pieces
+from ..ethosu.schedule.copies.room import Held, Room
+from ..ethosu.schedule.copies.search import WORK, best_copies
+from ..ethosu.schedule.copies.slices import Slicer
+from ..ethosu.time import MemoryMap, Traffic
+from ..extract import pose
+from ..extract.program import Fixed
+from ..problem import Placement, Plan, PlanStatus, Pool, PoolUsage, used_bytes
+from ..stages import Planned, Posed
+from .placed import NpuCall, cycles_of, npu_calls
+
+_PARTS = (4, 16, 64)  # of the pool: weights of a slice
+_LEAST_SLICE = 2048  # bytes
+_SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
+
+
+def travel(planned: Planned, where: MemoryMap, limit_bytes: int | None = None) -> Planned:
+    """`planned`, or the same program with its constants copied otherwise where that is faster.
+
+    `limit_bytes`: what the pool of the copies may need where it has no size; None: no more than the plan.
+    """
+    fast = fast_pool(planned.posed.problem.pools, where)
+    if fast is None:
+        return planned
+    limit = _limit(planned, fast, limit_bytes)
+    plain = _read_in_place(planned, fast, limit)
+    if plain is None:
+        return planned
+    quick = [(variant, _with_copies(variant, where, fast, limit, 0)) for variant in _variants(plain, fast, limit)]
+    base, _ = min(quick, key=lambda pair: _cycles(pair[1], where))
+    found = (planned, base, *(made for _, made in quick), _with_copies(base, where, fast, limit, WORK))
+    return min(found, key=lambda made: _cycles(made, where))
+
+
+def _variants(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
+    """The program, and with convolutions of much weight in slices of several sizes, where that fits."""
+    yield plain
+    slicers = []
+    for call in _once(plain.posed):
+        held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
+        if len(held) == 1 and held[0][1].dtype == np.uint8:
+            slicers.append((call.invoke.function, held[0][0], Slicer(call.program, held[0][1].tobytes())))
+    seen: list[object] = []
+    for part in _PARTS:
+        changed, constants = {}, []
+        for name, old, slicer in slicers:
+            program = slicer.sliced(max(limit // part, _LEAST_SLICE))
+            if program is not None:
+                changed[name], data = compact(program, slicer.data + slicer.extended)
+                constants.append((old, data))
+        if changed and changed not in seen:
+            seen.append(changed)
+            made = _planned_again(plain, _posed_again(plain.posed, changed, constants), fast, limit)
+            if made is not None:
+                yield made
+
+
+def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
+    """The index of the writable pool that is read fastest, the last one of several; None: constants lie as well."""
+
+    def cycles(region: int) -> float:
+        memory = where.regions.get(region, where.regions[1])
+        return memory.cycles(_SAMPLE, False, 1)
+
+    writable = [i for i, pool in enumerate(pools) if not pool.read_only and i + 1 in where.regions]
+    best = min(writable, key=lambda i: (cycles(i + 1), -i), default=None)
+    return best if best is not None and cycles(best + 1) < cycles(0) else None
+
+
+def _cycles(planned: Planned, where: MemoryMap) -> int:
+    return cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
+
+
+def _limit(planned: Planned, fast: int, limit_bytes: int | None) -> int:
+    pool = planned.posed.problem.pools[fast]
+    used = {usage.pool: usage.used_bytes for usage in planned.plan.usage}[pool.name]
+    if pool.size_bytes is not None:
+        return pool.size_bytes
+    return max(used, limit_bytes or 0)
+
+
+def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
+    """The program without its compiler's copies, in pools that are no larger; None where that cannot be planned."""
+    posed = planned.posed
+    changed = {}
+    for call in _once(posed):
+        program = in_place(call.program)
+        if program is not call.program:
+            changed[call.invoke.function] = program
+    if not changed:
+        return planned
+    return _planned_again(planned, _posed_again(posed, changed), fast, limit)
+
+
+def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:
+    """A plan of another program in the same pools, which are no higher; None where there is none."""
+    posed = planned.posed
+    heights = {usage.pool: usage.used_bytes for usage in planned.plan.usage}
+    heights[posed.problem.pools[fast].name] = limit
+    held = tuple(
+        pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
+    )
+    try:
+        plan = planners.plan(replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed)
+    except planners.PlanningError:
+        return None
+    return Planned(without, plan)
+
+
+def _once(posed: Posed) -> list[NpuCall]:
+    """NPU calls whose function is called by nobody else."""
+    called = Counter(call.function for call in posed.program.calls)
+    return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
+
+
+def _posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()) -> Posed:
+    """`posed` with other programs for some NPU functions, and other bytes for some constants of main."""
+    module = posed.loaded.module
+    functions = dict(module.functions.items())
+    for variable, function in module.functions.items():
+        if variable.name_hint in changed:
+            functions[variable] = with_attributes_of(function, to_primfunc(changed[variable.name_hint]))
+        elif variable.name_hint == "main" and constants:
+            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
+    loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))
+    again = pose(loaded)
+    return replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+
+
+def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:
+    made = [(old, relax.const(np.frombuffer(data, np.uint8), "uint8")) for old, data in constants]
+    return lambda constant: next((new for old, new in made if constant.same_as(old)), constant)
+
+
+def with_attributes_of(function: Any, made: Any) -> Any:
+    """`made`, with the attributes of `function` that it has not."""
+    kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
+    return made.with_attr(kept) if kept else made
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    call: NpuCall
+    program: NpuProgram
+    places: Mapping[str, int]  # of its copies
+
+
+def _with_copies(plain: Planned, where: MemoryMap, fast: int, limit: int, work: int) -> Planned:
+    """`plain` with the best copies that are found within `work`, planned around what is there."""
+    posed = plain.posed
+    calls = _once(posed)
+    operations = sum(len(call.program.operations) for call in calls)
+    schedules = []
+    for call in calls:
+        places = call.places(posed.problem, plain.plan)
+        line = Course(call.program, pieces(call.program), places.__getitem__, where, fast + 1)
+        room = Room(_held(plain, call, fast), limit, len(line))
+        schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
+    best = plain
+    for reblocked in (False, True):
+        moved = [_Moved(call, *insert(line, copies, fast + 1, reblocked)) for call, line, copies in schedules]
+        changed = {m.call.invoke.function: m.program for m in moved if m.program is not m.call.program}
+        if changed:
+            again = _posed_again(posed, changed)
+            made = Planned(again, _same_places(again, plain.plan, moved, posed.problem.pools[fast].name))
+            best = min((best, made), key=lambda planned: _cycles(planned, where))
+    return best
+
+
+def _held(planned: Planned, call: NpuCall, fast: int) -> list[Held]:
+    """What lies in the pool while a call runs, in operations of the call."""
+    problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
+    end = call.first + len(call.program.operations)
+    at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
+    return [
+        Held(
+            max(life.first, call.first) - call.first,
+            min(life.last, end) - 1 - call.first,
+            at[buffer.name],
+            at[buffer.name] + buffer.size_bytes,
+        )
+        for buffer in problem.buffers
+        if buffer.name in at
+        for life in buffer.lifetimes
+        if life.first < end and life.last > call.first
+    ]
+
+
+def _same_places(posed: Posed, plan: Plan, moved: list[_Moved], pool: str) -> Plan:
+    """The plan of the program with copies: everything where it was, the copies where they were put."""
+    at = {p.buffer: p for p in plan.placements}
+    calls = {call.invoke.function: call for call in npu_calls(posed.program)}
+    for m in moved:
+        storages = calls[m.call.invoke.function].storages
+        at |= {storages[name]: Placement(storages[name], pool, offset) for name, offset in m.places.items()}
+    placements = tuple(at[buffer.name] for buffer in posed.problem.buffers)
+    usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(posed.problem, placements).items())
+    known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
+    return planners.plan(posed.problem, "linear", seed=plan.seed, incumbent=known)

@@ -1,0 +1,160 @@
+"""A program on the estimate's clock, with its constants read where they are or from copies made under way.
+
+Invariant: time passes as `ethosu.time` says for the stream that is encoded of the same program and copies; nothing
+here knows a rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ...hazards.waits import schedule
+from ...program.program import NpuProgram
+from ...stream.commands import Operation, Wait
+from ...stream.isa import Op, Register
+from ...time import Clock, Demand, MemoryMap, cycles_in_a_row, demand, stream_words
+from ..blocks import BlockError, Blocks
+from .reads import STREAMS, Parcel
+
+_COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
+Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operation."""
+
+    words: int
+    slow: Demand  # with its constants read in place
+    fast: Demand  # with a copy of them
+    kernels: tuple[int, ...]  # waits for kernels: how many may be unfinished
+    transfers: frozenset[int]  # operations whose transfer must be over
+
+
+class Course:
+    """A program whose buffers have places. `fast_region`: where copies would lie."""
+
+    def __init__(self, program: NpuProgram, pieces: Sequence[Parcel], place: Place, where: MemoryMap, fast_region: int):
+        self.program, self.pieces, self.where = program, pieces, where
+        self.reads: dict[int, int] = {i: k for k, piece in enumerate(pieces) for i in piece.readers}
+        self._fast_region = fast_region
+        self._blocks = Blocks(program.accelerator, where)
+        self.blocks: dict[tuple[int, bool], dict[Register, int]] = {}  # (operation, copied) -> better blocks
+        self._steps = self._read(place)
+        self._transfers: dict[int, Demand] = {}
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _read(self, place: Place) -> list[_Step]:
+        accelerator = self.program.accelerator
+        operations = [self.program.place(i, place) for i in range(len(self.program.operations))]
+        steps: list[_Step] = []
+        before: Mapping[Register, int] = {}
+        started: list[int] = []  # operations that are transfers
+        waits: list[Wait] = []
+        for command in schedule(operations, accelerator):
+            if isinstance(command, Wait):
+                waits.append(command)
+            elif isinstance(command, Operation):
+                index = len(steps)
+                slow = fast = demand(command, accelerator, self.where)
+                if index in self.reads:
+                    slow, fast = self._fitted(index, command, False), self._fitted(index, self._copied(command), True)
+                words = stream_words(command.registers, before) + len(waits)
+                before = {**before, **command.registers}
+                kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
+                behind = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
+                steps.append(_Step(words, slow, fast, kernels, behind))
+                if command.op is Op.DMA_START:
+                    started.append(index)
+                waits = []
+        return steps
+
+    def _fitted(self, index: int, kernel: Operation, copied: bool) -> Demand:
+        """What a kernel needs in the best blocks for where its constants are."""
+        choice = None
+        with suppress(BlockError):
+            choice = self._blocks.choose(kernel, encoded=True)
+        if choice is not None and choice.cycles < cycles_in_a_row(kernel, self.program.accelerator, self.where):
+            changes = choice.registers(kernel)
+            if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
+                self.blocks[index, copied] = changes
+                kernel = kernel.with_registers(changes)
+        return demand(kernel, self.program.accelerator, self.where)
+
+    def _copied(self, kernel: Operation) -> Operation:
+        regions = {stream.region: self._fast_region for stream in STREAMS if stream.region in kernel.registers}
+        return kernel.with_registers(regions)
+
+    def step(self, index: int) -> _Step:
+        """Operation `index`."""
+        return self._steps[index]
+
+    def transfer(self, size_bytes: int) -> Demand:
+        """A copy of so many bytes."""
+        if size_bytes not in self._transfers:
+            r = Register
+            registers = {r.DMA0_SRC_REGION: 0, r.DMA0_DST_REGION: self._fast_region}
+            registers |= {r.DMA0_SRC: 0, r.DMA0_DST: 0, r.DMA0_LEN: size_bytes}
+            copy = Operation(Op.DMA_START, 0, registers)
+            self._transfers[size_bytes] = demand(copy, self.program.accelerator, self.where)
+        return self._transfers[size_bytes]
+
+    def with_all_copied(self) -> Course:
+        """The same kernels with all their constants in the faster memory from the start: nothing is faster."""
+        other = object.__new__(Course)
+        other.__dict__.update(self.__dict__)
+        other._steps = [replace(step, slow=step.fast) for step in self._steps]
+        return other
+
+
+class Run:
+    """The clock on its way through a line."""
+
+    def __init__(self, line: Course) -> None:
+        self.line = line
+        self.clock = Clock(line.program.accelerator, line.where.stream.read.latency)
+        self._started: list[int] = []  # transfers: operations, or -1 - piece
+
+    def fork(self) -> Run:
+        """The same moment, to go on otherwise."""
+        other = object.__new__(Run)
+        other.line, other.clock, other._started = self.line, self.clock.fork(), self._started[-2:]
+        return other
+
+    def copy(self, piece: int, unfinished: int) -> None:
+        """Start the transfers of a piece, when no more than so many kernels before it are unfinished."""
+        line, clock = self.line, self.clock
+        clock.wait(Op.KERNEL_WAIT, unfinished)
+        for start, stop in line.pieces[piece].spans:
+            clock.fetch(_COPY_WORDS, line.where.stream)
+            clock.transfer(line.transfer(stop - start))
+            self._started.append(-1 - piece)
+
+    def step(self, index: int, copied: bool) -> None:
+        """Run operation `index`, with its constants from the copy if there is one."""
+        step, clock = self.line.step(index), self.clock
+        for unfinished in step.kernels:
+            clock.wait(Op.KERNEL_WAIT, unfinished)
+        clock.fetch(step.words, self.line.where.stream)
+        needs = step.fast if copied else step.slow
+        if copied or step.transfers:
+            mine = -1 - self.line.reads[index] if copied else None
+            recent = self._started[-self.line.program.accelerator.max_outstanding_dma :]
+            for younger, tag in enumerate(reversed(recent)):
+                if tag == mine or tag in step.transfers:
+                    clock.wait(Op.DMA_WAIT, younger)
+                    break
+        if needs.is_transfer:
+            clock.transfer(needs)
+            self._started.append(index)
+        else:
+            clock.kernel(needs)
+
+    @property
+    def cycles(self) -> int:
+        """Until everything has ended."""
+        return round(self.clock.total)

@@ -1,0 +1,112 @@
+"""Which constants each kernel reads through its weight and scale registers, and a program that reads them in place.
+
+Invariant: `in_place` changes only where weights and scales are read: a copy of constants that its readers see whole is
+gone, everything else of the program is untouched, transfers of tables included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ...program.program import BufferRole, NpuOperation, NpuProgram
+from ...stream.groups import SCALES, WEIGHTS
+from ...stream.isa import Op, Register
+
+STREAMS = (*WEIGHTS, *SCALES)
+GRAIN = 16  # bytes; constants start and copies are multiples of it
+Span = tuple[int, int]  # first byte in the constants, and one past the last
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Constants that are copied together, because the same kernels read them."""
+
+    constants: str  # the buffer they lie in
+    spans: tuple[Span, ...]  # ascending, apart; each is one transfer
+    readers: tuple[int, ...]  # operations, ascending
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the copy."""
+        return sum(stop - start for start, stop in self.spans)
+
+    def inner(self, offset: int) -> int:
+        """Where a byte of the constants lies in the copy."""
+        at = 0
+        for start, stop in self.spans:
+            if start <= offset < stop:
+                return at + offset - start
+            at += stop - start
+        raise ValueError(f"byte {offset} of {self.constants} is not in {self.spans}")
+
+
+def in_place(program: NpuProgram) -> NpuProgram:
+    """`program` without its copies of constants, as far as kernels can read what was copied where it was."""
+    constants = {b.name for b in program.buffers if b.role is BufferRole.CONSTANTS}
+    copied: dict[str, list[tuple[int, int, str, int]]] = {}  # buffer -> (start, stop, constants, byte), latest first
+    operations: list[NpuOperation] = []
+    needed: set[str] = set()  # buffers that someone reads otherwise
+    skipped: set[str] = set()
+    weights = {b.name for b in program.buffers if b.role is BufferRole.WEIGHTS}
+    for operation in program.operations:
+        if operation.op is Op.DMA_START:
+            (source, at), (target, to) = operation.addresses[Register.DMA0_SRC], operation.addresses[Register.DMA0_DST]
+            if target in weights and source in constants:
+                stop = to + operation.registers[Register.DMA0_LEN]
+                copied.setdefault(target, []).insert(0, (to, stop, source, at))
+                skipped.add(target)
+                continue
+        moved = _moved(operation, copied)
+        needed.update(name for name, _ in moved.addresses.values() if name in weights)
+        operations.append(moved)
+    if skipped & needed:
+        return program  # a copy that is read in a way not known here: all stay
+    used = {name for operation in operations for name, _ in operation.addresses.values()}
+    buffers = tuple(b for b in program.buffers if b.role.is_parameter or b.name in used or b.name not in weights)
+    return replace(program, buffers=buffers, operations=tuple(operations)) if skipped else program
+
+
+def _moved(operation: NpuOperation, copied: dict[str, list[tuple[int, int, str, int]]]) -> NpuOperation:
+    """`operation` with what it reads of copies read from their source."""
+    addresses = dict(operation.addresses)
+    for stream in STREAMS:
+        if stream.base not in addresses or addresses[stream.base][0] not in copied:
+            continue
+        buffer, start = addresses[stream.base]
+        stop = start + operation.registers.get(stream.length, 0)
+        # the latest copy that touches these bytes must have all of them
+        latest = next((c for c in copied[buffer] if c[0] < max(stop, start + 1) and start < c[1]), None)
+        if latest is not None and latest[0] <= start and stop <= latest[1]:
+            addresses[stream.base] = (latest[2], latest[3] + start - latest[0])
+    return replace(operation, addresses=addresses) if addresses != operation.addresses else operation
+
+
+def pieces(program: NpuProgram) -> tuple[Parcel, ...]:
+    """What can be copied, by its first reader."""
+    sizes = {b.name: b.size_bytes for b in program.buffers if b.role is BufferRole.CONSTANTS}
+    readers: dict[tuple[str, tuple[Span, ...]], list[int]] = {}
+    for index, operation in enumerate(program.operations):
+        found = [
+            (*operation.addresses[stream.base], operation.registers.get(stream.length, 0))
+            for stream in STREAMS
+            if stream.base in operation.addresses
+        ]
+        holders = {name for name, _, length in found if length}
+        if len(holders) != 1 or not holders <= sizes.keys():
+            continue
+        (holder,) = holders
+        spans = _joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
+        if spans[-1][1] <= sizes[holder] and not any(start % GRAIN for start, _ in spans):
+            readers.setdefault((holder, spans), []).append(index)
+    return tuple(Parcel(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items())
+
+
+def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
+    joined: list[Span] = []
+    for start, stop in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((start, stop))
+    return tuple(joined)

@@ -1,0 +1,77 @@
+"""Free bytes of one pool over the operations of a program, around buffers that have their places.
+
+Invariant: what is taken never meets what was there in both time and bytes, and ends below the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Bytes `[start, stop)` that are in use from operation `first` to `last`, both included."""
+
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+class Room:
+    """The free bytes below `limit_bytes`, in multiples of `grain`."""
+
+    def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
+        self._limit, self._grain = limit_bytes - limit_bytes % grain, grain
+        ordered = sorted(held, key=lambda h: (h.start, h.stop))
+        stops = [h.stop + -h.stop % grain for h in ordered]
+        self._held = np.array([[h.first, h.last, h.start, s] for h, s in zip(ordered, stops, strict=True)], np.int64)
+        self._held = self._held.reshape(-1, 4)
+        self._used = np.zeros(operations, np.int64)  # bytes at each operation
+        for point in range(operations):
+            reach = 0
+            for h in ordered:
+                if h.first <= point <= h.last:
+                    self._used[point] += max(0, h.stop - max(h.start, reach))
+                    reach = max(reach, h.stop)
+
+    def copy(self) -> Room:
+        """The same room, to be filled otherwise."""
+        other = object.__new__(Room)
+        other._limit, other._grain = self._limit, self._grain
+        other._held, other._used = self._held, self._used.copy()
+        return other
+
+    def full_at(self, size_bytes: int, first: int, last: int) -> int:
+        """The last operation in `[first, last]` at which less than `size_bytes` are free; -1: none."""
+        full = (self._used[first : last + 1] > self._limit - size_bytes).nonzero()[0]
+        return first + int(full[-1]) if len(full) else -1
+
+    def find(self, size_bytes: int, first: int, last: int) -> int | None:
+        """The start of the smallest hole that has `size_bytes` from operation `first` to `last`; the top comes last."""
+        taken = self._held[(self._held[:, 0] <= last) & (self._held[:, 1] >= first)]
+        if not len(taken):
+            return 0 if size_bytes <= self._limit else None
+        ends = np.maximum.accumulate(taken[:, 3])
+        begins = np.concatenate(([0], ends[:-1]))
+        holes = taken[:, 2] - begins
+        holes[holes < size_bytes] = _NO_HOLE
+        best = int(holes.argmin())
+        if holes[best] < _NO_HOLE:
+            return int(begins[best])
+        top = int(ends[-1])
+        return top if size_bytes <= self._limit - top else None
+
+    def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
+        """Fill what `find` found."""
+        stop = at + size_bytes + -size_bytes % self._grain
+        where = int(self._held[:, 2].searchsorted(at))
+        row = np.array([[first, last, at, stop]], np.int64)
+        self._held = np.concatenate((self._held[:where], row, self._held[where:]))
+        self._used[first : last + 1] += stop - at
+
+
+_NO_HOLE = 1 << 62

@@ -1,0 +1,128 @@
+"""The parts that choose copies: who reads what, free bytes over time, slices, constants that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fvp_runner.npu_model.arithmetic import mlw
+from npu_memplan.choose.placed import npu_calls
+from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.schedule.copies.compact import compact
+from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
+from npu_memplan.ethosu.schedule.copies.room import Held, Room
+from npu_memplan.ethosu.schedule.copies.slices import Slicer
+from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.extract.program import Fixed
+from npu_memplan.stages import Planned
+
+OPERATIONS, LIMIT = 12, 400
+SPANS = st.tuples(st.integers(0, OPERATIONS - 1), st.integers(0, 5), st.integers(0, 20), st.integers(1, 8))
+
+
+def held(spans: list[tuple[int, int, int, int]]) -> list[Held]:
+    return [
+        Held(first, min(OPERATIONS - 1, first + more), 16 * at, 16 * (at + n))
+        for first, more, at, n in spans
+        if 16 * (at + n) <= LIMIT
+    ]
+
+
+@given(st.lists(SPANS, max_size=8), st.integers(1, 120), st.integers(0, OPERATIONS - 1), st.integers(0, 6))
+def test_a_hole_is_free_and_none_is_missed(
+    spans: list[tuple[int, int, int, int]], size: int, first: int, more: int
+) -> None:
+    last = min(OPERATIONS - 1, first + more)
+    there = held(spans)
+    room = Room(there, LIMIT, OPERATIONS)
+    meets = [h for h in there if h.first <= last and first <= h.last]
+    free = [
+        at
+        for at in range(0, LIMIT - size + 1, 16)
+        if all(at + size <= h.start or h.stop <= at for h in meets) and at + size <= LIMIT - LIMIT % 16
+    ]
+    found = room.find(size, first, last)
+    assert (found is None) == (not free)
+    assert found is None or found in free
+    if room.full_at(size, first, last) >= 0:
+        assert found is None
+    if found is not None:
+        room.take(size, first, last, found)
+        again = room.find(size, first, last)
+        assert again is None or again + size <= found or found + size <= again
+
+
+def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
+    (call,) = npu_calls(planned.posed.program)
+    (data,) = (a.expr.value.numpy().tobytes() for a in call.invoke.arguments if isinstance(a, Fixed))
+    return call.program, data
+
+
+def read_of(program: NpuProgram, data: bytes) -> list[list[bytes]]:
+    """The constants that each operation gets through each of its registers, copies looked through."""
+    constants = {b.name for b in program.buffers if b.role is BufferRole.CONSTANTS}
+    memory = {b.name: bytearray(b.size_bytes) for b in program.buffers if b.role is BufferRole.WEIGHTS}
+    found = []
+    for index, operation in enumerate(program.operations):
+        if operation.op is Op.DMA_START:
+            (source, start), (target, to) = (operation.addresses[r] for r in (Register.DMA0_SRC, Register.DMA0_DST))
+            if source in constants and target in memory:
+                length = operation.registers[Register.DMA0_LEN]
+                memory[target][to : to + length] = data[start : start + length]
+                continue
+        holders = {**dict.fromkeys(constants, data), **memory}
+        ranges = [(n, a, b) for n, a, b, writes in program.accesses(index) if n in holders and not writes]
+        found.append([bytes(holders[n][a:b]) for n, a, b in ranges])
+    return found
+
+
+def test_kernels_read_in_place_what_was_copied(planned: Callable[..., Planned]) -> None:
+    program, data = only_program(planned("kws_ref_model", "vela"))
+    without = in_place(program)
+    assert any(b.role is BufferRole.WEIGHTS for b in program.buffers)
+    assert not any(b.role is BufferRole.WEIGHTS for b in without.buffers)
+    assert len(without.operations) < len(program.operations)
+    assert read_of(without, data) == read_of(program, data)
+    found = pieces(without)
+    assert {i for piece in found for i in piece.readers} == {
+        i for i, o in enumerate(without.operations) if o.op in (Op.CONV, Op.DEPTHWISE)
+    }
+
+
+@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
+def test_slices_have_the_weights_and_scales_of_the_whole(planned: Callable[..., Planned], npu_compiler: str) -> None:
+    program, data = only_program(planned("pretrainedResnet_quant", npu_compiler))
+    program = in_place(program)
+    slicer = Slicer(program, data)
+    cut = slicer.sliced(4096)
+    assert cut is not None
+    left, kept = compact(cut, slicer.data + slicer.extended)
+    assert len(kept) < 1.2 * len(data)  # what was encoded anew replaces what was there
+    weights, scales, channels = [], [], []
+    for one, bytes_ in ((program, data), (left, kept)):
+        convolutions = [o for o in one.operations if o.op is Op.CONV]
+        for register, length, into in (
+            (Register.WEIGHT_BASE, Register.WEIGHT_LENGTH, weights),
+            (Register.SCALE_BASE, Register.SCALE_LENGTH, scales),
+        ):
+            spans = [(o.addresses[register][1], o.registers[length]) for o in convolutions]
+            parts = [bytes_[at : at + size] for at, size in spans]
+            if into is weights:
+                into.append(np.concatenate([mlw.decode(p) for p in parts]))
+            else:
+                used = [10 * (o.registers[Register.OFM_DEPTH_M1] + 1) for o in convolutions]
+                into.append(b"".join(p[:n] for p, n in zip(parts, used, strict=True)))
+        channels.append(sum(o.registers[Register.OFM_DEPTH_M1] + 1 for o in convolutions))
+    assert len(left.operations) > len(program.operations)
+    assert channels[0] == channels[1]
+    assert np.array_equal(*weights)
+    assert scales[0] == scales[1]
+
+
+def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:
+    program, data = only_program(planned("kws_ref_model", "vela"))
+    assert Slicer(in_place(program), data).sliced(1 << 20) is None

@@ -1,0 +1,98 @@
+"""Constants travel when the port is idle: the same results in the same bytes in less time, and waits that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fvp_runner.npu_model.errors import NpuModelError
+from npu_memplan import pipeline
+from npu_memplan.choose.placed import cycles_of
+from npu_memplan.ethosu.stream.commands import Wait
+from npu_memplan.ethosu.stream.isa import Op
+from npu_memplan.stages import Planned
+from npu_memplan.verify import verify
+
+
+def cycles(planned: Planned) -> int:
+    where = planned.posed.loaded.request.options.memory_map()
+    assert where is not None
+    return cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
+
+
+@pytest.mark.parametrize(
+    ("name", "npu_compiler", "sram_bytes", "at_most"),
+    [
+        ("kws_ref_model", "vela", None, 0.75),
+        ("kws_ref_model", "vela", 22192, 0.75),
+        ("kws_ref_model", "tvm", 22192, 0.75),
+        ("pretrainedResnet_quant", "vela", None, 0.95),
+        ("pretrainedResnet_quant", "tvm", 51840, 0.85),
+    ],
+)
+def test_less_time_in_the_same_bytes_and_the_same_results(
+    planned: Callable[..., Planned],
+    stream: Callable[[Planned], Any],
+    name: str,
+    npu_compiler: str,
+    sram_bytes: int | None,
+    at_most: float,
+) -> None:
+    before = planned(name, npu_compiler, sram_bytes)
+    after = pipeline.hasten(before)
+    limit = sram_bytes or before.plan.usage[0].used_bytes
+    assert after.plan.usage[0].used_bytes <= limit
+    assert verify(after.posed.problem, after.plan) == ()
+    assert cycles(after) <= at_most * cycles(before)
+    old, new = stream(before), stream(after)
+    assert new.compiled.artifact.estimated_cycles == cycles(after)  # what is weighed is what is printed
+    assert new.run(new.commands, fuzz=4) == old.run(old.commands)
+
+
+def test_who_asks_for_bytes_gets_what_was_planned(
+    planned: Callable[..., Planned], bytes_only: Callable[[Planned], Planned]
+) -> None:
+    before = bytes_only(planned("kws_ref_model"))
+    assert pipeline.hasten(before) is before
+
+
+def test_the_same_input_gives_the_same_copies(planned: Callable[..., Planned]) -> None:
+    before = planned("kws_ref_model", "vela", 22192)
+    first, second = pipeline.hasten(before), pipeline.hasten(before)
+    assert first.plan == second.plan
+    assert first.posed.problem == second.posed.problem
+
+
+def test_constants_that_lie_in_the_same_memory_stay(stream: Callable[[Planned], Any]) -> None:
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.stages import request
+
+    from .conftest import MODELS
+
+    options = CompileOptions(memory_mode="Sram_Only", npu_compiler="tvm", objective="cycles")
+    loaded = pipeline.lower(pipeline.read(MODELS / "hello_world_int8.tflite", request(options)))
+    before = pipeline.plan(pipeline.pose(loaded))
+    assert pipeline.hasten(before) is before
+
+
+@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
+def test_no_wait_around_copies_can_be_left_out(
+    planned: Callable[..., Planned], stream: Callable[[Planned], Any], npu_compiler: str
+) -> None:
+    """A kernel that reads a copy before it has arrived, a transfer over bytes that a kernel still reads."""
+    made = stream(pipeline.hasten(planned("kws_ref_model", npu_compiler, 22192)))
+    commands = made.commands
+    waits = [i for i, command in enumerate(commands) if isinstance(command, Wait)]
+    assert {commands[i].op for i in waits} == {Op.DMA_WAIT, Op.KERNEL_WAIT}
+    shown = set()
+    for i in waits[:12]:
+        broken = (*commands[:i], *commands[i + 1 :])
+        with pytest.raises(NpuModelError):
+            made.run(broken)
+        try:
+            made.run(broken, checks=False, fuzz=6)
+        except NpuModelError:  # and in another order of completion other bytes, or no weights at all, are read
+            shown.add(commands[i].op)
+    assert shown == {Op.DMA_WAIT, Op.KERNEL_WAIT}
