@@ -90,7 +90,7 @@ def test_a_kernel_of_more_than_eight_rows_is_made_in_pieces() -> None:
 )
 def test_cycles_of_the_output_unit(operation: Operation, kind: OutputKind, a_cycle: float) -> None:
     work = work_of(operation, U55)
-    assert work.output is kind
+    assert work.traits.output is kind
     assert output_cycles(work, U55) == ceil(8 * 8 * 32 * a_cycle)
 
 

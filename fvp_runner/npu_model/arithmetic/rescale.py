@@ -18,14 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+_FIRST = 31  # bits of the first of two roundings
 _EXACT = 2.0**51  # a margin below 2**53 for the added half
 # Turns halves away from zero into plain nearest: too small to move any other value of < 2**20 steps.
 _AWAY = 1.0 + 2.0**-40
-_FIRST = 31  # bits of the first of two roundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,15 @@ class Scale:
 
     multiplier: Int64
     shift: Int64
-    rounding: Rounding
+    rounding: Rounding | ScaleRounding
+    first: int = _FIRST  # bits of the first of two roundings
 
     @staticmethod
-    def of(multiplier: int, shift: int, rounding: Rounding = Rounding.TFL) -> Scale:
+    def of(
+        multiplier: int, shift: int, rounding: Rounding | ScaleRounding = Rounding.TFL, first: int = _FIRST
+    ) -> Scale:
         """One scale for all channels."""
-        return Scale(np.array([multiplier], np.int64), np.array([shift], np.int64), rounding)
+        return Scale(np.array([multiplier], np.int64), np.array([shift], np.int64), rounding, first)
 
     @property
     def is_identity(self) -> bool:
@@ -62,7 +66,10 @@ class Scale:
         if self.rounding is Rounding.NATURAL:
             result = (product + _half(n)) >> n
             return result
-        first = np.minimum(n, _FIRST)
+        if isinstance(self.rounding, ScaleRounding):
+            result = (product + self._half(product, n)) >> n
+            return result
+        first = np.minimum(n, self.first)
         result = (product + _half(first)) >> first
         rest = n - first
         if not rest.any():
@@ -71,14 +78,34 @@ class Scale:
         result = (result + _half(rest) - ((result < 0) & (rest > 0))) >> rest
         return result
 
+    def _half(self, product: Int64, n: Int64) -> Int64:
+        """What the roundings of Ethos-U85 alone add before the shift."""
+        if self.rounding is ScaleRounding.TRUNCATE_TO_LOWER:
+            return np.zeros_like(product)
+        half = _half(n)
+        if self.rounding is ScaleRounding.SYMMETRIC:  # halves away from zero
+            return half - ((product < 0) & (n > 0))
+        # Double, asymmetric: a first rounding to 31 bits that the sign moves, the rest up.
+        early = np.where(n > _FIRST, np.int64(1) << (_FIRST - 1), 0)
+        signed: Int64 = half + np.where(product < 0, -early, early)
+        return signed
+
     def _one(self, v: int, m: int, n: int) -> int:
         product = v * m
+        if isinstance(self.rounding, ScaleRounding):
+            lower = self.rounding is ScaleRounding.TRUNCATE_TO_LOWER
+            half = 0 if lower or not n else 1 << (n - 1)
+            if self.rounding is ScaleRounding.SYMMETRIC:
+                half -= product < 0 < n
+            elif not lower and n > _FIRST:
+                half += (1 << (_FIRST - 1)) * (-1 if product < 0 else 1)
+            return (product + half) >> n
         if self.rounding is Rounding.TRUNCATE:
             return abs(product) // (1 << n) * (1 if product >= 0 else -1)
-        if self.rounding is Rounding.NATURAL or n <= _FIRST:
+        if self.rounding is Rounding.NATURAL or n <= self.first:
             return (product + ((1 << n) >> 1)) >> n
-        result = (product + (1 << 30)) >> _FIRST
-        rest = n - _FIRST
+        result = (product + ((1 << self.first) >> 1)) >> self.first
+        rest = n - self.first
         return (result + (1 << (rest - 1)) - (result < 0)) >> rest
 
 
@@ -104,9 +131,9 @@ class Clamped:
         in_range = float((span * np.exp2(n.astype(np.float64))).max(initial=0))
         reached = float(reach * m.max(initial=0))
         small = bias is None or float(np.abs(bias).max(initial=0)) < _EXACT
-        self.exact = (
-            scale.rounding is not Rounding.TRUNCATE and min(in_range, reached) < _EXACT and reach < _EXACT and small
-        )
+        plain = scale.rounding is Rounding.TFL or scale.rounding is Rounding.NATURAL
+        plain &= scale.first == _FIRST
+        self.exact = plain and min(in_range, reached) < _EXACT and reach < _EXACT and small
         two_steps = scale.rounding is Rounding.TFL and bool((n > _FIRST).any())
         first = np.minimum(n, _FIRST) if scale.rounding is Rounding.TFL else n
         self._first = m * np.exp2(-first.astype(np.float64))

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.ethosu.stream.isa_u85 import TableKind
 
 from .rescale import Int64
 
@@ -60,3 +64,40 @@ def lut16(table: Int64, value: Int64) -> Int64:
     base = ((entry & 0xFFFF) ^ 0x8000) - 0x8000
     result: Int64 = base + (((entry >> 16) * (value & 127) + 64) >> 7)
     return result
+
+
+def look_up(kind: TableKind, table: NDArray[np.uint8], value: Int64) -> Int64:
+    """What a table of Ethos-U85 holds for each value, which lies in the range of its index already."""
+    if kind is TableKind.U8_U8:
+        return table[value].astype(np.int64)
+    entries = _ENTRIES.get(kind)
+    if entries is not None:
+        found: Int64 = table.view(entries)[value + 128].astype(np.int64)
+        return found
+    words = table.view("<i4").astype(np.int64)
+    if kind is TableKind.S16_S16:
+        return lut16(words, value)
+    if kind is TableKind.S16_S32:
+        word: Int64 = words[(value + 32768) >> 7]
+        return word
+    return _curve(words, value, kind is TableKind.SIGMOID)
+
+
+_ENTRIES: dict[TableKind, np.dtype[Any]] = {
+    TableKind.S8_S8: np.dtype("i1"),
+    TableKind.S8_S16: np.dtype("<i2"),
+    TableKind.S8_S32: np.dtype("<i4"),
+}
+
+
+def _curve(words: Int64, value: Int64, is_sigmoid: bool) -> Int64:
+    """Sigmoid or tanh from 512 words `slope << 16 | base`, steps of which are 2**9 or 2**8 wide; results in Q15."""
+    bits = 9 if is_sigmoid else 8
+    entry = words[np.clip(value >> bits, -256, 255) + 256]
+    base = ((entry & 0xFFFF) ^ 0x8000) - 0x8000
+    part = np.where(np.abs(value >> bits) > 256, 0, value & ((1 << bits) - 1))
+    line = ((base + (0x8000 if is_sigmoid else 0)) << bits) + (entry >> 16) * part
+    shift = bits + is_sigmoid
+    downwards = (value < 0) & (value >> bits > -256)  # halves of what is not saturated
+    result: Int64 = (line + (1 << (shift - 1)) - downwards) >> shift
+    return np.clip(result, -32768, 32767)

@@ -19,7 +19,7 @@ from ..arithmetic import mlw
 from ..arithmetic.rescale import Scale
 from ..arithmetic.weights import SCALE_BYTES, ScaleTable
 from ..errors import AccumulatorOverflowError
-from ..spec.convolution import ConvolutionSpec, Span
+from ..spec.convolution import Span
 from ..spec.registers import Registers
 from .memory import RegionMemory
 from .output import OutputPath
@@ -45,24 +45,36 @@ class DecodedConstants:
 class Convolution:
     """The bound operation; `run` executes it once. `memo` keeps what was decoded beyond this binding."""
 
+    wide_bits = 39  # of the larger accumulators, without the sign
+
     def __init__(
-        self, spec: ConvolutionSpec, memory: RegionMemory, regs: Registers, checks: bool, memo: list[DecodedConstants]
+        self, spec: Any, memory: RegionMemory, regs: Registers, checks: bool, memo: list[DecodedConstants]
     ) -> None:
         self.spec, self.regs, self.checks, self.memo = spec, regs, checks, memo
         self.output = OutputPath(spec.output, memory, regs)
         is_float32 = spec.ifm.dtype.itemsize == 1
         kind = np.float32 if is_float32 else np.float64
         self.input = PaddedInput(memory, regs, spec.ifm, spec.window, spec.ifm_depth, kind, spec.ifm.zero_point)
+        self.maps = [self.input.map]
         self._spans = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.weights + spec.scales]
         self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.weights + spec.scales]
         self._constants: DecodedConstants | None = None
 
     def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
         """Weight streams and scale tables, with the shadows of the bytes that are used; none without shadows."""
-        used = [None] * len(self.spec.weights) + [order.ofm_depth * SCALE_BYTES for order in self.spec.orders]
+        used = [None] * len(self.spec.weights) + [channels * SCALE_BYTES for channels in self._table_channels()]
         for span, shadow, count in zip(self.spec.weights + self.spec.scales, self._shadows, used, strict=True):
             if shadow is not None:
                 yield span, shadow[:count]
+
+    def _table_channels(self) -> list[int]:
+        """Channels in each table of scales."""
+        return [order.ofm_depth for order in self.spec.orders]
+
+    def _scale(self, table: ScaleTable) -> Scale:
+        if self.spec.output.global_scale:
+            return Scale.of(*self.regs.scale(Register.OFM_SCALE), self.spec.output.rounding)
+        return Scale(table.scale, table.shift, self.spec.output.rounding)
 
     def _prepare(self) -> DecodedConstants:
         """Decode weights and scales, unless they are those of the last run."""
@@ -97,11 +109,8 @@ class Convolution:
         magnitude = int(np.abs(weights).sum(axis=(0, 1, 2)).max(initial=0))
         sums = magnitude * (largest + abs(zero))
         biggest_bias = int(np.abs(table.bias).max(initial=0))
-        bits = 31 if spec.accumulator is AccFormat.INT32 else 39
-        if spec.output.global_scale:
-            scale = Scale.of(*self.regs.scale(Register.OFM_SCALE), spec.output.rounding)
-        else:
-            scale = Scale(table.scale, table.shift, spec.output.rounding)
+        bits = 31 if spec.accumulator is AccFormat.INT32 else self.wide_bits
+        scale = self._scale(table)
         chunks: list[tuple[slice, NDArray[Any]]] = []
         taps: NDArray[Any] = np.empty(0)
         if spec.depthwise:
@@ -152,7 +161,10 @@ class Convolution:
                 for part, chunk in constants.chunks:
                     sums += matrix[:, part] @ chunk
             self._check(sums, constants)
-            self.output.put(first, sums)
+            self._put(first, sums, constants)
+
+    def _put(self, first: int, sums: NDArray[Any], constants: DecodedConstants) -> None:
+        self.output.put(first, sums)
 
     def _depthwise(self, constants: DecodedConstants) -> None:
         window, out, padded = self.spec.window, self.spec.output, self.input.array
@@ -166,7 +178,7 @@ class Convolution:
                     np.multiply(window.tap(padded, y, x, rows, out.width), taps[y, x], out=product)
                     np.add(sums, product, out=sums)
             self._check(sums, constants)
-            self.output.put(first, sums)
+            self._put(first, sums, constants)
 
     def _check(self, sums: NDArray[Any], constants: DecodedConstants) -> None:
         if self.checks and constants.overflow:

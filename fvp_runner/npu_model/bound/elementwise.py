@@ -34,6 +34,7 @@ class Elementwise:
         self.ifm2: FeatureMapAccess | None = None
         if spec.ifm2 is not None:
             self.ifm2 = FeatureMapAccess(memory, regs, spec.ifm2, spec.ifm2_shape, is_write=False)
+        self.maps = [found for found in (self.ifm, self.ifm2) if found is not None]
         a = b = (spec.ifm.dtype, 0 if spec.ifm.dtype.itemsize == 4 else spec.ifm.zero_point)
         if not spec.mode.is_unary:
             b = (spec.ifm2_dtype, spec.ifm2_zero_point)

@@ -39,6 +39,8 @@ class RegionMemory:
         size = accelerator.shram_kib * 1024
         self.shram = np.zeros(size, np.uint8)
         self.shram_shadow = np.zeros(size, np.bool_)
+        self.chains: dict[int, NDArray[Any]] = {}  # chaining buffers: whole maps, by number
+        self.accumulators: NDArray[np.int64] | None = None  # that an operation left for the next
 
     def reset(self) -> None:
         """What the LUT memory held is lost between two streams."""
@@ -111,15 +113,20 @@ class FeatureMapAccess:
     ) -> None:
         height, width, depth = shape
         self.layout, self.regs = layout, regs
+        self._moves: list[tuple[NDArray[Any], NDArray[Any]]] = []
         pieces = layout.pieces(height, width, depth)
+        if not pieces:
+            self._shadow: Any = None
+            self._shadows: list[Shadow] = []
+            self.array: NDArray[Any] = _chained(memory, regs, layout, shape, is_write)
+            return
         start, stop = min(p.start for p in pieces), max(p.stop for p in pieces)
         region = memory.region(layout.region, start, stop, regs, layout.name)
         if is_write:
             memory.writable(region, layout.region, regs, layout.name)
         element = layout.dtype.itemsize
-        self._moves: list[tuple[NDArray[Any], NDArray[Any]]] = []
         if len(pieces) == 1 and not layout.brick and not copy:
-            self.array: NDArray[Any] = element_view(region, pieces[0], layout.dtype)
+            self.array = element_view(region, pieces[0], layout.dtype)
         else:
             padded = (depth + BRICK_CHANNELS - 1) // BRICK_CHANNELS * BRICK_CHANNELS
             scratch = np.zeros((height, width, padded if layout.brick else depth), layout.dtype)
@@ -136,7 +143,7 @@ class FeatureMapAccess:
                     outside, inside = element_view(region, piece, layout.dtype), piece.inner(scratch)
                 self._moves.append((inside, outside))
         shadow = memory.shadows[layout.region]
-        self._shadow: Any = shadow
+        self._shadow = shadow
         self._shadows = [] if shadow is None else [shadow_view(shadow, p, element) for p in pieces]
 
     @property
@@ -168,6 +175,24 @@ class FeatureMapAccess:
         """Note that the whole map is written."""
         for view in self._shadows:
             view[...] = True
+
+
+def _chained(
+    memory: RegionMemory, regs: Registers, layout: MapLayout, shape: tuple[int, int, int], is_write: bool
+) -> NDArray[Any]:
+    """The map in a chaining buffer; an empty one for what is in no memory at all."""
+    if is_write:
+        made: NDArray[Any] = np.zeros(shape, layout.dtype)
+        if layout.chain >= 0:
+            memory.chains[layout.chain] = made
+        return made
+    found = memory.chains.get(layout.chain)
+    if found is None or found.shape != shape or found.itemsize != layout.dtype.itemsize:
+        regs.illegal(
+            f"{layout.name} is chaining buffer {layout.chain}, in which no operation before leaves "
+            f"{shape[0]} x {shape[1]} x {shape[2]} elements of {layout.dtype.itemsize} bytes"
+        )
+    return found.view(layout.dtype)
 
 
 def _first_undefined(view: Shadow, whole: Shadow) -> int:

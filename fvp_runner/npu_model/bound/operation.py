@@ -6,16 +6,23 @@ Invariant: one bound class for each spec.
 from __future__ import annotations
 
 from ..spec.convolution import ConvolutionSpec
+from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
+from ..spec.u85.elementwise import OperandsSpec
+from ..spec.u85.kernels import ResizeSpec
 from .convolution import Convolution, DecodedConstants
 from .dma import Dma
 from .elementwise import Elementwise
 from .memory import RegionMemory
 from .pooling import Pooling
+from .u85.convolution import U85Convolution
+from .u85.elementwise import U85Elementwise
+from .u85.pooling import U85Pooling
+from .u85.resize import Resizing
 
-Bound = Convolution | Pooling | Elementwise | Dma
+Bound = Convolution | Pooling | Elementwise | Dma | U85Pooling | U85Elementwise | Resizing
 
 
 def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:
@@ -27,4 +34,12 @@ def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[Decod
         return Pooling(spec, memory, registers, checks)
     if isinstance(spec, ElementwiseSpec):
         return Elementwise(spec, memory, registers)
-    return Dma(spec, memory, registers)
+    if isinstance(spec, DmaSpec):
+        return Dma(spec, memory, registers)
+    if isinstance(spec, OperandsSpec):
+        return U85Elementwise(spec, memory, registers)
+    if isinstance(spec, ResizeSpec):
+        return Resizing(spec, memory, registers)
+    if spec.pool is not None:
+        return U85Pooling(spec, memory, registers, checks)
+    return U85Convolution(spec, memory, registers, checks, memo)

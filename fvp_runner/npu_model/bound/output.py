@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_memplan.ethosu.stream.isa_u85 import TableKind
+
 from ..arithmetic import tables
 from ..arithmetic.rescale import Clamped, Int64, Scale
 from ..spec.output import Activation, OutputSpec
@@ -26,7 +28,10 @@ class OutputPath:
     def __init__(self, spec: OutputSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self.shape = (spec.height, spec.width, spec.depth)
-        self.map = FeatureMapAccess(memory, regs, spec.layout, self.shape, is_write=True)
+        self.map = FeatureMapAccess(memory, regs, spec.layout, spec.stored, is_write=True)
+        self.target = self.map.array.transpose(np.argsort(spec.axes))  # in the order in which results come
+        if spec.reverse >= 0:
+            self.target = np.flip(self.target, spec.reverse)
         self._row = spec.width * spec.depth
         self.rows_per_block = max(1, min(spec.height, BLOCK_ELEMENTS // self._row))
         self._work: NDArray[np.float64] = np.empty(0)
@@ -58,7 +63,7 @@ class OutputPath:
         work = self._work[: sums.size].reshape(-1, *self._rows)
         self.clamp(sums.reshape(work.shape), work)
         values = work.reshape(count, spec.width, spec.depth)
-        target = self.map.array[first : first + count]
+        target = self.target[first : first + count]
         if spec.activation is Activation.NONE:
             np.copyto(target, values, casting="unsafe")
         else:
@@ -70,12 +75,14 @@ class OutputPath:
         values = np.clip(values + spec.zero_point, spec.low, spec.high)
         if spec.activation is not Activation.NONE:
             values = self._activate(values)
-        self.map.array[first : first + len(values)] = values
+        self.target[first : first + len(values)] = values
 
     def _activate(self, values: Int64) -> Int64:
         spec = self.spec
         if spec.activation is Activation.LUT:
             assert self._lut is not None
+            if spec.table is not TableKind.NONE:
+                return tables.look_up(spec.table, self._lut, values)
             if spec.dtype.itemsize == 2:
                 return tables.lut16(self._lut.view("<i4").astype(np.int64), np.clip(values, -32768, 32767))
             index = values if spec.dtype == np.uint8 else values + 128

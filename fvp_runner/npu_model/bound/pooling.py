@@ -37,6 +37,7 @@ class Pooling:
         if spec.mode is PoolMode.MAX:
             kind, fill = dtype, int(np.iinfo(dtype).min)
         self.input = PaddedInput(memory, regs, spec.ifm, window, spec.ifm_depth, kind, fill)
+        self.maps = [self.input.map]
         self.valid = self._valid() if window.is_padded and spec.mode is PoolMode.AVERAGE else None
         limit = 2**31 if spec.accumulator is AccFormat.INT32 else 2**39
         self._overflow = limit if checks and spec.mode is not PoolMode.MAX and largest * taps >= limit else 0

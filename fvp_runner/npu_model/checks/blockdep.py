@@ -24,8 +24,11 @@ from ..spec.layout import MapLayout
 from ..spec.output import OutputSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
+from ..spec.u85.elementwise import OperandsSpec
+from ..spec.u85.kernels import ResizeSpec, SumSpec
 from ..spec.window import Window
 from .footprint import Access, internal_scratch, of_pieces, table
+from .operands import MapRead, is_continued, operands
 
 Span = tuple[int, int]
 Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
@@ -38,6 +41,7 @@ def check(program: DecodedStream) -> tuple[str, ...]:
     started after the first. Such a wait says nothing of the kernel; it merely takes as long as the transfer does.
     """
     previous: DecodedStep | None = None
+    begun: DecodedStep | None = None  # the first kernel of the chain that goes on
     younger: list[DecodedStep] = []  # transfers started after `previous`, unfinished for all we know
     delay: DecodedStep | None = None  # the last of them that a DMA_WAIT has waited for
     found: list[str] = []
@@ -52,7 +56,7 @@ def check(program: DecodedStream) -> tuple[str, ...]:
         elif isinstance(command, DecodedStep) and command.is_dma:
             younger.append(command)
         elif isinstance(command, DecodedStep):
-            fault = None if previous is None else _fault(previous, command, program.accelerator)
+            fault = None if previous is None else _fault(previous, command, program.accelerator, begun or command)
             if fault is not None and delay is None:
                 raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
             if fault is not None and delay is not None:
@@ -60,7 +64,9 @@ def check(program: DecodedStream) -> tuple[str, ...]:
                     f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.where} between "
                     f"them ({_bytes_of(delay):,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
                 )
-            previous, younger, delay = command, [], None
+            begun = (begun or command) if is_continued(command) else None
+            if begun is None:
+                previous, younger, delay = command, [], None
     return tuple(found)
 
 
@@ -69,9 +75,9 @@ def _bytes_of(step: DecodedStep) -> int:
     return step.spec.size_bytes
 
 
-def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture) -> str | None:
-    """What the BLOCKDEP of `step` lets go wrong after the kernel `previous`."""
-    dependency = step.registers.raw(Register.BLOCKDEP)
+def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep) -> str | None:
+    """What the BLOCKDEP of `first`, the kernel that a chain begins with, lets `step` do wrong after `previous`."""
+    dependency = first.registers.raw(Register.BLOCKDEP)
     if not dependency:
         return None
     written, spec = previous.spec, step.spec
@@ -86,8 +92,7 @@ def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture) 
             f"{output.lut_slot}, which {previous.registers.where} may still read"
         )
     whole = _output_access(output, ((0, output.height), (0, output.width), (0, output.depth)))
-    inputs = [spec.ifm] + ([spec.ifm2] if isinstance(spec, ElementwiseSpec) and spec.ifm2 is not None else [])
-    if not any(layout.region == output.layout.region for layout in inputs):
+    if output.kept or not any(operand.layout.region == output.layout.region for operand in operands(spec)):
         return None
     last = [_output_access(output, box) for box in _last_blocks(previous, dependency)]
     for job, reads in enumerate(islice(_jobs(step), dependency)):
@@ -105,7 +110,8 @@ def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture) 
 
 
 def _output_access(output: OutputSpec, box: Box) -> Access:
-    return of_pieces("OFM", output.layout.region, output.layout.block(*box), output.dtype.itemsize)
+    rows, columns, channels = output.stored_box(box)
+    return of_pieces("OFM", output.layout.region, output.layout.block(rows, columns, channels), output.dtype.itemsize)
 
 
 def _steps(total: int, step: int) -> list[Span]:
@@ -140,8 +146,14 @@ def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
     for y in rows:
         for x in columns:
             for c in channels:
-                if isinstance(spec, ElementwiseSpec):
-                    yield _elementwise(spec, (y, x, c))
+                if isinstance(spec, (ElementwiseSpec, OperandsSpec)):
+                    yield [_by_element(operand, (y, x, c)) for operand in operands(spec)]
+                    continue
+                if isinstance(spec, ResizeSpec):
+                    yield [_resized(spec, (y, x, c))]
+                    continue
+                if isinstance(spec, SumSpec):
+                    yield from _sum_jobs(spec, (y, x, c))
                     continue
                 window, depths = spec.window, [c]
                 if (isinstance(spec, ConvolutionSpec) and not spec.depthwise) or (
@@ -163,12 +175,36 @@ def _access(name: str, layout: MapLayout, box: Box) -> Access:
     return of_pieces(name, layout.region, () if empty else layout.block(*box), layout.dtype.itemsize)
 
 
-def _elementwise(spec: ElementwiseSpec, box: Box) -> list[Access]:
-    reads = [_access("IFM", spec.ifm, box)]
-    if spec.ifm2 is not None:
-        spans = [(0, 1) if n == 1 else span for n, span in zip(spec.ifm2_shape, box, strict=True)]
-        reads.append(_access("IFM2", spec.ifm2, (spans[0], spans[1], spans[2])))
-    return reads
+def _by_element(operand: MapRead, box: Box) -> Access:
+    spans = [(0, 1) if n == 1 else span for n, span in zip(operand.shape, box, strict=True)]
+    return _access(operand.name, operand.layout, (spans[0], spans[1], spans[2]))
+
+
+def _sum_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
+    """Jobs of one block of an Ethos-U85 kernel with a window."""
+    y, x, c = box
+    area = _input_rows(spec.window, y, False), _input_rows(spec.window, x, True)
+    depths = _steps(spec.ifm_depth, spec.slice_depth) if spec.sums_channels else [c]
+    for depth in depths:
+        reads = []
+        for operand in operands(spec):
+            if not operand.windowed:
+                reads.append(_by_element(operand, box))
+            elif operand.name == "IFM2":  # a matrix: rows of input channels for each output channel
+                reads.append(_access("IFM2", operand.layout, ((0, 1), c, depth)))
+            else:
+                reads.append(_access("IFM", operand.layout, (*area, depth)))
+        yield reads
+
+
+def _resized(spec: ResizeSpec, box: Box) -> Access:
+    """The input that a block of a RESIZE needs: between the places of its first and last element, and one more."""
+    spans = []
+    for axis, span, extent in ((spec.y, box[0], spec.input.shape[0]), (spec.x, box[1], spec.input.shape[1])):
+        first = (span[0] * axis.step + axis.offset) // axis.numerator
+        last = ((span[1] - 1) * axis.step + axis.offset) // axis.numerator + 2
+        spans.append((min(max(first, 0), extent - 1), min(max(last, 1), extent)))
+    return _access("IFM", spec.ifm, (spans[0], spans[1], box[2]))
 
 
 def _input_rows(window: Window, span: Span, columns: bool) -> Span:

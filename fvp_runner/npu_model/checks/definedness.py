@@ -11,9 +11,9 @@ import numpy as np
 
 from ..bound.convolution import Convolution
 from ..bound.dma import Dma
-from ..bound.elementwise import Elementwise
 from ..bound.memory import RegionMemory
 from ..bound.operation import Bound
+from ..bound.u85.pooling import U85Pooling
 from ..errors import UninitialisedReadError
 from ..spec.stream import DecodedStep
 from .footprint import internal_scratch, table
@@ -22,14 +22,11 @@ from .footprint import internal_scratch, table
 def check(memory: RegionMemory, step: DecodedStep, operation: Bound) -> None:
     """`UninitialisedReadError` when the operation would read something that was never written."""
     if isinstance(operation, Dma):
+        operation.check_defined()
         return
-    if isinstance(operation, Elementwise):
-        operation.ifm.check_defined()
-        if operation.ifm2 is not None:
-            operation.ifm2.check_defined()
-    else:
-        operation.input.map.check_defined()
-    if isinstance(operation, Convolution):
+    for read in operation.maps:
+        read.check_defined()
+    if isinstance(operation, (Convolution, U85Pooling)):
         for span, shadow in operation.constants():
             if not shadow.all():
                 raise UninitialisedReadError(

@@ -22,6 +22,8 @@ from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import Piece
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
+from ..spec.u85.kernels import SumSpec
+from .operands import operands
 
 INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
 _SLOT_BYTES = 256  # from one look-up table to the next
@@ -136,25 +138,18 @@ def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
     if isinstance(spec, DmaSpec):
         sides = []
         for side in (spec.source, spec.destination):
-            grid = Grid.of(side.start, spec.shape, (*side.strides, 1), 1)
+            grid = Grid.of(side.start, side.reach(spec.shape), (*side.strides, 1), 1)
             sides.append((Access(side.name, INTERNAL if side.internal else side.region, (grid,)),))
-        return Footprint(sides[0], sides[1])
+        return Footprint(sides[0] + _numbers(spec), sides[1])
     output = spec.output
-    reads: list[Access] = []
-    shape = (output.height, output.width, output.depth)
-    if isinstance(spec, ElementwiseSpec):
-        reads.append(of_pieces("IFM", spec.ifm.region, spec.ifm.pieces(*shape), spec.ifm.dtype.itemsize))
-        if spec.ifm2 is not None:
-            pieces = spec.ifm2.pieces(*spec.ifm2_shape)
-            reads.append(of_pieces("IFM2", spec.ifm2.region, pieces, spec.ifm2.dtype.itemsize))
-    else:
-        pieces = spec.ifm.pieces(*spec.window.input_shape, spec.ifm_depth)
-        reads.append(of_pieces("IFM", spec.ifm.region, pieces, spec.ifm.dtype.itemsize))
-    if isinstance(spec, ConvolutionSpec):
+    reads = [
+        of_pieces(o.name, o.layout.region, o.layout.pieces(*o.shape), o.layout.dtype.itemsize) for o in operands(spec)
+    ]
+    if isinstance(spec, (ConvolutionSpec, SumSpec)):
         for span in spec.weights + spec.scales:
             if span.length:
                 reads.append(Access(span.name, span.region, (Grid(span.start, span.length, ()),)))
-    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*shape), output.dtype.itemsize)
+    written = of_pieces("OFM", output.layout.region, output.layout.pieces(*output.stored), output.dtype.itemsize)
     writes = [written]
     scratch = internal_scratch(step, accelerator)
     if scratch is not None:
@@ -163,6 +158,19 @@ def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
     if lookup is not None:
         reads.append(Access("LUT", INTERNAL, (Grid(lookup[0], lookup[1] - lookup[0], ()),)))
     return Footprint(tuple(reads), tuple(writes))
+
+
+def _numbers(spec: DmaSpec) -> tuple[Access, ...]:
+    index, (planes, rows, _) = spec.index, spec.shape
+    if index is None:
+        return ()
+    grid = Grid.of(index.start, (planes, 4 * rows), (index.plane_stride, 1), 1)
+    return (Access("DMA0_IDX", index.region, (grid,)),)
+
+
+def together(first: Footprint, second: Footprint) -> Footprint:
+    """Everything that two operations, which run as one, read and write."""
+    return Footprint(first.reads + second.reads, first.writes + second.writes)
 
 
 def table(output: OutputSpec, accelerator: Architecture) -> tuple[int, int] | None:

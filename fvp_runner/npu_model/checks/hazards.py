@@ -12,12 +12,14 @@ from npu_memplan.ethosu.stream.isa import Op
 
 from ..errors import MissingWaitError
 from ..spec.stream import DecodedStep, DecodedStream
-from .footprint import INTERNAL, Footprint, footprint
+from .footprint import INTERNAL, Footprint, footprint, together
+from .operands import is_continued
 from .schedule import MAX_KERNELS
 
 
 def check(program: DecodedStream) -> None:
     """`MissingWaitError` for the first operation that may start too early."""
+    continued = False  # the next kernel is part of the last one
     kernels: list[tuple[DecodedStep, Footprint]] = []
     transfers: list[tuple[DecodedStep, Footprint]] = []
     for command in program.commands:
@@ -32,7 +34,12 @@ def check(program: DecodedStream) -> None:
             if command.is_dma and program.accelerator.max_outstanding_dma > 1:
                 for position, (earlier, its) in enumerate(own):
                     _compare(earlier, its, command, mine, len(own) - 1 - position)
-            own.append((command, mine))
+            if continued and own is kernels and own:
+                own[-1] = (command, together(own[-1][1], mine))
+            else:
+                own.append((command, mine))
+            if not command.is_dma:
+                continued = is_continued(command)
             limit = program.accelerator.max_outstanding_dma if command.is_dma else MAX_KERNELS
             del own[: max(len(own) - limit, 0)]
 

@@ -15,46 +15,60 @@ from npu_memplan.ethosu.stream.isa import PoolMode
 from ..errors import SelfOverwriteError
 from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
-from ..spec.elementwise import ElementwiseSpec
-from ..spec.layout import MapLayout
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
+from ..spec.u85.kernels import ResizeSpec, SumSpec
 from .footprint import Access, footprint
+from .operands import KernelSpec, groups, operands
 
 
 def check(program: DecodedStream) -> None:
     """`SelfOverwriteError` for the first operation whose output covers bytes of its own input."""
-    for step in program.steps:
-        mine = footprint(step, program.accelerator)
-        for write in mine.writes:
-            for read in mine.reads:
-                at = read.first_common(write)
-                if at is not None and not _element_by_element(step, read):
-                    raise SelfOverwriteError(
-                        f"{step.registers.where} writes its {write.name} over its own {read.name} at byte {at:#x} of "
-                        f"region {read.region} while it still reads it; place the two apart"
-                    )
+    for group in groups(program.steps):
+        found = [(step, footprint(step, program.accelerator)) for step in group]
+        for writer, its in found:
+            for write in its.writes:
+                for step, mine in found:
+                    for read in mine.reads:
+                        at = read.first_common(write)
+                        if at is not None and not _element_by_element(step, writer, read):
+                            raise SelfOverwriteError(
+                                f"{writer.registers.where} writes its {write.name} over {_whose(step, writer)} "
+                                f"{read.name} at byte {at:#x} of region {read.region} while it still reads it; "
+                                "place the two apart"
+                            )
 
 
-def _element_by_element(step: DecodedStep, read: Access) -> bool:
-    spec = step.spec
-    if isinstance(spec, DmaSpec) or read.name not in ("IFM", "IFM2"):
+def _whose(step: DecodedStep, writer: DecodedStep) -> str:
+    return "its own" if step is writer else f"the chained {step.registers.where}'s"
+
+
+def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) -> bool:
+    """Each element that `step` reads through `read` is overwritten by the result that is computed from it alone."""
+    spec, output = step.spec, writer.spec.output if not isinstance(writer.spec, DmaSpec) else None
+    if isinstance(spec, DmaSpec) or output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
         return False
-    shape = (spec.output.height, spec.output.width, spec.output.depth)
-    source: MapLayout | None = spec.ifm
-    if isinstance(spec, ElementwiseSpec):
-        if read.name == "IFM2":
-            source = spec.ifm2
-            if spec.ifm2_shape != shape:
-                return False
-    elif not spec.window.is_one_element or (_sums_channels(spec) and (spec.ifm_depth, shape[2]) != (1, 1)):
-        return False
-    assert source is not None
-    target = spec.output.layout
-    return source.dtype.itemsize == spec.output.dtype.itemsize and np.array_equal(
-        source.addresses(*shape), target.addresses(*shape)
-    )
+    shape = (output.height, output.width, output.depth)
+    for operand in operands(spec):
+        if operand.name != read.name:
+            continue
+        if operand.windowed and (isinstance(spec, ResizeSpec) or not _is_one_element(spec, shape[2])):
+            return False
+        source = operand.layout
+        return (
+            operand.shape == shape
+            and source.dtype.itemsize == output.dtype.itemsize
+            and np.array_equal(source.addresses(*shape), output.layout.addresses(*shape))
+        )
+    return False
 
 
-def _sums_channels(spec: ConvolutionSpec | PoolingSpec) -> bool:
+def _is_one_element(spec: KernelSpec, depth: int) -> bool:
+    assert isinstance(spec, (ConvolutionSpec, PoolingSpec, SumSpec))
+    return spec.window.is_one_element and not (_sums_channels(spec) and (spec.ifm_depth, depth) != (1, 1))
+
+
+def _sums_channels(spec: ConvolutionSpec | PoolingSpec | SumSpec) -> bool:
+    if isinstance(spec, SumSpec):
+        return spec.sums_channels
     return not spec.depthwise if isinstance(spec, ConvolutionSpec) else spec.mode is PoolMode.REDUCE_SUM

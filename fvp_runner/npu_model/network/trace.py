@@ -20,6 +20,8 @@ from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
+from ..spec.u85.elementwise import OperandsSpec
+from ..spec.u85.kernels import ResizeSpec, SumSpec
 
 _PROCESS = 1
 
@@ -33,9 +35,15 @@ def title(step: DecodedStep) -> str:
     shape = f"{output.height}x{output.width}x{output.depth}"
     if isinstance(spec, ElementwiseSpec):
         return f"{ElementwiseMode(spec.mode).name} {shape}"
+    if isinstance(spec, OperandsSpec):
+        return f"{spec.kind.name} {shape}"
+    if isinstance(spec, ResizeSpec):
+        return f"RESIZE {spec.kind.name} {shape}"
     kernel = f"{spec.window.height}x{spec.window.width}"
     if isinstance(spec, PoolingSpec):
         return f"POOL {PoolMode(spec.mode).name} {kernel} {shape}"
+    if isinstance(spec, SumSpec) and spec.pool is not None:
+        return f"POOL {spec.pool.name} {kernel} {shape}"
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
@@ -51,8 +59,17 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
         found |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
         return found | {"to_region": spec.destination.region, "to": spec.destination.start}
     found |= {"ofm_region": spec.output.layout.region, "ofm": spec.output.layout.bases[0]}
-    found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0], "macs": spec.macs}
-    if isinstance(spec, ConvolutionSpec):
+    if isinstance(spec, (ConvolutionSpec, PoolingSpec, ElementwiseSpec)):
+        found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0]}
+    else:
+        for source in spec.inputs:
+            if source.layout is not None:
+                found |= {
+                    f"{source.name.lower()}_region": source.layout.region,
+                    source.name.lower(): source.layout.bases[0],
+                }
+    found |= {"macs": spec.macs}
+    if isinstance(spec, (ConvolutionSpec, SumSpec)):
         found["weight_bytes"] = sum(span.length for span in spec.weights)
     return found
 

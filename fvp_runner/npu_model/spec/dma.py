@@ -26,10 +26,26 @@ class Side:
     internal: bool
     start: int
     strides: tuple[int, int]  # between planes, between rows
+    choices: int = 0  # rows that an index may choose; 0: every row is the next one
+
+    def reach(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
+        """[planes, rows, length] that may be touched when `shape` is moved."""
+        return (shape[0], self.choices, shape[2]) if self.choices else shape
 
     def stop(self, shape: tuple[int, int, int]) -> int:
         """One past the last byte."""
+        shape = self.reach(shape)
         return self.start + (shape[0] - 1) * self.strides[0] + (shape[1] - 1) * self.strides[1] + shape[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where the numbers of rows are: [planes, rows] of 32 bits, rows close together."""
+
+    region: int
+    start: int
+    plane_stride: int
+    largest: int  # number that may occur
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,7 @@ class DmaSpec:
     source: Side
     destination: Side
     shape: tuple[int, int, int]  # planes, rows, bytes
+    index: Index | None = None
 
     @staticmethod
     def read(regs: Registers) -> DmaSpec:

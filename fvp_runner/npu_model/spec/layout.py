@@ -65,6 +65,7 @@ class MapLayout:
     dtype: np.dtype[Any]
     brick: bool
     zero_point: int
+    chain: int = -1  # the chaining buffer that it is in instead of a region; -1: none
 
     @staticmethod
     def read(regs: Registers, name: str, dtype: np.dtype[Any], brick: bool, height: int, width: int) -> MapLayout:
@@ -122,6 +123,8 @@ class MapLayout:
     def block(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> tuple[Piece, ...]:
         """Pieces of a box of elements, half open in each direction; y, x, c count from the box's corner."""
         found: list[Piece] = []
+        if self.chain >= 0:
+            return ()
         for right, split in ((0, self.height0), (1, self.height1)):
             x0, x1 = (
                 (columns[0], min(columns[1], self.width0))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from npu_memplan.ethosu.stream.isa import Register, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
 
 from .layout import ELEMENT_TYPES, MapLayout
 from .registers import Registers
@@ -38,13 +39,17 @@ class OutputSpec:
     height: int
     width: int
     depth: int
-    rounding: Rounding
+    rounding: Rounding | ScaleRounding
     global_scale: bool
     activation: Activation
     lut_slot: int
     low: int  # clamp, inclusive
     high: int
     zero_point: int  # that is added (0 when the output path adds none)
+    table: TableKind = TableKind.NONE  # of a look-up that says its own types
+    axes: tuple[int, int, int] = (0, 1, 2)  # of the results that are the rows, columns and channels in memory
+    reverse: int = -1  # the axis that is stored backwards; -1: none
+    kept: bool = False  # nothing is written: the accumulators stay for the next operation
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -54,7 +59,24 @@ class OutputSpec:
     @property
     def lut_bytes(self) -> int:
         """Bytes of the table the activation reads; 0 when it reads none."""
+        if self.table is not TableKind.NONE:
+            return self.table.size_bytes
         return LUT_BYTES[self.dtype.itemsize] if self.activation is Activation.LUT else 0
+
+    @property
+    def stored(self) -> tuple[int, int, int]:
+        """Rows, columns and channels in memory; none of what is kept."""
+        made = (self.height, self.width, self.depth)
+        return (0, 0, 0) if self.kept else (made[self.axes[0]], made[self.axes[1]], made[self.axes[2]])
+
+    def stored_box(self, box: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+        """Where half-open rows, columns and channels of the results are in memory."""
+        extents = (self.height, self.width, self.depth)
+        if self.reverse >= 0:
+            first, stop = box[self.reverse]
+            turned = (extents[self.reverse] - stop, extents[self.reverse] - first)
+            box = tuple(turned if axis == self.reverse else span for axis, span in enumerate(box))
+        return tuple(box[axis] for axis in self.axes)
 
     @staticmethod
     def read(regs: Registers) -> OutputSpec:

@@ -15,14 +15,17 @@ from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
-from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
+from ..errors import MalformedStreamError, UnsetRegisterError
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
 from .pooling import PoolingSpec
 from .registers import Registers
+from .u85.elementwise import OperandsSpec
+from .u85.kernels import ResizeSpec
+from .u85.read import U85KernelSpec, read_u85
 
-Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec
+Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | U85KernelSpec
 
 # A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
 _MAX_OPERATIONS = 1 << 20
@@ -55,11 +58,6 @@ class DecodedStream:
     @staticmethod
     def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
-        if accelerator.language is not Language.U55_U65:
-            raise NpuModelError(
-                f"streams of {accelerator.name} are read and described (npu-memplan disassemble), but not executed: "
-                "the NPU model is that of Ethos-U55 and U65"
-            )
         try:
             raw = decode(words, accelerator.language)
         except StreamError as error:
@@ -90,20 +88,27 @@ class DecodedStream:
             raise UnsetRegisterError(f"the estimate of time: {error}") from None
 
 
-def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
-    """What the registers of one operation mean."""
-    spec: Spec
+def _read_u55_u65(registers: Registers, accelerator: Architecture) -> Spec:
     if registers.op is Op.DMA_START:
         return DmaSpec.read(registers)
     if registers.op is Op.POOL:
-        spec = PoolingSpec.read(registers)
-    elif registers.op is Op.ELEMENTWISE:
-        spec = ElementwiseSpec.read(registers)
-    else:
-        spec = ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
+        return PoolingSpec.read(registers)
+    if registers.op is Op.ELEMENTWISE:
+        return ElementwiseSpec.read(registers)
+    return ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
+
+
+_READERS = {Language.U55_U65: _read_u55_u65, Language.U85: read_u85}
+
+
+def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
+    """What the registers of one operation mean."""
+    spec = _READERS[accelerator.language](registers, accelerator)
+    if isinstance(spec, DmaSpec):
+        return spec
     output = spec.output
     elements = output.height * output.width * output.depth
-    if not isinstance(spec, ElementwiseSpec):
+    if not isinstance(spec, (ElementwiseSpec, OperandsSpec, ResizeSpec)):
         window = spec.window
         elements = max(elements, window.padded_height * window.padded_width * spec.ifm_depth)
     if elements > _MAX_ELEMENTS or spec.macs > _MAX_MACS:
@@ -111,7 +116,7 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
             f"it has {elements} elements and {spec.macs} multiply-accumulates; "
             f"at most {_MAX_ELEMENTS} and {_MAX_MACS} are executed: its sizes are damaged"
         )
-    registers.one_of(Register.BLOCKDEP, (0, 1, 2, 3))
+    registers.one_of(Register.BLOCKDEP, range(accelerator.max_blockdep + 1))
     return spec
 
 

@@ -59,6 +59,6 @@ def require_planned(target: Architecture) -> None:
     if target.language is not Language.U55_U65:
         planned = ", ".join(a.name for a in ETHOS_U55_65)
         raise AcceleratorError(
-            f"{target.name}: its streams can be disassembled, but programs for it cannot be compiled yet; "
+            f"{target.name}: its streams can be disassembled and simulated, but it cannot be compiled for yet; "
             f"choose one of: {planned}"
         )

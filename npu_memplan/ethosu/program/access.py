@@ -155,7 +155,7 @@ def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     second = FeatureMap.ifm2(op)
     if second is not None:
         found.append(_feature_map(Role.IFM2, second, False))
-    for role, streams in _CONSTANTS[op.language](op, accelerator):
+    for role, streams in constant_streams(op, accelerator):
         parts = [(s.base, _span(op[s.base], op[s.length])) for s in streams if op[s.length]]
         if parts:
             found.append(Access(role, op[streams[0].region], tuple(parts), False))
@@ -172,7 +172,7 @@ _Constants = Iterator[tuple[Role, tuple[WeightRegisters, ...]]]
 
 def _constants(op: Operation, accelerator: Architecture) -> _Constants:
     if op.op in (Op.CONV, Op.DEPTHWISE):
-        cores = 2 if op.get(Register.PARALLEL_MODE) else 1
+        cores = min(2, accelerator.cores) if op.get(Register.PARALLEL_MODE) else 1
         yield Role.WEIGHTS, WEIGHTS[:cores]
         yield Role.SCALES, SCALES[:cores]
 
@@ -186,6 +186,11 @@ def _u85_constants(op: Operation, accelerator: Architecture) -> _Constants:
 
 
 _CONSTANTS = {Language.U55_U65: _constants, Language.U85: _u85_constants}
+
+
+def constant_streams(op: Operation, accelerator: Architecture) -> _Constants:
+    """Weights and scales that a kernel reads: their role, and the registers of each stream."""
+    return _CONSTANTS[op.language](op, accelerator)
 
 
 def _feature_map(role: Role, view: FeatureMap, is_write: bool) -> Access:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from math import ceil
 
 from ..arch import Architecture
-from .work import Engine, Work, sub_blocks
+from .traits import Engine
+from .work import Work, sub_blocks
 
 _STEP = 4  # cycles of one micro-block in a kernel step
 _DECODED = 8  # weights a cycle that one core's decoder delivers
@@ -26,49 +27,59 @@ def multiplier_cycles(work: Work, accelerator: Architecture) -> int:
 def output_cycles(work: Work, accelerator: Architecture) -> float:
     """Cycles in which the output unit is busy: scaling, activation, and all of an elementwise operation."""
     rates = accelerator.rates
-    rate = rates.output[work.output]
-    if work.looks_up:
+    traits = work.traits
+    rate = rates.output[traits.output]
+    if traits.looks_up:
         rate = max(rate, rates.lookup)
-    elif work.clamps:
+    elif traits.clamps:
         rate = max(rate, rates.clamp)
-    rate *= accelerator.cores / work.cores
-    ofm = work.ofm
-    return ceil(rate * ofm.height * ofm.width * ofm.depth)
+    if traits.turned:
+        rate = max(rate, rates.turn)
+    if not accelerator.micro_blocks:  # else the cores work on one block together
+        rate *= accelerator.cores / traits.cores
+    return ceil(rate * work.made.elements)
 
 
 def _block(work: Work, accelerator: Architecture, height: int, width: int, depth: int) -> int:
     """Cycles of one OFM block on one core."""
-    micro = accelerator.ofm_micro
-    rows, columns = (1, 4) if work.single_row else (micro.height, micro.width)
-    plane = -(-height // rows) * -(-width // columns)
+    micro = work.traits.micro
+    plane = -(-height // micro.height) * -(-width // micro.width)
     deep = -(-depth // micro.depth)
-    decode = _STEP_WEIGHTS * micro.depth // _DECODED
+    decoders = accelerator.cores if accelerator.micro_blocks else 1
+    decode = _STEP_WEIGHTS * micro.depth // (_DECODED * decoders)
     wide = 2 if work.ifm_bits >= 16 else 1
     cycles = 0
     for taps in work.pieces:
         if work.engine is Engine.POOL:
             steps = 1
             doubled = wide if accelerator.rates.doubles_16_bit_pools else 1
-            busy = max(_STEP, taps) * plane * deep * doubled
+            busy = max(_STEP, taps) * plane * deep * doubled * (_STEP if accelerator.micro_blocks else 1)
         elif work.engine is Engine.DEPTHWISE:
             steps = -(-taps // 4)
             busy = max(decode, _STEP * plane * wide) * steps * deep
         else:
             steps = -(-taps // (4 // wide)) if work.part_kernel else taps
-            busy = max(decode, _STEP * plane) * steps * deep
+            by_slice = accelerator.micro_blocks and not work.part_kernel
+            step = work.slice_channels // _DECODED * wide if by_slice else _STEP
+            busy = max(decode, step * plane) * steps * deep
+            busy //= 2 if work.traits.sparse else 1
         busy += _start(work, accelerator, plane, deep, steps)
         cycles += busy
     if work.part_kernel:
         return cycles * -(-work.ifm.depth // accelerator.ifm_micro_depth)
     if work.sums_channels:
-        return cycles * -(-work.ifm.depth // (_STEP_WEIGHTS // wide))
+        return (
+            cycles * -(-work.ifm.depth // work.slice_channels)
+            if accelerator.micro_blocks
+            else cycles * -(-work.ifm.depth // (_STEP_WEIGHTS // wide))
+        )
     return cycles
 
 
 def _start(work: Work, accelerator: Architecture, plane: int, deep: int, steps: int) -> int:
     """Cycles lost because a step cannot follow the one before it when a block is a single micro-block."""
     rates = accelerator.rates
-    lost = rates.start_acc40 if work.acc40 else rates.start
+    lost = rates.start_acc40 if work.traits.acc40 else rates.start
     if plane > 1:
         return 0
     return lost * steps if deep == 1 else lost * (steps - 1) * deep

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..arch import Architecture
-from ..program.access import Role
+from ..program.access import Role, constant_streams
 from ..program.featuremap import FeatureMap
 from ..stream.commands import Operation
 from ..stream.fields import DmaRegion
-from ..stream.groups import SCALES, WEIGHTS
 from ..stream.isa import BRICK_CHANNELS, Register
 from .memory import Traffic
-from .work import Engine, Work
+from .traits import Engine
+from .work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +44,16 @@ def run(length: int, count: int, accelerator: Architecture) -> Traffic:
 def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterator[Flow]:
     """What a kernel moves."""
     yield Flow(Role.IFM, work.ifm.region, False, _input(work, work.ifm, accelerator))
-    if work.ifm2 is not None:
+    if work.ifm2 is not None and work.engine is Engine.CONV:  # a matrix: weights of each block
+        matrix = _map(work.ifm2, 1, ((work.ifm2.width, 1),), work.ifm2.depth, accelerator)
+        yield Flow(Role.IFM2, work.ifm2.region, False, matrix * work.plane_blocks)
+    elif work.ifm2 is not None:
         yield Flow(Role.IFM2, work.ifm2.region, False, _input(work, work.ifm2, accelerator))
-    if work.engine in (Engine.CONV, Engine.DEPTHWISE):
-        for role, streams in ((Role.WEIGHTS, WEIGHTS), (Role.SCALES, SCALES)):
-            total = Traffic()
-            for core in streams[: work.cores]:
-                total += run(operation.get(core.length), work.plane_blocks, accelerator)
-            yield Flow(role, operation.get(streams[0].region), False, total)
+    for role, streams in constant_streams(operation, accelerator):
+        total = Traffic()
+        for core in streams:
+            total += run(operation.get(core.length), work.plane_blocks, accelerator)
+        yield Flow(role, operation.get(streams[0].region), False, total)
     yield Flow(Role.OFM, work.ofm.region, True, _output(work, accelerator))
 
 
@@ -85,6 +87,8 @@ def _map(
     view: FeatureMap, rows: int, columns: tuple[tuple[int, int], ...], channels: int, accelerator: Architecture
 ) -> Traffic:
     """`rows` rows of a feature map in pieces of (elements, how many) and of at most `channels` channels."""
+    if not view.depth:
+        return Traffic()  # not in memory
     whole, rest = divmod(view.depth, channels)
     size, total = view.element_bytes, Traffic()
     for depth, count in ((channels, whole), (rest, 1)):

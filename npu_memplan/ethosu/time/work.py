@@ -7,25 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache
 
-from ..arch import Architecture, OutputKind, Shape
+from ..arch import Architecture, Language, OutputKind, Shape
 from ..program.access import lut_index
+from ..program.extents import results
 from ..program.featuremap import FeatureMap, Kernel
 from ..stream.commands import Operation
 from ..stream.fields import Activation
 from ..stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Register, Upscale
-
-
-class Engine(Enum):
-    """What a kernel computes with."""
-
-    CONV = "convolution"
-    DEPTHWISE = "depthwise"
-    POOL = "pool"
-    REDUCE_SUM = "reduce_sum"
-    ELEMENTWISE = "elementwise"
+from .traits import Engine, Traits, u85_traits
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +60,18 @@ class Work:
     pieces: tuple[int, ...]  # kernel elements of each piece of a large kernel
     part_kernel: bool
     macs: int
-    acc40: bool
-    looks_up: bool
-    clamps: bool
-    output: OutputKind
-    cores: int
-    single_row: bool  # two-row micro-blocks work on four columns of the only row instead
+    made: Shape  # results, wherever they go
+    traits: Traits
 
     def in_blocks(self, block: Shape, part_kernel: bool) -> Work:
         """The same kernel in other OFM blocks, in the other order of its weights."""
-        y, x, cores = *self.extents, self.cores
+        y, x, cores = *self.extents, self.traits.cores
         return replace(
             self,
             y=_axis(y, block.height),
             x=_axis(x, block.width),
-            depths=_split(-(-self.ofm.depth // cores), -(-block.depth // cores)),
-            depth_blocks=-(-self.ofm.depth // block.depth),
+            depths=_split(-(-self.made.depth // cores), -(-block.depth // cores)),
+            depth_blocks=-(-self.made.depth // block.depth),
             block=block,
             part_kernel=part_kernel,
         )
@@ -112,10 +99,16 @@ class Work:
     @property
     def slice_channels(self) -> int:
         """Input channels of one pass: a convolution goes over its input in such slices."""
-        return min(self.ifm.depth, (16 if self.part_kernel else 32) * 8 // min(self.ifm_bits, 16))
+        traits = self.traits
+        return min(self.ifm.depth, traits.part_slice if self.part_kernel else traits.deep_slice)
 
 
-_ENGINES = {Op.CONV: Engine.CONV, Op.DEPTHWISE: Engine.DEPTHWISE, Op.ELEMENTWISE: Engine.ELEMENTWISE}
+_ENGINES = {
+    Op.CONV: Engine.CONV,
+    Op.DEPTHWISE: Engine.DEPTHWISE,
+    Op.ELEMENTWISE: Engine.ELEMENTWISE,
+    Op.RESIZE: Engine.ELEMENTWISE,
+}
 
 
 def work_of(operation: Operation, accelerator: Architecture) -> Work:
@@ -126,13 +119,14 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         engine = Engine.REDUCE_SUM if operation.parameter == PoolMode.REDUCE_SUM else Engine.POOL
     ofm, ifm, ifm2 = FeatureMap.ofm(operation), FeatureMap.ifm(operation), FeatureMap.ifm2(operation)
     block = Shape(*(operation[b] + 1 for b in (r.OFM_BLK_HEIGHT_M1, r.OFM_BLK_WIDTH_M1, r.OFM_BLK_DEPTH_M1)))
-    cores = accelerator.cores if operation.get(r.PARALLEL_MODE) else 1
+    made, traits = Shape(*results(operation)), _TRAITS[operation.language](operation, engine, accelerator)
+    cores = traits.cores
     kernel = None if engine is Engine.ELEMENTWISE else Kernel.of(operation)
     part = kernel is not None and kernel.part_kernel_first and engine is Engine.CONV
     pieces: tuple[int, ...] = (1,)
     macs = 0
     if kernel is None:
-        extents = (Extent(ofm.height, ifm.height), Extent(ofm.width, ifm.width))
+        extents = (Extent(made.height, ifm.height), Extent(made.width, ifm.width))
     else:
         upscale = 1 if operation.get(r.IFM_UPSCALE) == Upscale.NONE else 2
         limit = accelerator.sub_kernel
@@ -142,13 +136,12 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         down = (kernel.stride_y, kernel.dilation_y, kernel.pad_top)
         across = (kernel.stride_x, kernel.dilation_x, kernel.pad_left)
         extents = (
-            Extent(ofm.height, ifm.height, down, rows, upscale),
-            Extent(ofm.width, ifm.width, across, columns, upscale),
+            Extent(made.height, ifm.height, down, rows, upscale),
+            Extent(made.width, ifm.width, across, columns, upscale),
         )
         if engine in (Engine.CONV, Engine.DEPTHWISE):
             deep = ifm.depth if engine is Engine.CONV else 1
-            macs = ofm.height * ofm.width * ofm.depth * sum(pieces) * deep
-    activation = operation.get(r.ACTIVATION)
+            macs = made.elements * sum(pieces) * deep
     return Work(
         engine=engine,
         ofm=ofm,
@@ -157,26 +150,42 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         extents=extents,
         y=_axis(extents[0], block.height),
         x=_axis(extents[1], block.width),
-        depths=_split(-(-ofm.depth // cores), -(-block.depth // cores)),
-        depth_blocks=-(-ofm.depth // block.depth),
+        depths=_split(-(-made.depth // cores), -(-block.depth // cores)),
+        depth_blocks=-(-made.depth // block.depth),
         block=block,
         pieces=pieces,
         part_kernel=part,
         macs=macs,
-        acc40=operation.get(r.ACC_FORMAT) == AccFormat.INT40 and engine is not Engine.ELEMENTWISE,
-        looks_up=lut_index(operation) is not None or bool(Activation.FUNCTION.of(activation)),
-        clamps=_clamps(operation, ofm),
-        output=_output(operation, engine, ifm, ofm),
-        cores=cores,
-        single_row=(
-            accelerator.ofm_micro.height == 2
-            and engine is Engine.CONV
-            and ofm.height == 1
-            and ofm.width % 2 == 0
-            and kernel is not None
-            and kernel.height == 1
-        ),
+        made=made,
+        traits=traits,
     )
+
+
+def _traits(operation: Operation, engine: Engine, accelerator: Architecture) -> Traits:
+    ofm, ifm, micro = FeatureMap.ofm(operation), FeatureMap.ifm(operation), accelerator.ofm_micro
+    single_row = (
+        micro.height == 2
+        and engine is Engine.CONV
+        and ofm.height == 1
+        and ofm.width % 2 == 0
+        and operation[Register.KERNEL_HEIGHT_M1] == 0
+    )
+    bits = min(8 * ifm.element_bytes, 16)
+    return Traits(
+        micro=Shape(1, 4, micro.depth) if single_row else micro,
+        acc40=operation.get(Register.ACC_FORMAT) == AccFormat.INT40 and engine is not Engine.ELEMENTWISE,
+        looks_up=lut_index(operation) is not None or bool(Activation.FUNCTION.of(operation.get(Register.ACTIVATION))),
+        clamps=_clamps(operation, ofm),
+        turned=False,
+        output=_output(operation, engine, ifm, ofm),
+        cores=accelerator.cores if operation.get(Register.PARALLEL_MODE) else 1,
+        part_slice=16 * 8 // bits,
+        deep_slice=32 * 8 // bits,
+        sparse=False,
+    )
+
+
+_TRAITS = {Language.U55_U65: _traits, Language.U85: u85_traits}
 
 
 def _split(extent: int, block: int) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,66 @@
+"""What a kernel reads as feature maps, whichever NPU's it is, and which kernels are one.
+
+Invariant: kernels that are chained run as one: their blocks follow one another, and what is between has no address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..spec.convolution import ConvolutionSpec
+from ..spec.dma import DmaSpec
+from ..spec.elementwise import ElementwiseSpec
+from ..spec.layout import MapLayout
+from ..spec.pooling import PoolingSpec
+from ..spec.stream import DecodedStep
+from ..spec.u85.elementwise import OperandsSpec
+from ..spec.u85.kernels import ResizeSpec, SumSpec
+
+KernelSpec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | SumSpec | OperandsSpec | ResizeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class MapRead:
+    """A feature map in memory."""
+
+    name: str
+    layout: MapLayout
+    shape: tuple[int, int, int]
+    windowed: bool  # read through the kernel's window; else element by element, broadcast axes aside
+
+
+def operands(spec: KernelSpec) -> Iterator[MapRead]:
+    """Inputs of a kernel that have an address."""
+    if isinstance(spec, ElementwiseSpec):
+        output = spec.output
+        yield MapRead("IFM", spec.ifm, (output.height, output.width, output.depth), False)
+        if spec.ifm2 is not None:
+            yield MapRead("IFM2", spec.ifm2, spec.ifm2_shape, False)
+    elif isinstance(spec, (ConvolutionSpec, PoolingSpec)):
+        yield MapRead("IFM", spec.ifm, (*spec.window.input_shape, spec.ifm_depth), True)
+    else:
+        for found in spec.inputs:
+            if found.layout is not None and found.layout.chain < 0:
+                by_element = isinstance(spec, OperandsSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
+                yield MapRead(found.name, found.layout, found.shape, not by_element)
+
+
+def is_continued(step: DecodedStep) -> bool:
+    """The kernel's output stays in a chaining buffer: the next one is part of it."""
+    return not isinstance(step.spec, DmaSpec) and step.spec.output.layout.chain >= 0
+
+
+def groups(steps: Iterable[DecodedStep]) -> Iterator[list[DecodedStep]]:
+    """Kernels and transfers, those of a chain together."""
+    group: list[DecodedStep] = []
+    for step in steps:
+        if step.is_dma:
+            yield [step]
+            continue
+        group.append(step)
+        if not is_continued(step):
+            yield group
+            group = []
+    if group:
+        yield group

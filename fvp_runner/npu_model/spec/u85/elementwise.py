@@ -1,0 +1,78 @@
+"""What the registers of an Ethos-U85 ELEMENTWISE say.
+
+Invariant: either input may be broadcast, chained or a scalar; scales that an operation does not use are identities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from npu_memplan.ethosu.stream.isa import Register, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast, ScaleRounding
+
+from ...arithmetic.rescale import Scale
+from ..output import OutputSpec
+from ..registers import Registers
+from .maps import InputSpec, Shape3, read_input, read_output, read_scale, results
+
+Kind = ElementwiseKind
+_SCALED_INPUTS = frozenset((Kind.ADD, Kind.SUB, Kind.MIN, Kind.MAX, Kind.ABS, Kind.LRELU, Kind.MUL))
+_UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
+
+
+@dataclass(frozen=True, slots=True)
+class OperandsSpec:
+    """An ELEMENTWISE as its registers describe it."""
+
+    kind: ElementwiseKind
+    first: InputSpec
+    second: InputSpec | None  # None: unary
+    output: OutputSpec
+    first_scale: Scale
+    second_scale: Scale
+    scale: Scale
+    scale_rounding: Rounding | ScaleRounding  # of OFM_SCALE, also where only shifts use it
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """All of them."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def macs(self) -> int:
+        """Output elements."""
+        return self.output.height * self.output.width * self.output.depth
+
+
+def read_elementwise(regs: Registers) -> OperandsSpec:
+    """Read and check all registers of the operation."""
+    r = Register
+    kind = ElementwiseKind(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseKind), regs.operation.parameter))
+    output = read_output(regs)
+    first = read_input(regs, "IFM", _shape(regs, r.IFM_BROADCAST))
+    second = None if kind.is_unary else read_input(regs, "IFM2", _shape(regs, r.IFM2_BROADCAST))
+    if first.layout is None and second is not None and second.layout is None:
+        regs.illegal("both inputs are scalars, but there is one OP_SCALAR")
+    plain, made = Scale.of(1, 0), read_scale(regs, r.OFM_SCALE)
+    scaled = kind in _SCALED_INPUTS
+    if kind is Kind.MUL and first.dtype.itemsize == 4:  # only the shift takes part in a 32-bit product
+        made = replace(made, multiplier=plain.multiplier)
+    other = scaled and (second is not None or kind is Kind.LRELU)
+    return OperandsSpec(
+        kind,
+        first,
+        second,
+        output,
+        read_scale(regs, r.IFM_SCALE) if scaled else plain,
+        read_scale(regs, r.IFM2_SCALE) if other else plain,
+        plain if kind in _UNSCALED_OUTPUT else made,
+        made.rounding,
+    )
+
+
+def _shape(regs: Registers, register: Register) -> Shape3:
+    word = InputBroadcast(regs.bits(register, 0xF))
+    made = results(regs)
+    axes = (InputBroadcast.HEIGHT, InputBroadcast.WIDTH, InputBroadcast.DEPTH)
+    height, width, depth = (1 if word & axis else extent for axis, extent in zip(axes, made, strict=True))
+    return height, width, depth

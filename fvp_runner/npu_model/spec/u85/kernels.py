@@ -1,0 +1,208 @@
+"""Ethos-U85's convolutions, matrix products, pools and resizing.
+
+Invariant: the micro-block is one that the configuration has; every operation names all its inputs in `inputs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npu_memplan.ethosu.arch import Architecture
+from npu_memplan.ethosu.stream.isa import AccFormat, Op, Register
+from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, PoolOperation, ResizeKind
+
+from ...arithmetic.ordered_weights import StreamOrder
+from ...arithmetic.rescale import Scale
+from ..convolution import Span
+from ..layout import MapLayout
+from ..output import OutputSpec
+from ..registers import Registers
+from ..window import Window
+from .maps import InputSpec, read_input, read_output, read_scale, read_word, results
+
+
+@dataclass(frozen=True, slots=True)
+class SumSpec:
+    """A CONV, DEPTHWISE or POOL: sums, or the like, over windows."""
+
+    pool: PoolOperation | None  # None: with weights
+    depthwise: bool
+    window: Window
+    ifm: MapLayout
+    ifm_depth: int
+    input: InputSpec
+    output: OutputSpec
+    micro_block: tuple[int, int, int]
+    slice_depth: int  # input channels of one job, where a kernel sums over them
+    weights: tuple[Span, ...]  # one for each stream
+    scales: tuple[Span, ...]  # one table, or none
+    order: StreamOrder | None
+    fast: bool
+    matrix: InputSpec | None  # weights that come from IFM2
+    loaded: InputSpec | None  # accumulators that come from IFM2
+    start: AccumulatorInput
+    accumulator: AccFormat  # INT40 stands for the 48 bits of Ethos-U85
+    scale: Scale  # of all channels, where there is no table
+
+    @property
+    def sums_channels(self) -> bool:
+        """Every result needs all channels of the input."""
+        return (self.pool is None and not self.depthwise) or self.pool is PoolOperation.REDUCE_SUM
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """All of them."""
+        return tuple(found for found in (self.input, self.matrix, self.loaded) if found is not None)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, or input elements taken in."""
+        o, w = self.output, self.window
+        deep = self.ifm_depth if self.sums_channels else 1
+        return o.height * o.width * o.depth * w.height * w.width * deep
+
+
+def micro_block(regs: Registers, accelerator: Architecture) -> tuple[int, int, int]:
+    """Rows, columns and channels of the micro-block that ACC_FORMAT chooses."""
+    code = regs.one_of(Register.ACC_FORMAT, tuple(MicroBlock), regs.raw(Register.ACC_FORMAT) >> 8 & 7)
+    plane = MicroBlock(code).plane
+    for shape in accelerator.micro_blocks:
+        if (shape.height, shape.width) == plane:
+            return shape.extents
+    known = ", ".join(f"{s.height}x{s.width}" for s in accelerator.micro_blocks)
+    regs.illegal(f"ACC_FORMAT asks for micro-blocks of {plane[0]}x{plane[1]}, but {accelerator.name} has {known}")
+
+
+def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
+    """Read and check all registers of a CONV, DEPTHWISE or POOL."""
+    r = Register
+    pool = None
+    if regs.op is Op.POOL:
+        pool = PoolOperation(regs.one_of(r.OFM_PRECISION, tuple(PoolOperation), regs.operation.parameter))
+    elif regs.operation.parameter & ~(1 if regs.op is Op.CONV else 0):
+        regs.illegal(f"{regs.op.name} has parameter {regs.operation.parameter}, which means nothing")
+    regs.bits(r.KERNEL_STRIDE, 0x25F)  # pieces of 4x4 are not known to be emitted
+    word = regs.bits(r.ACC_FORMAT, 0x773)
+    wide = bool(regs.one_of(r.ACC_FORMAT, (0, 1), word & 3))
+    start = AccumulatorInput(regs.one_of(r.ACC_FORMAT, (0, 1, 2), word >> 4 & 3))
+    output = read_output(regs)
+    window = Window.read(regs, output.height, output.width)
+    depthwise = regs.op is Op.DEPTHWISE
+    sums = regs.op is Op.CONV or pool is PoolOperation.REDUCE_SUM
+    depth = regs.raw(r.IFM_DEPTH_M1) + 1 if sums else output.depth
+    source = read_input(regs, "IFM", (*window.input_shape, depth))
+    if source.layout is None:
+        regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
+    micro = micro_block(regs, accelerator)
+    by_matrix = regs.op is Op.CONV and bool(regs.operation.parameter & 1)
+    matrix = read_input(regs, "IFM2", (1, output.depth, depth)) if by_matrix else None
+    loaded = read_input(regs, "IFM2", results(regs)) if start is AccumulatorInput.IFM2 else None
+    format_word = regs.bits(r.WEIGHT_FORMAT, 0x11) if pool is None else 0
+    sparse, fast = bool(format_word & 0x10) and not by_matrix, bool(format_word & 1)
+    bits = 8 * source.dtype.itemsize
+    slice_depth = _slice_depth(window.part_kernel_first and not by_matrix, bits, micro[2], sparse, accelerator)
+    order: StreamOrder | None = None
+    streams: tuple[Span, ...] = ()
+    if pool is None and not by_matrix:
+        order = StreamOrder(
+            kernel_height=window.height,
+            kernel_width=window.width,
+            dilation_y=window.dilation_y,
+            dilation_x=window.dilation_x,
+            stride_y=window.stride_y,
+            stride_x=window.stride_x,
+            ifm_depth=1 if depthwise else depth,
+            ofm_depth=output.depth,
+            block_depth=regs.raw(r.OFM_BLK_DEPTH_M1) + 1,
+            slice_depth=slice_depth,
+            micro_depth=micro[2],
+            ifm_bits=bits,
+            part_kernel_first=window.part_kernel_first and not depthwise,
+            depthwise=depthwise,
+            sparse=sparse and not depthwise,
+            cores=accelerator.cores,
+            macs=accelerator.macs,
+        )
+        streams = _streams(regs, 1 if fast else accelerator.cores)
+    scales = () if output.global_scale else (_span(regs, "SCALE", ""),)
+    scale = read_scale(regs, r.OFM_SCALE)
+    return SumSpec(
+        pool, depthwise, window, source.layout, depth, source, output, micro, slice_depth, streams, scales, order,
+        fast, matrix, loaded, start, AccFormat.INT40 if wide else AccFormat.INT32, scale,
+    )  # fmt: skip
+
+
+def _slice_depth(part: bool, bits: int, micro_depth: int, sparse: bool, accelerator: Architecture) -> int:
+    """Input channels of one pass: see the compiler's choice of blocks (regor's `FindBlockConfig`)."""
+    if part:
+        return 16
+    small = accelerator.cores == 1  # configurations whose deep micro-blocks take half as many channels
+    if bits == 32 or (small and micro_depth == 16 and not sparse):
+        return 32
+    return 128 if sparse and bits == 8 else 64
+
+
+def _streams(regs: Registers, count: int) -> tuple[Span, ...]:
+    return tuple(_span(regs, "WEIGHT", str(core) if core else "") for core in range(count))
+
+
+def _span(regs: Registers, name: str, suffix: str) -> Span:
+    length = regs.low(Register[f"{name}{suffix}_LENGTH"])
+    base = regs.raw(Register[f"{name}{suffix}_BASE"]) if length else 0
+    return Span(f"{name}{suffix}", regs.region(Register[f"{name}_REGION"]), base, length)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeAxis:
+    """How output places become input places along one axis: (place * step + offset) / numerator."""
+
+    numerator: int
+    step: int  # for each output place, in parts of `numerator`
+    offset: int  # signed
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeSpec:
+    """A RESIZE."""
+
+    kind: ResizeKind
+    input: InputSpec
+    ifm: MapLayout
+    ifm_depth: int
+    output: OutputSpec
+    y: ResizeAxis
+    x: ResizeAxis
+    scale: Scale
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """All of them."""
+        return (self.input,)
+
+    @property
+    def macs(self) -> int:
+        """Output elements."""
+        return self.output.height * self.output.width * self.output.depth
+
+
+def read_resize(regs: Registers) -> ResizeSpec:
+    """Read and check all registers of a RESIZE."""
+    r = Register
+    kind = ResizeKind(regs.one_of(r.OFM_PRECISION, tuple(ResizeKind), regs.operation.parameter))
+    output = read_output(regs)
+    height, width = regs.raw(r.KERNEL_HEIGHT_M1) + 1, regs.raw(r.KERNEL_WIDTH_M1) + 1
+    source = read_input(regs, "IFM", (height, width, output.depth))
+    read_word(regs, "IFM")
+    if source.layout is None:
+        regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
+    axes = [_axis(regs, letter) for letter in "YX"]
+    return ResizeSpec(
+        kind, source, source.layout, output.depth, output, axes[0], axes[1], read_scale(regs, r.OFM_SCALE)
+    )
+
+
+def _axis(regs: Registers, letter: str) -> ResizeAxis:
+    numerator = regs.bits(Register[f"RESIZE_{letter}_SCALE_N_M1"], 0x7FF) + 1
+    offset = regs.bits(Register[f"RESIZE_{letter}_OFFSET"], 0xFFF)
+    word = regs.raw(Register[f"RESIZE_{letter}_STEP"])
+    return ResizeAxis(numerator, (word >> 32 & 0xF) * numerator + (word & 0x7FF), offset - ((offset & 0x800) << 1))

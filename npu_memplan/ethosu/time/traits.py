@@ -1,0 +1,94 @@
+"""What of a kernel's time follows from its language's registers: micro-block, decoders, output unit.
+
+Invariant: shapes and windows are not here; `work` reads them alike for all NPUs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..arch import Architecture, OutputKind, Shape
+from ..program.featuremap import FeatureMap
+from ..stream.commands import Operation
+from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWord
+from ..stream.isa import Op, Register
+from ..stream.isa_u85 import MapStorage, MicroBlock, StoredBackwards, StoredOrder
+
+
+class Engine(Enum):
+    """What a kernel computes with."""
+
+    CONV = "convolution"
+    DEPTHWISE = "depthwise"
+    POOL = "pool"
+    REDUCE_SUM = "reduce_sum"
+    ELEMENTWISE = "elementwise"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a language says of one kernel."""
+
+    micro: Shape  # of all cores that work on one block together
+    acc40: bool  # or 48 bits
+    looks_up: bool
+    clamps: bool
+    turned: bool  # rows and columns change places in the output
+    output: OutputKind
+    cores: int  # that each make blocks of channels of their own
+    part_slice: int  # input channels of one pass, part-kernel first
+    deep_slice: int  # the same, depth first
+    sparse: bool  # two of four weights at most are not zero
+
+
+_HALF_SPEED = (StoredOrder.WHC, StoredOrder.WCH, StoredOrder.CWH)
+_KINDS = {1: OutputKind.BITS_8, 2: OutputKind.BITS_16, 4: OutputKind.BITS_32, 8: OutputKind.BITS_64}
+
+
+def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) -> Traits:
+    """Of an Ethos-U85 kernel. Source: regor's `ethos_u85_performance.cpp`."""
+    accumulators = operation.get(Register.ACC_FORMAT)
+    output = operation[Register.OFM_PRECISION]
+    micro = _micro_block(accumulators, accelerator)
+    sparse = engine is Engine.CONV and bool(WeightWord.SPARSE.of(operation.get(Register.WEIGHT_FORMAT)))
+    bits = 8 * FeatureMap.ifm(operation).element_bytes
+    slices = 64
+    if bits == 32 or (accelerator.cores == 1 and micro.depth == 16 and not sparse):
+        slices = 32
+    elif sparse and bits == 8:
+        slices = 128
+    turned = OutputWord.TRANSPOSE.of(output) in _HALF_SPEED or OutputWord.REVERSE.of(output) == StoredBackwards.W
+    return Traits(
+        micro=micro,
+        acc40=bool(AccumulatorWord.FORMAT.of(accumulators)) and engine is not Engine.ELEMENTWISE,
+        looks_up=bool(TableWord.FUNCTION.of(operation.get(Register.ACTIVATION))),
+        clamps=False,
+        turned=turned,
+        output=_output(operation, engine, bits, output),
+        cores=1,
+        part_slice=16,
+        deep_slice=slices,
+        sparse=sparse,
+    )
+
+
+def _micro_block(word: int, accelerator: Architecture) -> Shape:
+    code = AccumulatorWord.MICRO_BLOCK.of(word)
+    if code in tuple(MicroBlock):
+        plane = MicroBlock(code).plane
+        for shape in accelerator.micro_blocks:
+            if (shape.height, shape.width) == plane:
+                return shape
+    return accelerator.micro_blocks[0]
+
+
+def _output(operation: Operation, engine: Engine, bits: int, word: int) -> OutputKind:
+    size = 1 << OutputWord.SIZE.of(word)
+    chained = OutputWord.STORAGE.of(word) == MapStorage.CHAINED
+    pair = operation.op is Op.ELEMENTWISE and FeatureMap.ifm2(operation) is not None
+    if chained and 32 in (8 * size, bits):
+        return OutputKind.CHAINED_32
+    if pair and bits == 32:
+        return OutputKind.PAIR_32_TO_32 if size == 4 else OutputKind.CHAINED_32
+    return _KINDS[size]

@@ -1,0 +1,224 @@
+"""The model of Ethos-U85: operators and networks against tflite-micro; what is broken on purpose is reported."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fvp_runner.npu_model import (
+    BlockDependencyError,
+    IllegalValueError,
+    MissingWaitError,
+    NetworkModel,
+    NpuModel,
+    NpuModelError,
+)
+from fvp_runner.npu_model.arithmetic import fast_weights
+from fvp_runner.npu_model.arithmetic.rescale import Scale
+from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamShortError
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.stream.commands import Operation, Wait
+from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.models.tflite import read_network
+from npu_memplan.models.vela import NpuCall
+from tests.support.real_data import REPOSITORY, shared_folder
+from tests.support.single_operators import all_cases
+from tests.support.trial import try_case
+
+pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
+
+NPUS = [a.name for a in ETHOS_U85]
+CASES = tuple(all_cases())
+# Vela 5.2 gives int16 convolutions with 32-bit biases multipliers of 31 bits, and writes 15 of them.
+TRUNCATED_BY_VELA = "conv_int16_narrow_bias"
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_single_operator_is_bit_exact(number: int) -> None:
+    npu = NPUS[number % len(NPUS)]
+    trial = try_case(CASES[number], npu, fuzz=1)
+    assert trial.timing == ()
+    if CASES[number].name == TRUNCATED_BY_VELA:
+        assert trial.wrong > 0
+    else:
+        assert trial.wrong == 0, f"{trial.wrong} of {trial.elements} elements differ on {npu}"
+
+
+@lru_cache(maxsize=8)
+def _compiled(name: str, npu: str, optimise: str) -> bytes:
+    path = REPOSITORY / "tests" / "models" / f"{name}.tflite"
+    return compile_tflite(path.read_bytes(), VelaOptions(npu, optimise=optimise), name).network
+
+
+@pytest.mark.parametrize("npu", NPUS)
+@pytest.mark.parametrize(
+    ("name", "optimise"),
+    [("kws_ref_model", "Performance"), ("pretrainedResnet_quant", "Size"), ("trained_lstm_int8", "Performance")],
+)
+def test_networks_are_bit_exact(name: str, optimise: str, npu: str) -> None:
+    from fvp_runner.references.tflite import TFLiteReference
+
+    data = _compiled(name, npu, optimise)
+    network = read_network(data, name)
+    generator = np.random.default_rng(5)
+    shapes = [network.tensors[i].shape for i in network.inputs]
+    inputs = [generator.integers(-128, 128, shape, np.int64).astype(np.int8) for shape in shapes]
+    source = (REPOSITORY / "tests" / "models" / f"{name}.tflite").read_bytes()
+    ran = NetworkModel(network, data).run(inputs)
+    for got, expected in zip(ran.outputs, TFLiteReference(source, name).run(inputs), strict=True):
+        assert np.array_equal(got.reshape(-1), expected.reshape(-1))
+
+
+@pytest.mark.parametrize("name", ["rnnoise_u85_256.npz", "kws_micronet_m_u85_256.npz"])
+def test_streams_of_others_raise_no_alarm(name: str) -> None:
+    path = shared_folder("streams") / name
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    data = path.read_bytes()
+    network = read_network(data, name)
+    inputs = [np.zeros(network.tensors[i].shape, network.tensors[i].dtype) for i in network.inputs]
+    (stats,) = NetworkModel(network, data).run(inputs, fuzz_schedules=2).stats
+    assert stats.operations > 15
+    assert stats.timing == ()
+
+
+def _call() -> tuple[NpuCall, list[Any]]:
+    network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
+    call = network.npu_calls[0]
+    return call, list(decode(call.words, call.accelerator.language))
+
+
+def test_every_wait_that_is_removed_is_missed() -> None:
+    call, commands = _call()
+    waits = [place for place, command in enumerate(commands) if isinstance(command, Wait)]
+    assert len(waits) > 15
+    for place in waits:
+        with pytest.raises(MissingWaitError):
+            NpuModel(call.accelerator).prepare(encode(commands[:place] + commands[place + 1 :]))
+
+
+def test_a_kernel_that_runs_too_far_ahead_is_reported() -> None:
+    call, commands = _call()
+    found = 0
+    for place, command in enumerate(commands):
+        if isinstance(command, Operation) and command.op.is_kernel and command[Register.BLOCKDEP] < 7:
+            changed = command.with_registers({Register.BLOCKDEP: 7})
+            try:
+                NpuModel(call.accelerator).prepare(encode([*commands[:place], changed, *commands[place + 1 :]]))
+            except BlockDependencyError:
+                found += 1
+    assert found >= 14  # where the input is what the kernel before wrote, unlike where Vela gives up
+
+
+def _chained(commands: list[Any]) -> int:
+    """Place of the first kernel whose input is chained."""
+    return next(
+        place
+        for place, command in enumerate(commands)
+        if isinstance(command, Operation)
+        and command.op is Op.ELEMENTWISE
+        and command[Register.IFM_PRECISION] >> 14 == 2
+    )
+
+
+def _run(call: NpuCall, words: tuple[int, ...]) -> bytes:
+    network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
+    changed = replace(network, operators=tuple(
+        replace(o, payload=replace(o.payload, words=words)) if isinstance(o, NpuCall) else o for o in network.operators
+    ))  # fmt: skip
+    value = np.random.default_rng(1).integers(-128, 128, (1, 490), np.int64).astype(np.int8)
+    shape = network.tensors[network.inputs[0]].shape
+    return NetworkModel(changed, b"").run([value.reshape(shape)]).outputs[0].tobytes()
+
+
+def test_a_chained_operand_has_no_address() -> None:
+    call, commands = _call()
+    place = _chained(commands)
+    moved = commands[place].with_registers({Register.IFM_BASE0: 0x7FFFFFF0, Register.IFM_STRIDE_Y: 0x7FFFFFF0})
+    again = encode([*commands[:place], moved, *commands[place + 1 :]])
+    assert _run(call, again) == _run(call, call.words)
+
+
+def test_a_chaining_buffer_that_nobody_filled_is_an_error() -> None:
+    call, commands = _call()
+    place = _chained(commands)
+    region = commands[place][Register.IFM_REGION]
+    moved = commands[place].with_registers({Register.IFM_REGION: (region + 3) % 8})
+    with pytest.raises(IllegalValueError, match="in which no operation before leaves"):
+        _run(call, encode([*commands[:place], moved, *commands[place + 1 :]]))
+
+
+@pytest.mark.parametrize(
+    ("register", "value", "message"),
+    [
+        (Register.ACC_FORMAT, 0x500, "asks for micro-blocks of 4x4, but ethos-u85-256 has 1x2, 1x4, 2x2"),
+        (Register.BLOCKDEP, 8, "BLOCKDEP = 8 is not one of"),
+        (Register.OFM_PRECISION, 4 << 11 | 0x41, "OFM_PRECISION = 4 is not one of"),
+    ],
+)
+def test_registers_that_mean_nothing_are_refused(register: Register, value: int, message: str) -> None:
+    call, commands = _call()
+    place = next(i for i, c in enumerate(commands) if isinstance(c, Operation) and c.op is Op.CONV)
+    changed = commands[place].with_registers({register: value})
+    with pytest.raises(IllegalValueError, match=message):
+        NpuModel(call.accelerator).prepare(encode([*commands[:place], changed, *commands[place + 1 :]]))
+
+
+def test_damaged_streams_finish_or_say_why_not() -> None:
+    call, _ = _call()
+    chance = np.random.default_rng(11)
+    regions = [np.array(call.read_only), np.zeros(call.scratch_bytes, np.uint8)]
+    regions.append(np.zeros(max(call.scratch_fast_bytes, 1), np.uint8))
+    for _ in range(150):
+        words = list(call.words)
+        for _ in range(int(chance.integers(1, 4))):
+            words[int(chance.integers(len(words)))] ^= 1 << int(chance.integers(32))
+        try:
+            NpuModel(call.accelerator).run(words, [r.copy() for r in regions])
+        except NpuModelError as error:
+            assert type(error).__name__ != "ModelFaultError", error  # noqa: PT017 - anything else is a fault of ours
+
+
+def _fast(raw: bool, small: bool, palette: list[int], body: bytes, offset: int = 0) -> bytes:
+    header = raw | small << 1 | (offset & 0xFF) << 104
+    for place, value in enumerate(palette):
+        header |= (abs(value) << 1 | (value < 0)) << 112 + 9 * place
+    return header.to_bytes(32, "little") + body
+
+
+def test_fast_weights() -> None:
+    """Codes of 4, 2 and 8 bits, as the header says; a zero point that raw values were moved by."""
+    four = _fast(False, False, [0, 5, -255, 7], bytes([0x21, 0x03]))
+    assert fast_weights.decode(four, 3).tolist() == [5, -255, 7]
+    two = _fast(False, True, [1, -1, 2, -2], bytes([0b11100100]))
+    assert fast_weights.decode(two, 4).tolist() == [1, -1, 2, -2]
+    raw = _fast(True, False, [], np.array([-128, 0, 127], np.int8).tobytes(), offset=-10)
+    assert fast_weights.decode(raw, 3).tolist() == [-118, 10, 137]
+    with pytest.raises(WeightStreamShortError, match="holds at most 4 weights of 2 bits"):
+        fast_weights.decode(two, 5)
+    with pytest.raises(WeightStreamError, match="raw values and for a palette at once"):
+        fast_weights.decode(_fast(True, True, [], b"\0"), 1)
+
+
+@pytest.mark.parametrize(
+    ("rounding", "expected"),
+    [
+        (ScaleRounding.SYMMETRIC, [-2, -1, -1, 0, 1, 1, 2]),
+        (ScaleRounding.TRUNCATE_TO_LOWER, [-2, -1, -1, 0, 0, 1, 1]),
+        (ScaleRounding.DOUBLE_ASYMMETRIC, [-1, -1, 0, 0, 1, 1, 2]),
+    ],
+)
+def test_roundings_of_the_output(rounding: ScaleRounding, expected: list[int]) -> None:
+    values = np.arange(-3, 4)
+    assert Scale.of(1, 1, rounding).exact(values).tolist() == expected
+    wide = values.astype(np.int64) << 40  # products that do not fit 64 bits
+    if rounding is not ScaleRounding.DOUBLE_ASYMMETRIC:  # which rounds twice where 31 bits and more go
+        assert Scale.of(1 << 22, 63, rounding).exact(wide).tolist() == expected
