@@ -18,7 +18,10 @@ import pytest
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import plan_model
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
+from npu_memplan.sweep.executors.local import LocalProcesses
 from npu_memplan.sweep.table.export import csv_of, json_of
+from npu_memplan.sweep.worker.guard import solve
+from npu_memplan.sweep.worker.job import job_of, model_of
 from npu_memplan.sweep.worker.processes import family
 from npu_memplan.target_data import targets_folder
 
@@ -195,6 +198,24 @@ def test_a_lost_worker_is_tried_again(losses: int, outcome: Outcome, tmp_path: P
     assert len(swept.table().rows) == 2
     if outcome is Outcome.NOT_TRIED:
         assert swept.missing[0].reason == "its worker was lost 3 times: ConnectionError: the worker is gone"
+
+
+def test_what_runs_is_ended_when_it_is_cancelled() -> None:
+    """Also a process that is still starting; another executor's goes on."""
+    (job, model), patience = (job_of(small_cases()[3], CaseLimits()), model_of(small_cases()[3])), CaseLimits(300)
+    (hang,) = cases([DIGITS], [CompileOptions("ethos-u55-128", planner="hang")], plugins=[BAD])
+    with LocalProcesses(1) as other, LocalProcesses(2) as executor:
+        assert other.submit(solve, job, model).result(60).outcome is Outcome.REFUSED
+        mine = children()
+        hanging = [executor.submit(solve, job_of(hang, patience), model_of(hang)) for _ in range(3)]
+        while len(children()) < len(mine) + 2:
+            time.sleep(0.02)
+        started = time.monotonic()
+        executor.shutdown(cancel_futures=True)
+        assert time.monotonic() - started < 60
+        assert hanging[2].cancelled()
+        assert [future.result(1).outcome for future in hanging[:2] if not future.cancelled()].count(Outcome.FITS) == 0
+        assert children() == mine
 
 
 def test_a_broken_executor_stops_with_what_it_has(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ class TableRow:
                 f"exact, {runs.seeds} runs" if self.exact else f"differs in {runs.seeds - runs.exact} of {runs.seeds}"
             )
         total = sum(self.result.operators.values())
-        return f"{self.inexact_operators} of {total} unproven" if self.inexact_operators else "claimed exact"
+        return f"{self.inexact_operators} of {total} not proven exact" if self.inexact_operators else "claimed exact"
 
     @property
     def price(self) -> tuple[float, ...]:

@@ -42,17 +42,21 @@ def solve(job: CaseJob, model: SentFile) -> Result:
     return guard.run(job, model)
 
 
-def end_all() -> None:
-    """End all processes of this one's threads; what they compute comes back as crashed, for nobody."""
+def end_all(threads: str) -> None:
+    """End the processes of all threads whose names start so, and let them have no others; what they compute comes back
+    as crashed, for nobody."""
     for guard in list(_running):
-        guard.kill()
+        if guard.thread.startswith(threads):
+            guard.kill()
 
 
 class Guard:
     """One process for cases."""
 
     def __init__(self) -> None:
+        self.thread = threading.current_thread().name
         self._process: _Process | None = None
+        self._over = False
         _running.add(self)
 
     def run(self, job: CaseJob, model: SentFile) -> Result:
@@ -66,6 +70,8 @@ class Guard:
                 process = self._process = _Process()
             except (OSError, TimeoutError) as error:
                 return Result(job.key, Outcome.NOT_TRIED, f"a worker process does not start: {error}")
+        if self._over:  # it was ended while its process was starting
+            process.kill()
         result = process.run(job, model)
         if process.ended:
             self._process = None
@@ -73,6 +79,7 @@ class Guard:
 
     def kill(self) -> None:
         """End the process from another thread; the guard's own clears it away."""
+        self._over = True
         if self._process is not None:
             self._process.kill()
 
