@@ -56,6 +56,7 @@ _SWITCHES = {
     "reorder": "--reorder",
     "stripes": "--stripes",
     "prefetch": "--prefetch",
+    "host_time": "--host-time",
     "reuse_inputs": "--keep-inputs",
 }
 
@@ -85,6 +86,7 @@ class CompileOptions:
     reorder: bool = False  # independent calls in the order that needs least memory
     stripes: bool = False  # NPU operations cut by rows where that saves memory; of our own lowering only
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
+    host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
     launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
     name: str = ""  # of the model in C; empty: from the file name

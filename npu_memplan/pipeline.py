@@ -22,7 +22,7 @@ from .codegen.interface import Interface
 from .ethosu.arch import accelerator
 from .files.staging import staged_directory
 from .frontend.load import read
-from .options import CompileOptions
+from .options import NO_NPU, CompileOptions
 from .planners import prefetch
 from .report.text.board_fit import check_fit
 from .report.text.memory_txt import memory_text
@@ -35,9 +35,7 @@ __all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan"
 def compile_model(model: Path | str, options: CompileOptions, output: Path | str, force: bool = False) -> Artifact:
     """Compile the file `model` into the directory `output`; every error leaves `output` as it was."""
     with staged_directory(Path(output), force) as folder:
-        compiled = plan_model(Path(model), options)
-        check_fit(compiled.artifact)
-        return write(compiled, folder)
+        return write(plan_model(Path(model), options), folder)
 
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
@@ -107,20 +105,30 @@ def build(planned: Planned) -> Compiled:
 
 
 def write(compiled: Compiled, folder: Path) -> Artifact:
-    """Write the files of the artifact into an empty directory."""
+    """Write the files of the artifact into an empty directory; `BoardFitError` when its board has no room for it."""
+    check_fit(compiled.artifact)
     sources = folder / "src"
     sources.mkdir()
     files = {f"source {path.name}": f"src/{path.name}" for path in compiled.sources.write(sources)}
     files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
-    if compiled.artifact.layers:
+    if compiled.artifact.layers or compiled.artifact.host_layers:
         files["layers"] = "layers.csv"
-        peak = accelerator(compiled.artifact.target.accelerator).macs
-        (folder / "layers.csv").write_text(layers_csv(compiled.artifact.layers, peak), encoding="utf-8")
+        (folder / "layers.csv").write_text(_layers(compiled.artifact), encoding="utf-8")
     artifact = replace(compiled.artifact, files=files)
     (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
     artifact.save(folder)
     return artifact
+
+
+def _layers(artifact: Artifact) -> str:
+    """The text of layers.csv; the host counts in its sums where that was asked for."""
+    npu, clocks = artifact.target.accelerator, None
+    if artifact.target.host_time:
+        known = artifact.timing is not None and artifact.host_clock_hz
+        clocks = artifact.timing.clock_hz / artifact.host_clock_hz if artifact.timing and known else 1.0
+    peak = 1 if npu == NO_NPU else accelerator(npu).macs
+    return layers_csv(artifact.layers, peak, artifact.host_layers, clocks)
 
 
 class _CallableModule(types.ModuleType):

@@ -35,6 +35,7 @@ EVERYTHING = CompileOptions(
     reorder=True,
     stripes=True,
     prefetch=True,
+    host_time=True,
     reuse_inputs=False,
     launch="arm-core-driver",
     name="two words",
@@ -59,7 +60,8 @@ def test_every_option_is_said_in_one_line() -> None:
         "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
         "--objective bytes --planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
         "--name 'two words' --pool sram=98304 --pool dram=1048576 "
-        "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch --keep-inputs"
+        "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch "
+        "--host-time --keep-inputs"
     )
     assert parsed(EVERYTHING.flags()) == EVERYTHING
 
@@ -82,6 +84,7 @@ def test_what_is_the_default_is_not_said() -> None:
         overlaps=st.booleans(),
         reorder=st.booleans(),
         prefetch=st.booleans(),
+        host_time=st.booleans(),
         reuse_inputs=st.booleans(),
         name=st.sampled_from(["", "kws"]),
     )

@@ -7,6 +7,7 @@ from the program that the problem was extracted from, bytes and times from the p
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,12 +17,13 @@ from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate
 from ..extract.program import Internal, Invoke, Program, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
+from ..host_time import host_work
 from ..problem import Agent, Problem
 from ..stages import Loaded, Planned
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .model import Artifact
 from .parts import Call, Operator, TensorSlot
-from .timing import Timing, bounds_of, layers_of
+from .timing import HostLayer, Timing, bounds_of, layers_of
 
 
 def describe(planned: Planned, module: Any) -> Artifact:
@@ -70,7 +72,12 @@ def _call(call: Invoke, planned: set[str]) -> Call:
 
 def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifact:
     """`artifact` with what the printed `sources` say: bytes, and the estimated time of NPU calls beside Vela's."""
-    artifact = replace(artifact, constants_bytes=sources.constants_bytes, stream_bytes=sources.stream_bytes)
+    artifact = replace(
+        artifact,
+        constants_bytes=sources.constants_bytes,
+        stream_bytes=sources.stream_bytes,
+        host_layers=_host_layers(artifact, loaded.module),
+    )
     where, launches = artifact.memory_map, sources.launches
     if where is None:
         return artifact
@@ -91,6 +98,25 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
         timing=timing,
         layers=layers_of(runs, [(operator.name, operator.kind) for operator in artifact.operators]),
     )
+
+
+def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
+    """What each call of the host costs. Functions are named after their operators' kinds, in the model's order."""
+    waiting = [(i, o) for i, o in enumerate(artifact.operators) if o.agent is Agent.HOST]
+    functions = {variable.name_hint: function for variable, function in module.functions.items()}
+    rows = []
+    for call in artifact.calls:
+        if call.agent is not Agent.HOST:
+            continue
+        kind = re.sub(r"_\d+$", "", call.function)
+        found = next((entry for entry in waiting if entry[1].kind.lower() == kind), None)
+        if found is not None:
+            waiting.remove(found)
+        index, name, kind = (-1, "", kind.upper()) if found is None else (found[0], found[1].name, found[1].kind)
+        work = host_work(functions[call.function])
+        numbers = round(work.cycles), round(work.operations), round(work.bytes)
+        rows.append(HostLayer(index, name, kind, call.function, *numbers))
+    return tuple(rows)
 
 
 def _names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from ..problem import (
 )
 from ..problem.json import buffer_to_json, pool_to_json
 from .parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
-from .timing import Layer, Timing
+from .timing import HostLayer, Layer, Timing
 
 if TYPE_CHECKING:
     from .model import Artifact
@@ -91,6 +91,7 @@ class Document:
     operators: tuple[Operator, ...]
     timing: Timing | None = None
     layers: tuple[Layer, ...] = ()
+    host_layers: tuple[HostLayer, ...] = ()
     files: Mapping[str, str]
     notes: tuple[str, ...]
 
@@ -133,6 +134,7 @@ def artifact_to_json(artifact: Artifact) -> str:
         "operators": [_operator_row(operator) for operator in artifact.operators],
         "timing": asdict(artifact.timing) if artifact.timing else None,
         "layers": [asdict(layer) for layer in artifact.layers],
+        "host_layers": [asdict(row) for row in artifact.host_layers],
         "files": dict(artifact.files),
         "notes": list(artifact.notes),
     }
@@ -188,6 +190,7 @@ def _artifact(kind: type[Artifact], d: Document) -> Artifact:
         npu_operations=d.npu_operations,
         timing=d.timing,
         layers=d.layers,
+        host_layers=d.host_layers,
         files=d.files,
         notes=d.notes,
     )

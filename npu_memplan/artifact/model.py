@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from ..options import CompileOptions
 from ..problem import Agent, Plan, Pool, Problem
+from ..target_data import load_board
 from .json import artifact_from_json, artifact_to_json
 from .parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
-from .timing import Layer, Timing
+from .timing import HostLayer, Layer, Timing
 
 if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
@@ -44,6 +45,7 @@ class Artifact:
     npu_operations: int = 0  # kernels and DMAs in the command streams
     timing: Timing | None = None  # of the NPU's calls, estimated
     layers: tuple[Layer, ...] = ()  # the same by operator of the source model
+    host_layers: tuple[HostLayer, ...] = ()  # of the host's calls, roughly
     files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
     notes: tuple[str, ...] = ()  # what the user should know of this compile
 
@@ -56,6 +58,19 @@ class Artifact:
     def estimated_cycles(self) -> int | None:
         """Estimated NPU cycles of one inference; None without NPU calls."""
         return _total(call.estimated_cycles for call in self.calls)
+
+    @property
+    def host_cycles(self) -> int | None:
+        """Rough cycles of the host's calls, of its own clock; None without any."""
+        return _total(row.cycles for row in self.host_layers)
+
+    @property
+    def host_clock_hz(self) -> float:
+        """The host's clock: the board's, else taken as the NPU's; 0: unknown."""
+        board = load_board(self.target.board) if self.target.board else None
+        if board is not None and board.cpu_hz:
+            return board.cpu_hz
+        return self.timing.clock_hz if self.timing is not None else 0.0
 
     @property
     def npu_macs(self) -> int | None:

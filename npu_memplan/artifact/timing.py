@@ -39,6 +39,19 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLayer:
+    """What one call of the host costs it, roughly (`host_time`); never part of the NPU's cycles."""
+
+    operator: int  # its index in the source model; -1: unknown
+    name: str
+    kind: str
+    function: str
+    cycles: Count  # of the host's clock
+    operations: Count  # arithmetic
+    bytes: Count  # loaded and stored
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """The estimate of one inference. Sums of cycles are those of the artifact's calls."""
 
@@ -126,8 +139,14 @@ def bounds_of(made: Iterable[Estimate]) -> dict[str, int]:
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def layers_csv(layers: Sequence[Layer], peak_macs: int) -> str:
-    """layers.csv: a row an operator, Vela's columns where Vela has them; `peak_macs`: of the NPU in a cycle."""
+def layers_csv(
+    layers: Sequence[Layer], peak_macs: int, host: Sequence[HostLayer] = (), clocks: float | None = None
+) -> str:
+    """layers.csv: a row an operator, Vela's columns where Vela has them; `peak_macs`: of the NPU in a cycle.
+
+    The host's rows have cycles in a column of their own; in "Op Cycles", and so in the sum, only with `clocks`: cycles
+    of the NPU in one of the host's.
+    """
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     memories = sorted({memory for layer in layers for memory in layer.bytes})
@@ -136,16 +155,26 @@ def layers_csv(layers: Sequence[Layer], peak_macs: int) -> str:
         ["Operator Index", "Original Operator", "Target", "NPU Operations", "Op Cycles", "Network% (cycles)", "NPU"]
         + [*accessed.values(), "MAC Count", "Network% (MAC)", "Util% (MAC)", "Bound By"]
         + [f"{memory} bytes" for memory in memories]
-        + ["Name"]
+        + ["Host Cycles (rough)", "Name"]
     )
-    cycles, macs = sum(layer.cycles for layer in layers) or 1, sum(layer.macs for layer in layers) or 1
+    added = {id(row): round(row.cycles * clocks) if clocks else 0 for row in host}
+    cycles = sum(layer.cycles for layer in layers) + sum(added.values()) or 1
+    macs = sum(layer.macs for layer in layers) or 1
     for layer in layers:
         writer.writerow(
             [layer.operator, layer.kind, "NPU", layer.operations, layer.cycles, f"{100 * layer.cycles / cycles:.2f}"]
             + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in accessed)]
             + [layer.macs, f"{100 * layer.macs / macs:.2f}", f"{utilisation(layer, peak_macs):.2f}", layer.bound]
             + [layer.bytes.get(memory, 0) for memory in memories]
-            + [layer.name]
+            + [0, layer.name]
+        )
+    for row in host:
+        writer.writerow(
+            [row.operator, row.kind, "CPU", 0, added[id(row)], f"{100 * added[id(row)] / cycles:.2f}", 0]
+            + [0 for _ in accessed]
+            + [0, "0.00", "0.00", "host"]
+            + [0 for _ in memories]
+            + [row.cycles, row.name]
         )
     return sink.getvalue()
 

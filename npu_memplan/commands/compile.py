@@ -59,6 +59,7 @@ from ..sizes import parse_named_size, parse_size
               "some cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
 @click.option("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more "
               "bytes, fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
+@click.option("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")
 @click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
 @click.option(
     "--fit",
@@ -217,6 +218,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         "host_operations": artifact.host_operations,
         "estimated_cycles": artifact.estimated_cycles,
         "npu_macs": artifact.npu_macs,
+        "host_cycles": artifact.host_cycles,
         "exactness": {
             level.value: sum(operator.claim.exactness is level for operator in artifact.operators)
             for level in Exactness

@@ -33,6 +33,7 @@ class BoardRow:
     fit: BoardFit | None = None
     milliseconds: float | None = None  # of the NPU, estimated
     host_operations: int = 0
+    host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
     message: str = ""
 
     @property
@@ -58,6 +59,7 @@ class BoardRow:
             "verdict": self.verdict,
             "milliseconds": self.milliseconds,
             "host_operations": self.host_operations,
+            "host_milliseconds": self.host_milliseconds,
             "flags": list(self.options.flags()) if self.fit is not None else [],
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
@@ -128,4 +130,6 @@ def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     calls = [compiled.sources.launches[c.function] for c in artifact.calls if c.function in compiled.sources.launches]
     cycles = sum(estimate(call.commands, call.accelerator, where).total for call in calls) if where is not None else 0
     milliseconds = 1000 * cycles / where.clock_hz if where is not None and calls else None
-    return BoardRow(name, options, fit_of(artifact), milliseconds, artifact.host_operations)
+    clock = load_board(name).cpu_hz
+    host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
+    return BoardRow(name, options, fit_of(artifact), milliseconds, artifact.host_operations, host)

@@ -125,3 +125,16 @@ def test_a_compile_without_output_says_so(cli) -> None:
     made = cli("compile", HELLO)
     assert made.code == 2
     assert "Missing option '-o'" in made.err
+
+
+def test_the_table_of_boards_is_whole_in_80_columns(cli, shared_model: Callable[[str], Path]) -> None:
+    made = cli("compile", shared_model("tf2_mobilenet_v2_1.0_224_ptq"), "--all-boards")
+    assert made.code == 0, made.err
+    lines = made.out.splitlines()
+    assert "…" not in made.out
+    assert max(map(len, lines)) <= 80
+    cells = {line.split()[0]: line.split()[1:] for line in lines[2 : 2 + len(board_names())]}
+    assert tuple(cells) == board_names()
+    assert cells["renesas-ra8p1"][:4] == ["no", "u55-256", "1472/1872", "3408/1024"]
+    assert cells["himax-we2"][0] == "yes"
+    assert re.search(r"^renesas-ra8p1: MRAM is short by 2,4\d\d,\d{3} bytes$", made.out, re.M)

@@ -109,7 +109,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
 def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
     """By operator: what its layer's row of the table says."""
     npu = ACCELERATORS.get(artifact.target.accelerator)
-    return {
+    rows: dict[int, dict[str, Any]] = {
         layer.operator: {
             "cycles": layer.cycles,
             "macs": layer.macs,
@@ -119,6 +119,9 @@ def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
         }
         for layer in artifact.layers
     }
+    for row in artifact.host_layers:
+        rows.setdefault(row.operator, {})["host"] = row.cycles
+    return rows
 
 
 def _buffer_columns(artifact: Artifact, labels: _Labels) -> dict[str, list[Any]]:

@@ -14,11 +14,12 @@ from rich.table import Table
 from ...fit.boards import BoardRow
 from ...target_data import Board, BoardMemory
 
-HEADINGS = ("board", "NPU", "SRAM, KiB", "flash, KiB", "ms", "verdict")
+HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
 NOTE = (
     "Needed / there, of the memories that hold pools (SRAM, with DRAM where the mode has it) and of those that hold "
-    "constants (flash); ms: the NPU's, estimated from the board file's figures. Host operators and the user's own "
-    "program are not counted. Of the boards, Corstone-300 alone was run by us, on emulators."
+    "constants (flash). Milliseconds are estimated from the board file's figures; the host's roughly (?: its clock is "
+    "not known), and not in the NPU's. The user's own program is not in the bytes. Of the boards, Corstone-300 alone "
+    "was run by us, on emulators."
 )
 
 
@@ -26,27 +27,33 @@ def fit_cells(row: BoardRow) -> tuple[str, ...]:
     """The cells of a row under `HEADINGS`."""
     npu = row.options.accelerator.removeprefix("ethos-")
     if row.fit is None:
-        return (row.board, npu, "-", "-", "-", "not compiled")
+        return (row.board, "no", npu, "-", "-", "-", "-")
     kept = (row.fit.of(read_only) for read_only in (False, True))
-    sizes = (f"{used / 1024:,.1f} / {there >> 10:,}" if there else "-" for used, there in kept)
+    sizes = (f"{_kib(used)}/{there >> 10}" if there else "-" for used, there in kept)
     time = "-" if row.milliseconds is None else f"{row.milliseconds:.3f}"
-    host = f"; {row.host_operations} host calls" if row.host_operations else ""
-    return (row.board, npu, *sizes, time, row.verdict + host)
+    host = f"~{row.host_milliseconds:.2f}" if row.host_milliseconds else "?" if row.host_operations else "-"
+    fits = "no" if not row.fits else row.options.optimise if row.verdict != row.fit.verdict else "yes"
+    return (row.board, fits, npu, *sizes, time, host)
+
+
+def _kib(size: int) -> str:
+    """KiB, rounded up; with a decimal where few."""
+    return f"{size / 1024:.1f}" if size < 100 << 10 else str(-(-size >> 10))
 
 
 def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
     """Where a model fits."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for heading in HEADINGS:
-        text = heading in ("board", "NPU", "verdict")
-        table.add_column(heading, justify="left" if text else "right", no_wrap=heading != "verdict")
+        text = heading in ("board", "fits", "NPU")
+        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
     for row in rows:
         table.add_row(*fit_cells(row))
     console.print(table)
     console.print()
     for row in rows:
-        if row.fit is None:
-            console.print(f"{row.board}: {row.message}")
+        if row.verdict != "fits":
+            console.print(f"{row.board}: {row.verdict}")
     console.print(NOTE)
 
 

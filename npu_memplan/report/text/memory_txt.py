@@ -27,6 +27,7 @@ from ..facts.work import busy
 from .ascii_map import LETTERS, ascii_map, legend
 
 WIDTH = 80
+HOST_SHOWN = 3  # calls of the host, the dearest
 LARGEST = 8  # rows of the table of buffers at the peak
 
 
@@ -60,6 +61,8 @@ def print_memory(artifact: Artifact, console: Console) -> None:
         )
         if artifact.timing is not None and artifact.estimated_cycles:
             console.print(_time(artifact.timing, artifact.estimated_cycles), markup=False)
+    if artifact.host_layers:
+        console.print(textwrap.fill(_host_time(artifact), WIDTH), markup=False)
     console.print(_status(artifact, view), markup=False)
     if plan.stopped_early:
         console.print(f"The search was stopped by its budget ({plan.budget}).", markup=False)
@@ -87,6 +90,22 @@ def _time(timing: Timing, cycles: int) -> str:
     clock = f"at {timing.clock_hz / 1e6:,.0f} MHz"
     lines = [f"{timing.milliseconds(cycles):.3f} ms {clock}; {timing.causes()}", timing.beside_vela()]
     return "\n".join(textwrap.fill(line, WIDTH) for line in lines if line)
+
+
+def _host_time(artifact: Artifact) -> str:
+    """The host's rough cycles; with the NPU's where sums are to have them."""
+    cycles, clock = artifact.host_cycles or 0, artifact.host_clock_hz
+    dearest = sorted(artifact.host_layers, key=lambda row: (-row.cycles, row.operator))[:HOST_SHOWN]
+    shares = ", ".join(f"{percent(row.cycles, cycles)} {row.function}" for row in dearest)
+    text = f"host: roughly {cycles:,} cycles ({shares})"
+    if not artifact.target.host_time:
+        return f"{text}; no other figure counts them (--host-time)"
+    if not clock:
+        return text
+    both = 1000 * cycles / clock
+    if artifact.timing is not None:
+        both += artifact.timing.milliseconds(artifact.estimated_cycles or 0)
+    return f"{text}; {both:.3f} ms with the NPU, the host at {clock / 1e6:,.0f} MHz"
 
 
 def _estimated(artifact: Artifact) -> str:

@@ -1,0 +1,10 @@
+"""Time on the host, roughly: cycles of a CPU for a host operator, from the operations that its PrimFunc says.
+
+Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`) and of nothing else; it is never added
+to the NPU's unless somebody asks. What it is worth: docs/time.md.
+"""
+
+from .cost import HostCosts, host_costs
+from .count import HostWork, host_work
+
+__all__ = ["HostCosts", "HostWork", "host_costs", "host_work"]

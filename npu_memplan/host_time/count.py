@@ -1,0 +1,168 @@
+"""The operations of a host PrimFunc: loops multiplied out, each expression by its kind and type.
+
+Invariant: every statement counts once for each time it runs; of a branch the dearer side counts, of a loop without a
+known end one round. What C keeps in registers (allocations of a few elements) costs nothing to read or write, and
+neither do the affine parts of an index, which compilers carry from round to round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, tirx
+
+from ..extract.sizes import static_extent
+from .cost import HostCosts, host_costs
+
+_REGISTERS = 16  # elements of an allocation that C keeps in registers
+_COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
+_DIVISIONS = ("Div", "Mod", "FloorDiv", "FloorMod")
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """What a host function does in one call."""
+
+    cycles: float = 0.0
+    operations: float = 0.0  # arithmetic, of any kind
+    bytes: float = 0.0  # loaded and stored
+
+    def __add__(self, other: HostWork) -> HostWork:
+        return HostWork(self.cycles + other.cycles, self.operations + other.operations, self.bytes + other.bytes)
+
+    def __mul__(self, times: float) -> HostWork:
+        return HostWork(self.cycles * times, self.operations * times, self.bytes * times)
+
+
+_NOTHING = HostWork()
+
+
+def host_work(function: Any, costs: HostCosts | None = None) -> HostWork:
+    """One call of a host PrimFunc."""
+    counter = _Counter(costs or host_costs())
+    return counter.statement(function.body) + HostWork(counter.costs.call)
+
+
+class _Counter:
+    def __init__(self, costs: HostCosts) -> None:
+        self.costs = costs
+        self.registers: set[Any] = set()
+
+    def statement(self, stmt: Any) -> HostWork:
+        """All that `stmt` does."""
+        if isinstance(stmt, tirx.SeqStmt):
+            return _sum(self.statement(part) for part in stmt.seq)
+        if isinstance(stmt, tirx.For):
+            rounds = static_extent(stmt.extent)
+            body = self.statement(stmt.body) + HostWork(self.costs.loop)
+            return body * (1 if rounds is None else max(0, rounds))
+        if isinstance(stmt, tirx.While):
+            return self.value(stmt.condition) + self.statement(stmt.body) + HostWork(self.costs.loop)
+        if isinstance(stmt, tirx.IfThenElse):
+            sides = [self.statement(side) for side in (stmt.then_case, stmt.else_case) if side is not None]
+            return self.value(stmt.condition) + max(sides, key=lambda side: side.cycles)
+        if isinstance(stmt, tirx.AllocBuffer):
+            sizes = [static_extent(extent) for extent in stmt.buffer.shape]
+            if None not in sizes and _product(sizes) <= _REGISTERS:
+                self.registers.add(stmt.buffer)
+            return _NOTHING
+        if isinstance(stmt, tirx.BufferStore):
+            return self.value(stmt.value) + self.index(stmt.indices) + self.access(stmt.buffer, self.costs.store)
+        if isinstance(stmt, tirx.Evaluate):
+            return self.value(stmt.value)
+        if isinstance(stmt, tirx.Bind):
+            return self.value(stmt.value)
+        inner = getattr(stmt, "body", None)
+        return _NOTHING if inner is None else self.statement(inner)
+
+    def access(self, buffer: Any, cycles: float) -> HostWork:
+        """One load or store of an element."""
+        if buffer in self.registers:
+            return _NOTHING
+        return HostWork(cycles, bytes=_bits(str(buffer.dtype)) / 8)
+
+    def index(self, indices: Any) -> HostWork:
+        """The divisions in indices; the rest is carried along."""
+        return _sum(self.value(i) for i in indices if _divides(i))
+
+    def value(self, expr: Any) -> HostWork:
+        """What computing `expr` takes."""
+        kind = type(expr).__name__
+        if isinstance(expr, ir.TensorLoad):
+            return self.index(expr.indices) + self.access(expr.source, self.costs.load)
+        if kind in ("IntImm", "FloatImm", "StringImm", "Var"):
+            return _NOTHING
+        parts = _sum(self.value(part) for part in _parts(expr))
+        cycles = self.cost(expr, kind)
+        return parts + HostWork(cycles, 1.0 if cycles else 0.0)
+
+    def cost(self, expr: Any, kind: str) -> float:
+        """The operation at the top of `expr` alone."""
+        costs = self.costs
+        if kind == "Call":
+            name = getattr(expr.op, "name", "")
+            return 0.0 if name.endswith(("address_of", "reinterpret")) else costs.function
+        dtype = _dtype(expr.a if kind in _COMPARISONS else expr)
+        if kind == "Cast":
+            known = _dtype(expr.value)
+            return costs.float if _is_float(dtype) is not _is_float(known) else 0.0
+        if _is_float(dtype):
+            return costs.float_divide if kind == "Div" else costs.float
+        wide = _bits(dtype) > 32
+        if kind in _DIVISIONS:
+            if _power_of_two(expr.b):
+                return costs.wide if wide else costs.integer
+            return costs.wide_divide if wide else costs.divide
+        if kind == "Mul":
+            return costs.wide_multiply if wide else costs.multiply
+        one = costs.wide if wide else costs.integer
+        return 2 * one if kind in ("Min", "Max", "Select") else one
+
+
+def _parts(expr: Any) -> tuple[Any, ...]:
+    names = ("a", "b", "value", "condition", "true_value", "false_value")
+    found = tuple(getattr(expr, name) for name in names if hasattr(expr, name))
+    arguments = tuple(expr.args) if isinstance(expr, ir.Call) and not _takes_address(expr) else ()
+    return (*found, *arguments)
+
+
+def _takes_address(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")).endswith("address_of")
+
+
+def _divides(expr: Any) -> bool:
+    own = type(expr).__name__ in _DIVISIONS or isinstance(expr, ir.TensorLoad)
+    return own or any(_divides(part) for part in _parts(expr))
+
+
+def _power_of_two(expr: Any) -> bool:
+    value = getattr(expr, "value", None)
+    return isinstance(value, int) and value > 0 and value & (value - 1) == 0
+
+
+def _dtype(expr: Any) -> str:
+    return str(getattr(expr.ty, "dtype", "int32"))
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype.startswith("float")
+
+
+def _bits(dtype: str) -> int:
+    digits = "".join(c for c in dtype if c.isdigit())
+    return int(digits) if digits else 8
+
+
+def _product(sizes: list[int | None]) -> int:
+    product = 1
+    for size in sizes:
+        product *= size or 0
+    return product
+
+
+def _sum(parts: Any) -> HostWork:
+    total = _NOTHING
+    for part in parts:
+        total = total + part
+    return total

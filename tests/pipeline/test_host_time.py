@@ -1,0 +1,102 @@
+"""The rough estimate of the host: counted by hand, held to executed instructions, and kept out of the NPU's sums."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tvm.script import tirx as T
+
+from fvp_runner.base import RunOptions
+from fvp_runner.emulators import unicorn
+from npu_memplan.artifact import Artifact
+from npu_memplan.host_time import HostWork, host_costs, host_work
+from npu_memplan.target_data import TargetDataError
+from tests.support.real_data import REPOSITORY
+
+
+@T.prim_func(s_tir=True)
+def dot(a: T.Buffer((8, 16), "int8"), b: T.Buffer((8, 16), "int8"), out: T.Buffer((8,), "int32")):
+    sum = T.alloc_local((1,), "int32")
+    for i in range(8):
+        sum[0] = 0
+        for k in range(16):
+            sum[0] = sum[0] + T.Cast("int32", a[i, k]) * T.Cast("int32", b[i, k])
+        out[i] = T.max(sum[0], 0)
+
+
+@T.prim_func(s_tir=True)
+def odd(a: T.Buffer((12,), "float32"), out: T.Buffer((3, 4), "float32"), wide: T.Buffer((1,), "int64")):
+    for i in range(12):
+        if i < 6:
+            out[i // 3, i % 4] = a[i] / T.float32(3) + T.exp(a[i])
+        else:
+            out[i // 3, i % 4] = a[i]
+    wide[0] = (wide[0] * T.int64(3)) // T.int64(7)
+
+
+def test_loops_multiply_and_registers_are_free() -> None:
+    c = host_costs()
+    inner = c.load * 2 + c.multiply + c.integer + c.loop  # both operands; multiply, add; the sum is a register
+    outer = 16 * inner + 2 * c.integer + c.store + c.loop  # max is a compare and a select
+    assert host_work(dot) == HostWork(8 * outer + c.call, 8 * (16 * 2 + 1), 8 * (16 * 2 + 4))
+
+
+def test_the_dearer_branch_counts_and_divisions_of_an_index_too() -> None:
+    c = host_costs()
+    index = c.divide + c.integer  # by 3; by 4 is a mask
+    branch = 2 * c.load + c.float_divide + c.function + c.float + index + c.store
+    wide = c.load + c.wide_multiply + c.wide_divide + c.store
+    assert host_work(odd).cycles == 12 * (c.integer + branch + c.loop) + wide + c.call
+    dear = replace(c, function=1000.0)
+    assert host_work(odd, dear).cycles - host_work(odd).cycles == 12 * (1000 - c.function)
+
+
+def test_an_unknown_host_is_an_error() -> None:
+    with pytest.raises(TargetDataError, match="nothing is known of the time of host 'z80'; known: cortex-m55"):
+        host_costs("z80")
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_sums_have_the_host_only_when_asked(
+    counted: bool, cli: Any, shared_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = shared_model("keyword_scrambled_8bit")
+    made = cli("compile", model, *(["--host-time"] if counted else []), "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    document, artifact = json.loads(made.out), Artifact.load(tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out" / "layers.csv").read_text().splitlines()))
+    host = [row for row in rows if row["Target"] == "CPU"]
+    assert [(row["Original Operator"], int(row["Operator Index"])) for row in host] == [
+        (operator.kind, index) for index, operator in enumerate(artifact.operators) if operator.agent.value == "host"
+    ]
+    cycles = sum(int(row["Host Cycles (rough)"]) for row in host)
+    assert cycles == document["host_cycles"] == artifact.host_cycles
+    npu = document["estimated_cycles"]
+    assert sum(int(row["Op Cycles"]) for row in rows) == npu + (cycles if counted else 0)
+    assert sum(float(row["Network% (cycles)"]) for row in rows) == pytest.approx(100, abs=0.2)
+    text = " ".join((tmp_path / "out" / "memory.txt").read_text().split())
+    assert f"host: roughly {cycles:,} cycles (" in text
+    said = f"{1000 * (npu + cycles) / 500e6:.3f} ms with the NPU, the host at 500 MHz"
+    assert (said in text) is counted
+    assert ("no other figure counts them (--host-time)" in text) is not counted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(unicorn.missing(RunOptions()) is not None, reason="needs unicorn and arm-none-eabi-gcc")
+def test_the_estimate_is_near_the_instructions_that_run(cli: Any, tmp_path: Path) -> None:
+    """Executed by the firmware's own C on an emulated core; docs/time.md has more networks."""
+    from benchmarks.host_time import executed
+
+    for name in ("hello_world_int8", "trained_lstm_int8"):
+        model = REPOSITORY / "tests" / "models" / f"{name}.tflite"
+        made = cli("compile", model, "--accelerator", "none", "-o", tmp_path / name)
+        assert made.code == 0, made.err
+        cycles = Artifact.load(tmp_path / name).host_cycles
+        assert cycles is not None
+        assert 0.8 < cycles / executed(tmp_path / name) < 1.3, name
