@@ -9,6 +9,9 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
 from .network import CpuOperator, Network
@@ -125,6 +128,7 @@ def _dtypes() -> dict[int, str]:
     names: tuple[str, ...] = ("float32", "float16", "int32", "uint8", "int64", "bool", "int16", "complex64")
     names += ("int8", "float64", "uint64", "uint32", "uint16")
     handle = {tflite.TensorType.RESOURCE: "int32"}  # as tflite-micro numbers them
+    handle[tflite.TensorType.INT4] = "int8"  # weights of 4 bits are unpacked while they are read
     return handle | {getattr(tflite.TensorType, name.upper()): name for name in names}
 
 
@@ -151,8 +155,9 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         scales=scales,
         zero_points=zeros,
         quantised_dimension=quantisation.QuantizedDimension() if quantisation is not None else 0,
-        data=buffer.DataAsNumpy() if buffer.DataLength() else None,
+        data=_bytes(buffer, table, f"{name}: tensor {index} {label!r}"),
         is_variable=bool(table.IsVariable()),
+        is_packed=_is_packed(table),
         arena_offset=offset,
     )
     if table.Sparsity() is not None:
@@ -161,6 +166,23 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
     if tensor.data is None:
         return tensor
     return replace(tensor, data=tensor.data[: tensor.size_bytes])  # constants may be padded
+
+
+def _is_packed(table: Any) -> bool:
+    import tflite
+
+    return bool(table.Type() == tflite.TensorType.INT4)
+
+
+def _bytes(buffer: Any, table: Any, what: str) -> npt.NDArray[np.uint8] | None:
+    """The bytes of a constant, None of what is none; two numbers of 4 bits become two of 8, the lower half first."""
+    data: npt.NDArray[np.uint8] | None = buffer.DataAsNumpy() if buffer.DataLength() else None
+    if not _is_packed(table):
+        return data
+    if data is None:
+        raise NetworkError(f"{what} is computed in 4 bits; only constants of 4 bits are read: quantise it to int8")
+    halves = np.stack([data << 4, data & 0xF0], axis=-1).reshape(-1).view(np.int8) >> 4
+    return halves.view(np.uint8)
 
 
 @functools.cache

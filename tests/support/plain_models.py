@@ -218,6 +218,19 @@ def _bilinear(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     return b.made([x], [y])
 
 
+def _svdf(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    batches, depth, units, memory, rank = (int(n) for n in rng.integers(1, 6, 5))
+    memory, filters = memory + 1, units * rank
+    x = b.tensor((batches, depth), dtype)
+    shapes = ((filters, depth), (filters, memory), (units,))
+    f, t, c = (b.constant(plain_values(rng, shape, dtype)) for shape in shapes)
+    s = b.tensor((batches, filters * memory), dtype, is_variable=True)
+    y = b.tensor((batches, units), dtype)
+    b.operator("SVDF", [x, f, t, c, s], [y], "SVDFOptions", 1, Rank=rank, FusedActivationFunction=drawn(rng, 0, 1))
+    return b.made([x], [y])
+
+
 _COMPARED = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 _ACTIVE = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": "DivOptions"}
 
@@ -245,5 +258,6 @@ PLAIN_ROWS: dict[str, Make] = {
     "BATCH_MATMUL": _matrices,
     **{name: _pool(name) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")},
     "PRELU": _prelu,
+    "SVDF": _svdf,
     "RESIZE_BILINEAR": _bilinear,
 }

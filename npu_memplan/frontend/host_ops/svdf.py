@@ -8,6 +8,7 @@ ranks are planned int32 scratch, as in the reference.
 from __future__ import annotations
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
+from ...models.tensor import Tensor
 from .common import bias_of, require_same_type
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, UnsupportedOperatorError, lowering
@@ -23,14 +24,7 @@ def svdf(work: Lowering) -> None:
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
     require_same_type((data, features, output), ("int8",))
     require_same_type((times, state), ("int8", "int16"))
-    if not state.is_variable:
-        raise UnsupportedOperatorError(f"its state {state.name!r} is no variable tensor")
-    batches, depth = data.shape
-    filters, memory = times.shape
-    if filters % rank or state.shape != (batches, filters * memory) or features.shape != (filters, depth):
-        raise UnsupportedOperatorError(
-            f"{filters} filters of rank {rank}, memory {memory} do not fit state {list(state.shape)}"
-        )
+    batches, depth, filters, memory = extents(data, features, times, state, rank)
     units = filters // rank
     bias = bias_of(work, 3, units)
     if bias is not None and bias.dtype != "int32":
@@ -66,3 +60,16 @@ def svdf(work: Lowering) -> None:
             total.add(load(over_time, b, u * rank + r))
         value = multiply_by_quantised(function, total.get(), *into_output) + const(output.zero_point)
         function.store(target, clamp(value, *LIMITS["int8"]), b, u)
+
+
+def extents(data: Tensor, features: Tensor, times: Tensor, state: Tensor, rank: int) -> tuple[int, int, int, int]:
+    """(batches, depth, filters, memory); refuses what does not fit."""
+    if not state.is_variable:
+        raise UnsupportedOperatorError(f"its state {state.name!r} is no variable tensor")
+    batches, depth = data.shape
+    filters, memory = times.shape
+    if filters % rank or state.shape != (batches, filters * memory) or features.shape != (filters, depth):
+        raise UnsupportedOperatorError(
+            f"{filters} filters of rank {rank}, memory {memory} do not fit state {list(state.shape)}"
+        )
+    return batches, depth, filters, memory

@@ -20,6 +20,7 @@ from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...exactness import NOT_BY_VELA
+from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first
@@ -28,7 +29,7 @@ from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .completion import completed
 from .described import activation_type, network_attributes, source_operators
-from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, float_operators
+from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators
 from .restore import with_omitted_inputs
 
 if TYPE_CHECKING:
@@ -86,6 +87,12 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     source = read_network(data, name)
     if source.npu_calls:
         return CompiledNetwork(source, source, None, {})
+    packed = next((tensor for tensor in source.tensors if tensor.is_packed), None)
+    if packed is not None:
+        raise UnsupportedModelError(
+            f"{name} has weights of 4 bits (tensor {described(packed)}), which Vela cannot read; compile it with "
+            "--npu-compiler tvm, or for the host alone with --accelerator none"
+        )
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
