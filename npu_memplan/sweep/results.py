@@ -86,7 +86,9 @@ class Result:
     cycles: Count | None = None
     clock_hz: float = 0
     npu_operations: Count = 0
-    host_operations: Count = 0  # nobody estimates their time
+    host_operations: Count = 0
+    host_cycles: Count | None = None  # theirs, roughly, of the host's clock; in no sum
+    host_clock_hz: float = 0
     plan: str = ""  # "optimal" or "feasible"
     operators: Mapping[str, Count] = field(default_factory=dict)  # how many are exact, within a step, unproven
     runs: Runs | None = None

@@ -45,6 +45,7 @@ def test_results_are_those_of_compile(small_sweep: Any) -> None:
         assert found.pools == {"sram": artifact.pool_bytes("sram")}
         assert (found.constants_bytes, found.stream_bytes) == (artifact.constants_bytes, artifact.stream_bytes)
         assert (found.cycles, found.plan) == (artifact.estimated_cycles, artifact.plan.status.value)
+        assert (found.host_cycles, found.host_clock_hz) == (artifact.host_cycles, artifact.host_clock_hz)
         assert sum(found.operators.values()) == len(artifact.operators)
         assert found.cost.cpu_seconds > 0
 

@@ -66,7 +66,9 @@ def test_a_front_is_that_of_all_pairs(made_table: Make) -> None:
 
 def test_the_cheapest_fits_all_and_keeps_the_deadline(table: Table) -> None:
     assert [c.target for c in cheapest(table)] == [HOST, SMALL, LARGE]
-    assert [c.target for c in cheapest(table, 2.0)] == [SMALL, LARGE], "nobody knows the host's time"
+    assert [c.target for c in cheapest(table, 2.0)] == [SMALL, LARGE], (
+        "of the host alone there is no time to hold to it"
+    )
     assert [c.target for c in cheapest(table, 1.9)] == [LARGE]
     assert cheapest(table, 0.5) == []
     first = cheapest(table)[1]
@@ -81,6 +83,9 @@ def test_figures_of_a_row(table: Table) -> None:
     assert rows["b", LARGE].exactness == "differs in 1 of 2"
     assert (no.fits, no.sram_bytes, no.ram_bytes, no.milliseconds, no.exactness) == (False, 9000, None, None, "")
     assert rows["a", HOST].milliseconds is None
+    assert fits.host_milliseconds is None
+    rough = replace(fits, result=result(1, 100, host_cycles=5_000_000, host_clock_hz=2.5e8))
+    assert (rough.host_milliseconds, rough.milliseconds) == (20.0, 0.0002), "in no sum"
     both = replace(fits, result=result(1, 1, pools={"sram": 5, "dram": 7}))
     assert (both.sram_bytes, both.ram_bytes) == (5, 12)
 

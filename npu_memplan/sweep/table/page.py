@@ -63,6 +63,7 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
             "flash": [v["flash_bytes"] for v in values],
             "cycles": [v["npu_cycles"] for v in values],
             "ms": [v["npu_ms"] for v in values],
+            "host_ms": [v["host_ms_rough"] for v in values],
             "npu": [v["npu_operations"] for v in values],
             "host": [v["host_operations"] for v in values],
             "plan": [v["plan"] for v in values],

@@ -71,9 +71,13 @@ class TableRow:
 
     @property
     def milliseconds(self) -> float | None:
-        """The NPU's, estimated; None where it has nothing to do, because nobody estimates the host's time."""
-        cycles, clock = self.result.cycles, self.result.clock_hz
-        return round(1000 * cycles / clock, 6) if self.fits and cycles is not None and clock else None
+        """The NPU's, estimated; None where it has nothing to do."""
+        return _milliseconds(self.result.cycles, self.result.clock_hz)
+
+    @property
+    def host_milliseconds(self) -> float | None:
+        """The host's, roughly; in no sum and no question, as for `compile`. None: no calls, or an unknown clock."""
+        return _milliseconds(self.result.host_cycles, self.result.host_clock_hz)
 
     @property
     def inexact_operators(self) -> int:
@@ -121,6 +125,7 @@ class TableRow:
             "flash_bytes": self.flash_bytes,
             "vela_ram_bytes": result.vela_bytes or None,
             "npu_ms": self.milliseconds,
+            "host_ms_rough": self.host_milliseconds,
             "npu_cycles": result.cycles,
             "npu_operations": result.npu_operations if self.fits else None,
             "host_operations": result.host_operations if self.fits else None,
@@ -133,6 +138,10 @@ class TableRow:
             "model_sha256": self.asked.model_sha256,
             "key": self.asked.key,
         }
+
+
+def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
+    return round(1000 * cycles / clock_hz, 6) if cycles is not None and clock_hz else None
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,7 @@ class FittingTarget:
     ram_bytes: int
     flash_bytes: int
     milliseconds: float | None  # None: of one network at least nothing is known
-    host_operations: int  # the most of any network; their time is in no figure
+    host_operations: int  # the most of any network; their time is in no sum
 
 
 def cheapest(table: Table, deadline_ms: float | None = None) -> list[FittingTarget]:

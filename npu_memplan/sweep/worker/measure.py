@@ -93,6 +93,8 @@ def _result(key: str, artifact: Artifact, runs: Runs | None) -> Result:
         clock_hz=artifact.timing.clock_hz if artifact.timing else 0,
         npu_operations=artifact.npu_operations,
         host_operations=artifact.host_operations,
+        host_cycles=artifact.host_cycles,
+        host_clock_hz=artifact.host_clock_hz,
         plan=artifact.plan.status.value,
         operators={level.value: claims[level] for level in Exactness if claims[level]},
         runs=runs,

@@ -53,7 +53,8 @@ function describe(r) {
   const facts = [["target", r.on.name], ["result", r.said], ["reason", data.texts[r.reason]]];
   if (r.fits) {
     facts.push(["SRAM", both(r.sram)], ["all RAM", both(r.ram)], ["flash", both(r.flash)]);
-    facts.push(["time", r.ms === null ? "host only: not estimated" : `~${ms(r.ms)} ms (${number.format(r.cycles)} cycles)`]);
+    facts.push(["time", r.ms === null ? "host only" : `~${ms(r.ms)} ms (${number.format(r.cycles)} cycles)`]);
+    if (r.host_ms !== null) facts.push(["host's time", `~${ms(r.host_ms)} ms, roughly`]);
     facts.push(["calls", `${number.format(r.npu)} on the NPU, ${number.format(r.host)} on the host`], ["results", data.texts[r.exactness]], ["plan", r.plan]);
   } else if (r.sram !== null) facts.push(["SRAM needed", both(r.sram)]);
   const changes = (changesOf.get(r) || []).map((d) => [d.what, changeText(d)]);
