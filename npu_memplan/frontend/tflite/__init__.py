@@ -2,5 +2,5 @@
 
 Invariant: both ways (`lifted`, `lowered`) build `main` with the same `MainBuilder` and describe it alike
 (`described`), so nothing behind this folder knows which it was. What neither side can run is refused first
-(`on_host`, `floats`).
+(`on_host`, where floats go, too).
 """
