@@ -57,6 +57,7 @@ _SWITCHES = {
     "stripes": "--stripes",
     "prefetch": "--prefetch",
     "host_time": "--host-time",
+    "incbin": "--incbin",
     "reuse_inputs": "--keep-inputs",
 }
 
@@ -88,6 +89,7 @@ class CompileOptions:
     prefetch: bool = False  # room for weights to be copied one operation early, as far as the pools have it
     host_time: bool = False  # the rough cycles of host operators count in sums
     reuse_inputs: bool = True  # a graph input's bytes may be reused once it has been read
+    incbin: bool = False  # large constants as files beside the C
     launch: str = "small-driver"  # what the C's NPU calls are made for; or "arm-core-driver"
     name: str = ""  # of the model in C; empty: from the file name
     vela_ini: str = ""  # a file that describes system_config; empty: those that come with npu_memplan

@@ -36,6 +36,7 @@ EVERYTHING = CompileOptions(
     stripes=True,
     prefetch=True,
     host_time=True,
+    incbin=True,
     reuse_inputs=False,
     launch="arm-core-driver",
     name="two words",
@@ -61,7 +62,7 @@ def test_every_option_is_said_in_one_line() -> None:
         "--objective bytes --planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
         "--name 'two words' --pool sram=98304 --pool dram=1048576 "
         "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch "
-        "--host-time --keep-inputs"
+        "--host-time --incbin --keep-inputs"
     )
     assert parsed(EVERYTHING.flags()) == EVERYTHING
 

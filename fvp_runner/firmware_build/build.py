@@ -158,7 +158,7 @@ def _key(sources: list[Path], generated: dict[str, str], cpu: str, defines: list
     digest = hashlib.sha256(
         repr((_says("--version"), cpu, defines, _COMPILE, _LINK, sorted(generated.items()))).encode()
     )
-    headers = {h for p in sources for h in p.parent.glob("*.h")}
+    headers = {h for p in sources for pattern in ("*.h", "*.bin") for h in p.parent.glob(pattern)}
     for path in [*sources, *sorted(headers)]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -169,7 +169,8 @@ def _compile(
 ) -> None:
     for file_name, text in generated.items():
         (folder / file_name).write_text(text, encoding="utf-8")
-    includes = [f"-I{folder}", f"-I{FIRMWARE}", f"-I{sources[-1].parent}"]
+    generated_here = sources[-1].parent
+    includes = [f"-I{folder}", f"-I{FIRMWARE}", f"-I{generated_here}", f"-Wa,-I,{generated_here}"]
     objects = [folder / f"{source.stem}.o" for source in sources]
 
     def one(source: Path, target: Path) -> None:

@@ -108,7 +108,8 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
         forward = temporary / "launch.c"
         forward.write_text(_FORWARD, encoding="utf-8")
         target = temporary / "model.so"
-        line = [*command, *FLAGS, f"-I{folder}", *map(str, sources), str(forward), "-o", str(target), "-lm"]
+        included = [f"-Wa,-I,{folder}"] if any(folder.glob("*.bin")) else []
+        line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
         done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             first = "\n".join(done.stderr.splitlines()[:20])

@@ -54,6 +54,7 @@ class Interface:
     symbols: Mapping[str, int] = field(default_factory=dict)
     npu: NpuTarget | None = None
     payloads: bool = False  # streams lie behind the header that Arm's driver wants
+    incbin: bool = False  # large constants are files beside the C
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
@@ -69,7 +70,13 @@ class Interface:
         tensors = (artifact.inputs, artifact.outputs, artifact.states)
         pools = specs(read_only=False), *tensors, specs(read_only=True)
         payloads = artifact.target.launch == "arm-core-driver"
-        return cls(identifier(artifact.name), *pools, npu=npu_target(artifact), payloads=payloads)
+        return cls(
+            identifier(artifact.name),
+            *pools,
+            npu=npu_target(artifact),
+            payloads=payloads,
+            incbin=artifact.target.incbin,
+        )
 
     @property
     def parameters(self) -> str:

@@ -9,6 +9,7 @@ carry the model's name, so that two models link together. The files are
     <name>_npu.c            command streams, weights, launches
     <name>_constants.c      read-only pools of constants, where the plan has any
     npu_memplan_runtime.h   what the platform supplies
+    <name>_*.bin            large constants, with `--incbin`
     <name>.cmake, <name>.mk these files and the flags they need, for a build system
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy.typing as npt
 from ..vocabulary import C_SOURCES, STATE_STARTS
 from .builds.arm_driver import GLUE, GLUE_TEXT, HEADER_MACRO
 from .builds.fragments import fragments
+from .builds.incbin import LEAST_BYTES, included
 from .c_array import c_array, c_type
 from .entry import (
     RUNTIME_HEADER,
@@ -53,16 +55,15 @@ class Sources:
     constants_bytes: int
     stream_bytes: int
     launches: dict[str, NpuLaunch]  # by the name of the function in the module
+    files: dict[str, bytes] = field(default_factory=dict)  # constants beside the texts, where that was asked for
 
     def write(self, directory: Path | str) -> tuple[Path, ...]:
         """Write the files into an existing `directory`; returns their paths, sorted by name."""
         folder = Path(directory)
-        paths = []
-        for file_name, text in sorted(self.texts.items()):
-            path = folder / file_name
-            path.write_text(text, encoding="utf-8")
-            paths.append(path)
-        return tuple(paths)
+        contents = {**{name: text.encode() for name, text in self.texts.items()}, **self.files}
+        for name, content in contents.items():
+            (folder / name).write_bytes(content)
+        return tuple(folder / name for name in sorted(contents))
 
 
 def write_sources(module: Any, interface: Interface, directory: Path | str) -> Sources:
@@ -86,13 +87,14 @@ def print_sources(module: Any, interface: Interface) -> Sources:
             f"model {interface.name}: main takes pools of {list(program.pool_bytes)} bytes, "
             f"the plan has {list(expected)}; rewrite the module with the same plan"
         )
+    files: dict[str, bytes] = {}
     symbols = call_symbols(program.calls, interface)
     initialise_symbols = call_symbols(program.initialise, interface)
     steps = _steps(program.body, iter(symbols))
     initialise = _steps(program.initialise, iter(initialise_symbols))
-    npu_text, npu_constants, launches = _npu_file(program, interface, symbols)
+    npu_text, npu_constants, launches = _npu_file(program, interface, symbols, files)
     host_calls = [*zip(symbols, program.calls, strict=True), *zip(initialise_symbols, program.initialise, strict=True)]
-    host_text, host_constants = _host_file(program, interface, host_calls)
+    host_text, host_constants = _host_file(program, interface, host_calls, files)
     name = interface.name
     texts = {
         f"{name}.h": print_header(interface, steps, initialise),
@@ -103,7 +105,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     }
     images = {pool: program.constants[index] for index, pool in program.constant_pools.items()}
     if interface.constant_pools and not interface.constants_passed:
-        texts[f"{name}_constants.c"] = print_constant_pools(interface, images)
+        texts[f"{name}_constants.c"] = print_constant_pools(interface, images, files)
     texts |= fragments(interface, sorted(file for file in texts if file.endswith(".c")))
     if interface.payloads:
         texts[GLUE] = GLUE_TEXT
@@ -112,6 +114,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         npu_constants + host_constants + sum(image.nbytes for image in images.values()),
         sum(launch.stream_bytes for launch in launches.values()),
         {c.function: launches[s] for s, c in zip(symbols, program.calls, strict=True) if c.is_npu},
+        files,
     )
 
 
@@ -147,9 +150,12 @@ def _steps(body: Iterable[FunctionCall | Choice], symbols: Iterator[str]) -> lis
 
 
 def _constant_arrays(
-    program: Program, interface: Interface, wanted: Sequence[int], prefix: str
+    program: Program, interface: Interface, wanted: Sequence[int], prefix: str, files: dict[str, bytes]
 ) -> tuple[str, dict[int, tuple[str, int]], int]:
-    """C definitions of constants that lie in no pool, index -> (array, true size in bytes) of all, their bytes."""
+    """C definitions of constants that lie in no pool, index -> (array, true size in bytes) of all, their bytes.
+
+    Into `files` goes what is taken in from files.
+    """
     pools = interface.constant_expressions()
     table = {i: (pools[pool], program.constants[i].nbytes) for i, pool in program.constant_pools.items()}
     texts: list[str] = []
@@ -160,7 +166,10 @@ def _constant_arrays(
         symbol = f"{prefix}_{len(texts)}"
         values: npt.NDArray[np.generic] = program.constants[index]
         table[index] = (symbol, values.nbytes)
-        texts.append("static " + c_array(symbol, values))
+        if interface.incbin and values.nbytes >= LEAST_BYTES:
+            texts.append(included(symbol, values, files))
+        else:
+            texts.append("static " + c_array(symbol, values))
         total += values.nbytes
     return "\n".join(texts), table, total
 
@@ -169,11 +178,13 @@ def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
     return [a.index for call in calls for a in call.arguments if isinstance(a, ConstantArgument)]
 
 
-def _npu_file(program: Program, interface: Interface, symbols: Sequence[str]) -> tuple[str, int, dict[str, NpuLaunch]]:
+def _npu_file(
+    program: Program, interface: Interface, symbols: Sequence[str], files: dict[str, bytes]
+) -> tuple[str, int, dict[str, NpuLaunch]]:
     """Text of the file, bytes of its constants, and symbol -> launch."""
     calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if c.is_npu}
     wanted = _constants_of(list(calls.values()))
-    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_npu_constants")
+    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_npu_constants", files)
     macros = [pool_macro(interface, index) for index in range(len(interface.pools))]
     launches = {symbol: print_launch(symbol, call, table, macros, interface.payloads) for symbol, call in calls.items()}
     parts = [
@@ -186,7 +197,9 @@ def _npu_file(program: Program, interface: Interface, symbols: Sequence[str]) ->
     return "\n".join(parts), total, launches
 
 
-def _host_file(program: Program, interface: Interface, listed: Sequence[tuple[str, FunctionCall]]) -> tuple[str, int]:
+def _host_file(
+    program: Program, interface: Interface, listed: Sequence[tuple[str, FunctionCall]], files: dict[str, bytes]
+) -> tuple[str, int]:
     """Text of the file and bytes of its constants; `listed` are all calls by symbol."""
     calls = {}
     for symbol, call in listed:
@@ -194,7 +207,7 @@ def _host_file(program: Program, interface: Interface, listed: Sequence[tuple[st
             trimmed, kept = used_parameters(call.primfunc)
             calls[symbol] = replace(call, primfunc=trimmed, arguments=tuple(call.arguments[index] for index in kept))
     wanted = _constants_of(list(calls.values()))
-    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_host_constant")
+    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_host_constant", files)
     functions: dict[str, Any] = {}
     read_only: dict[str, list[bool]] = {}
     wrappers = []

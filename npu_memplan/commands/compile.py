@@ -73,6 +73,7 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--launch", type=click.Choice(["small-driver", "arm-core-driver"]), default="small-driver",
               show_default=True, help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, "
               "with payloads and the glue.")  # fmt: skip
+@click.option("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
 @click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
