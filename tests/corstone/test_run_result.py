@@ -83,7 +83,7 @@ def bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor.metadata, "version", version)
 
 
-FVPS = "FVP_Corstone_SSE-300_Ethos-U55; FVP_Corstone_SSE-300_Ethos-U65; FVP_Corstone_SSE-310; FVP_Corstone_SSE-315"
+FVPS = "; ".join(f"FVP_Corstone_SSE-{name}" for name in ("300_Ethos-U55", "300_Ethos-U65", "310", "315", "320"))
 
 
 def test_doctor_on_a_bare_machine_prints_what_to_install(bare_machine: None, monkeypatch: pytest.MonkeyPatch) -> None:

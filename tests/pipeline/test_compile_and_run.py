@@ -45,7 +45,9 @@ def test_the_artifact_holds_what_it_says(compiled: Path) -> None:
     assert all((compiled / path).is_file() for path in artifact.files.values())
     assert {p.name for p in (compiled / "src").iterdir()} == {
         "digits.c",
+        "digits.cmake",
         "digits.h",
+        "digits.mk",
         "digits_host.c",
         "digits_npu.c",
         "npu_memplan_runtime.h",
