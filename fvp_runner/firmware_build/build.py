@@ -19,6 +19,7 @@ from pathlib import Path
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files, identifier
+from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.files.manifest import FIRMWARE as BUILT
 from npu_memplan.files.staging import TakenError, staged_directory
 from npu_memplan.target_data import Board, accelerator_system, load_board
@@ -79,6 +80,11 @@ def _says(option: str) -> str:
 
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
     """The board the options name, or the default one of the artifact's accelerator; one that firmware can be for."""
+    name = artifact.target.accelerator
+    if name in ACCELERATORS and ACCELERATORS[name].language is Language.U85:
+        raise BuildError(
+            f"no firmware for {name}: the driver does not know Ethos-U85's registers yet; run it with --on host"
+        )
     if options.board is not None:
         board = load_board(options.board)
         if not board.runs:
@@ -87,7 +93,7 @@ def board_of(artifact: Artifact, options: RunOptions) -> Board:
                 f"have to be in {board.path}"
             )
         return board
-    return load_board(accelerator_system(artifact.target.accelerator).board)
+    return load_board(accelerator_system(name).board)
 
 
 def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmware:

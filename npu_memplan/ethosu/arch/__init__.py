@@ -23,7 +23,7 @@ __all__ = [
     "Shape",
     "accelerator",
     "accelerator_of_config",
-    "require_planned",
+    "require_own_lowering",
 ]
 
 
@@ -54,11 +54,11 @@ def accelerator_of_config(word: int) -> Architecture:
     )
 
 
-def require_planned(target: Architecture) -> None:
-    """`AcceleratorError` for a configuration whose streams are read, but not planned or made yet."""
+def require_own_lowering(target: Architecture) -> None:
+    """`AcceleratorError` for a configuration that only Vela's streams are made for."""
     if target.language is not Language.U55_U65:
-        planned = ", ".join(a.name for a in ETHOS_U55_65)
+        ours = ", ".join(a.name for a in ETHOS_U55_65)
         raise AcceleratorError(
-            f"{target.name}: its streams can be disassembled and simulated, but it cannot be compiled for yet; "
-            f"choose one of: {planned}"
+            f"{target.name}: operators are not lowered for it; compile a TFLite model with Vela's streams "
+            f"(--npu-compiler vela), or choose one of: {ours}"
         )

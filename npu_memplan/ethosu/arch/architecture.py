@@ -124,6 +124,7 @@ class Architecture:
     rates: Rates
     config_middle: int  # configuration word, bits 4 to 27
     language: Language = Language.U55_U65
+    command_fetch_bytes: int = 0  # of the stream that one request brings, one at a time; 0: it is there when needed
     max_blockdep: int = 3  # largest BLOCKDEP
     micro_blocks: tuple[Shape, ...] = ()  # where each operation chooses its own: all there are, of all cores together
     burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets

@@ -13,9 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..arch.architecture import Language
 from ..program.featuremap import FeatureMap, Kernel, Ranges
 from ..stream.commands import Operation
+from ..stream.fields_u85 import AccumulatorWord, OutputWord
 from ..stream.isa import Op, PoolMode, Register, Upscale
+from ..stream.isa_u85 import AccumulatorInput
 from .hazards import share_byte
 
 MAX_BLOCKDEP = 3
@@ -23,8 +26,10 @@ MAX_BLOCKDEP = 3
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows, columns, channels
 
 
-def blockdep(previous: Operation, op: Operation) -> int:
-    """The largest BLOCKDEP with which kernel `op` reads nothing that kernel `previous` has yet to write: 0 to 3."""
+def blockdep(previous: Operation, op: Operation, most: int = MAX_BLOCKDEP) -> int:
+    """The largest BLOCKDEP, up to `most`, with which kernel `op` reads nothing that `previous` has yet to write."""
+    if op.language is Language.U85 and AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.KEEP:
+        return 0
     output = FeatureMap.ofm(previous)
     inputs = [v for v in (FeatureMap.ifm(op), FeatureMap.ifm2(op)) if v is not None and v.region == output.region]
     low, high = output.span()
@@ -33,9 +38,11 @@ def blockdep(previous: Operation, op: Operation) -> int:
         written = output.ranges()
         inputs = [v for v in inputs if share_byte(v.ranges(), written)]
     if not inputs:
-        return MAX_BLOCKDEP
-    last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, MAX_BLOCKDEP)]
-    safe = MAX_BLOCKDEP
+        return most
+    if _is_turned(previous):
+        return 0
+    last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, most)]
+    safe = most
     for job, block in enumerate(jobs(op)):
         if job >= safe:
             break
@@ -92,10 +99,20 @@ def jobs(op: Operation) -> Iterator[Box]:
         return
     view = FeatureMap.ifm(op)
     step = 16 if view.element_bytes == 2 else 32
+    if op.language is Language.U85:  # the most that any of its kernels takes in at once
+        step = 16 if Kernel.of(op).part_kernel_first and not op.parameter & 1 else 128
     for index in range(block_count(op)):
         rows, columns, _ = _block(op, index)
         for start in range(0, view.depth, step):
             yield rows, columns, (start, min(start + step, view.depth))
+
+
+def _is_turned(op: Operation) -> bool:
+    """Whether results are stored in another order than they are made."""
+    if op.language is Language.U55_U65:
+        return False
+    word = op.get(Register.OFM_PRECISION)
+    return bool(OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word))
 
 
 def _sums_channels(op: Operation) -> bool:
@@ -105,7 +122,9 @@ def _sums_channels(op: Operation) -> bool:
 def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:
     """Elements of an input that a job reads."""
     rows, columns, channels = job
-    if op.op is Op.ELEMENTWISE:
+    if op.op is Op.RESIZE or (op.op is Op.CONV and view.name == "IFM2" and op.parameter & 1):
+        return (0, view.height), (0, view.width), (0, view.depth)
+    if op.op is Op.ELEMENTWISE or view.name == "IFM2":
         # A broadcast axis has extent 1: every job reads its only element.
         return _clip(rows, view.height), _clip(columns, view.width), _clip(channels, view.depth)
     kernel = Kernel.of(op)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
+from ..arch.architecture import Language
 from ..program.featuremap import FeatureMap, Kernel, Ranges
 from ..stream.commands import Operation
+from ..stream.fields_u85 import OutputWord
 from ..stream.isa import Op, PoolMode, Register
+from ..stream.isa_u85 import PoolOperation
 
 
 def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Hashable, int]:
@@ -37,11 +40,21 @@ def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Ha
     return found
 
 
+_SINGLE = {
+    Language.U55_U65: (PoolMode.AVERAGE,),
+    Language.U85: (PoolOperation.AVERAGE, PoolOperation.SUM, PoolOperation.MAX),
+}
+
+
 def is_pointwise(op: Operation) -> bool:
     """Output element (y, x, c) depends on input elements (y, x, c) alone (broadcast inputs aside)."""
+    if op.language is Language.U85:
+        word = op.get(Register.OFM_PRECISION)
+        if OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word):
+            return False
     if op.op is Op.ELEMENTWISE:
         return True
-    if op.op is not Op.POOL or op.parameter != PoolMode.AVERAGE:
+    if op.op is not Op.POOL or op.parameter not in _SINGLE[op.language]:
         return False
     kernel = Kernel.of(op)
     padded = kernel.pad_top or kernel.pad_left or kernel.pad_bottom or kernel.pad_right

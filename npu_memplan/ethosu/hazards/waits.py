@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..arch import Architecture
+from ..program.chains import chain_bounds
 from ..stream.commands import Command, Marker, Operation, Wait
 from ..stream.isa import Op, Register
 from .blockdep import blockdep
@@ -29,7 +30,9 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
     kernels: list[Footprint] = []  # unfinished for all we know, oldest first
     transfers: list[Footprint] = []
     previous: Operation | None = None
-    for op in operations:
+    bounds, distance = chain_bounds(operations), 0
+    for place, op in enumerate(operations):
+        first, last = bounds[place]
         mine = footprint(op, accelerator)
         if op.op is Op.DMA_START:
             commands += _wait(Op.KERNEL_WAIT, kernels, mine)
@@ -40,11 +43,17 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
             commands.append(op)
             continue
         commands += _wait(Op.DMA_WAIT, transfers, mine)
-        spoils = bool(kernels) and mine.spoils_table(kernels[-1])
-        kernels.append(mine)
-        del kernels[: -accelerator.max_outstanding_kernels]
-        distance = 0 if previous is None or spoils else blockdep(previous, op)
-        previous = op
+        if place == first:
+            spoils = bool(kernels) and mine.spoils_table(kernels[-1])
+            chained = operations[first : last + 1]
+            kernels.append(mine)
+            del kernels[: -accelerator.max_outstanding_kernels]
+            distance = 0
+            if previous is not None and not spoils:
+                distance = min(blockdep(previous, one, accelerator.max_blockdep) for one in chained)
+        else:
+            kernels[-1] = kernels[-1].with_(mine)
+        previous = op if place == last else previous
         commands.append(op.with_registers({Register.BLOCKDEP: distance}))
     commands.append(Marker(Op.STOP, _STOP_ALL))
     return tuple(commands)

@@ -41,6 +41,7 @@ class Role(Enum):
     DMA_SRC = "dma_src"
     DMA_DST = "dma_dst"
     DMA_INDEX = "dma_index"
+    DMA_KEPT = "dma_kept"  # what a transfer may leave as it is, of the bytes that it may write
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +144,8 @@ def _u85_dma(op: Operation) -> tuple[Access, ...]:
         apart = op.get(r.DMA0_IDX_SKIP1) if dimensions > 1 else 0
         index = strided_ranges(op[r.DMA0_IDX], INDEX_BYTES * rows, ((planes, INDEX_BYTES * rows + apart),))
         found.append(Access(Role.DMA_INDEX, op[r.DMA0_IDX_REGION], ((r.DMA0_IDX, index),), False))
+    if scatters:
+        found.append(Access(Role.DMA_KEPT, where, ((r.DMA0_DST, written),), False))
     found.append(Access(Role.DMA_DST, where, ((r.DMA0_DST, written),), True))
     return tuple(found)
 

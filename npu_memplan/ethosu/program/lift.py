@@ -20,12 +20,14 @@ import numpy as np
 from ...errors import NpuMemplanError
 from ...models.network import Network
 from ...models.vela import NpuCall, Part
+from ..arch import Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
 from ..stream.decode import decode
 from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .access import Access, Role, accesses
+from .chains import beside_regions, chain_bounds
 from .featuremap import FeatureMap, Ranges, merge_ranges
 from .program import (
     BufferRole,
@@ -134,6 +136,7 @@ class _Lifter:
         self._accesses = [accesses(op, call.accelerator) for op in operations]
         self._nodes: list[dict[Role, int]] = []  # per operation: node of each access to the arena
         self._argument_nodes: dict[str, int] = {}
+        self._chains = chain_bounds(operations)
         self._sizes = {1: call.scratch_bytes, 2: call.scratch_fast_bytes or call.scratch_bytes}
         self._aliased = call.scratch_fast_tensor < 0 or not call.scratch_fast_bytes
 
@@ -164,8 +167,12 @@ class _Lifter:
                     continue
                 self._check_bounds(time, access, ranges)
                 space = self._space(access.region)
+                first, last = self._chains[time]
                 if access.is_write:
-                    nodes[access.role] = builder.define(space, ranges, time)
+                    node = nodes[access.role] = builder.define(space, ranges, time)
+                    builder.lasts(node, first, last)
+                    if Role.DMA_KEPT in nodes:  # only some of the bytes are written: the others stay
+                        builder.unite(node, nodes[Role.DMA_KEPT])
                     continue
                 read = builder.read(space, ranges, time)
                 if read is None:
@@ -174,6 +181,7 @@ class _Lifter:
                         f"{int(ranges[-1, 1])} of region {access.region}, which nothing has written"
                     )
                 nodes[access.role] = read
+                builder.lasts(read, first, last)
             self._nodes.append(nodes)
         end = len(self._operations)
         for argument in self._arguments:
@@ -302,7 +310,11 @@ class _Lifter:
                 f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes"
             )
         addresses = {Register.DMA0_SRC: source, Register.DMA0_DST: target}
-        return NpuOperation(Op.DMA_START, 0, {Register.DMA0_LEN: argument.size_bytes}, addresses)
+        language = self._call.accelerator.language
+        registers = {Register.DMA0_LEN: argument.size_bytes}
+        if language is Language.U85:
+            registers[Register.DMA0_SIZE0] = 1
+        return NpuOperation(Op.DMA_START, 0, registers, addresses, language=language)
 
     def _roles(self) -> dict[int, BufferRole]:
         roles: dict[int, BufferRole] = {}
@@ -371,4 +383,5 @@ class _Lifter:
                     buffer, base = places[self._builder.find(self._nodes[time][access.role])]
                     addresses[register] = (buffer, address - base)
         registers = {r: v for r, v in op.registers.items() if r in kept}
+        registers |= beside_regions(op)
         return NpuOperation(op.op, op.parameter, registers, addresses, self.served[time], op.language)

@@ -49,6 +49,7 @@ EXTERNS = {
     Op.DEPTHWISE: "ethosu_depthwise",
     Op.POOL: "ethosu_pool",
     Op.ELEMENTWISE: "ethosu_elementwise",
+    Op.RESIZE: "ethosu_resize",
     Op.DMA_START: "ethosu_dma",
 }
 _OPS = {name: op for op, name in EXTERNS.items()}

@@ -18,6 +18,7 @@ from ..stream.commands import Operation
 from ..stream.groups import FEATURE_MAPS, REGION_OF, TILE_BASES, WRITTEN_THROUGH
 from ..stream.isa import SHRAM_REGION, Op, Register
 from .access import Access, accesses, lut_span
+from .chains import chain_bounds
 from .overlap import Use, distances
 
 
@@ -68,20 +69,26 @@ class NpuOperation:
     operator: int = -1  # of the source model that it works for, by index in its file; -1: unknown
     language: Language = Language.U55_U65  # what its registers mean
 
+    def get(self, register: Register, default: int = 0) -> int:
+        """Value of a register that is no address, or `default` when it is not set."""
+        return self.registers.get(register, default)
+
     def placed(self, where: Callable[[str], tuple[int, int]], index: int = -1) -> Operation:
         """It with real addresses: `where(buffer)` is (region, base address); `index` is its place in a program."""
         registers = dict(self.registers)
+        regions: dict[Register, int] = {}
         for register, (name, offset) in self.addresses.items():
             region, base = where(name)
             registers[register] = base + offset
             holder = REGION_OF[register]
             for unused in TILE_BASES.get(register, ()):
                 registers.setdefault(unused, 0)  # tiles that are not addressed stay 0, as compilers leave them
-            if registers.setdefault(holder, region) != region:
+            if regions.setdefault(holder, region) != region:
                 raise ProgramError(
                     f"operation {index} ({self.op.name}) addresses {name!r} in region {region}, but {holder.name} is "
-                    f"{registers[holder]} already: all tiles must lie in one pool"
+                    f"{regions[holder]} already: all tiles must lie in one pool"
                 )
+            registers[holder] = self.registers.get(holder, 0) | region  # which may say more than the region
         return Operation(self.op, self.parameter, registers, index, self.language)
 
 
@@ -110,11 +117,13 @@ class NpuProgram:
     operations: tuple[NpuOperation, ...]
     name: str = "npu"
     _by_name: dict[str, NpuBuffer] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _chains: list[tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=list)
     _accesses: dict[int, list[tuple[str, int, int, bool]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
     def __post_init__(self) -> None:
+        self._chains.extend(chain_bounds(self.operations))
         self._by_name.update((b.name, b) for b in self.buffers)
         if len(self._by_name) != len(self.buffers):
             names = [b.name for b in self.buffers]
@@ -157,7 +166,12 @@ class NpuProgram:
         return 1, 0
 
     def touched(self, index: int) -> tuple[tuple[str, bool], ...]:
-        """(buffer, is_write) of an operation, each pair once, reads first; LUTs included."""
+        """(buffer, is_write) of an operation, or of the chain it belongs to, each once, reads first; LUTs included."""
+        first, last = self._chains[index]
+        found = {pair: None for place in range(first, last + 1) for pair in self._touched(place)}
+        return tuple(sorted(found, key=lambda pair: pair[1]))
+
+    def _touched(self, index: int) -> tuple[tuple[str, bool], ...]:
         operation = self.operations[index]
         found: dict[tuple[str, bool], None] = {}
         for register, (name, _) in operation.addresses.items():
@@ -183,9 +197,10 @@ class NpuProgram:
         return None
 
     def accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
-        """Byte ranges of an operation: (buffer, start, stop, is_write), reads first, exact."""
+        """Byte ranges of an operation, or of the chain it belongs to: (buffer, start, stop, is_write), exact."""
         if index not in self._accesses:
-            self._accesses[index] = self._find_accesses(index)
+            first, last = self._chains[index]
+            self._accesses[index] = [found for place in range(first, last + 1) for found in self._find_accesses(place)]
         return self._accesses[index]
 
     def _find_accesses(self, index: int) -> list[tuple[str, int, int, bool]]:

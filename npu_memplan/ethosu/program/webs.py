@@ -147,6 +147,11 @@ class WebBuilder:
         uses[:] = min(uses[0], time), max(uses[1], time), min(uses[2], low), max(uses[3], high)
         return nodes[0]
 
+    def lasts(self, node: int, first: int, last: int) -> None:
+        """A node is in use from `first` to `last` at least."""
+        uses = self._uses[node]
+        uses[0], uses[1] = min(uses[0], first), max(uses[1], last)
+
     def unite(self, first: int, second: int) -> None:
         """Make two nodes one web."""
         a, b = self.find(first), self.find(second)

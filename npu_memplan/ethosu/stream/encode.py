@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...errors import NpuMemplanError
+from ..arch.architecture import Language
 from .commands import Command, Operation, Wait
+from .groups import IFM, IFM2, OFM
 from .isa import Op, Register
+from .isa_u85 import ElementwiseKind, MapStorage
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
 _OPCODE = 0x3FF
@@ -27,12 +30,17 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
     state: dict[Register, int] = {}
     for command in commands:
         if isinstance(command, Operation):
+            chained = starts_anew(command)
+            if chained:
+                _forget(state)
             for register in sorted(command.registers, key=_ORDER.__getitem__):
                 value = command.registers[register]
                 if state.get(register) != value:
                     words += _register(register, value)
                     state[register] = value
             words.append(_operation(command.op, command.parameter))
+            if chained:
+                _forget(state)
         elif isinstance(command, Wait):
             words.append(_operation(command.op, command.outstanding))
         else:
@@ -42,6 +50,39 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
     return tuple(words)
 
 
+# What must be written anew before and after a kernel of a chain. Source: regor's `ClearChainingRegisters`.
+_NOT_KEPT = frozenset((*IFM.all, *IFM2.all, OFM.precision))
+
+
+def _forget(state: dict[Register, int]) -> None:
+    for register in _NOT_KEPT:
+        state.pop(register, None)
+
+
+def starts_anew(op: Operation) -> bool:
+    """Whether an operand or the result of an Ethos-U85 kernel is in a chaining buffer."""
+    if op.language is not Language.U85 or op.op is Op.DMA_START:
+        return False
+    words = (op.get(view.precision) for view in (IFM, IFM2, OFM))
+    return any(word >> _STORAGE == MapStorage.CHAINED for word in words)
+
+
+def needed_anew(op: Operation) -> frozenset[Register]:
+    """Of the registers that have to be written anew around chains, those that a kernel depends on."""
+    if op.op is Op.DMA_START:
+        return frozenset()
+    found = {OFM.precision}
+    unary = op.op is Op.ELEMENTWISE and op.parameter in _UNARY
+    for view in (IFM,) if unary or op.op is not Op.ELEMENTWISE else (IFM, IFM2):
+        storage = op.get(view.precision) >> _STORAGE
+        found |= {view.precision, view.zero_point} if storage == MapStorage.NONE else view.all
+        if storage == MapStorage.CHAINED:
+            found -= view.all - {view.precision, view.zero_point, view.region}
+    return frozenset(found)
+
+
+_UNARY = frozenset(kind.value for kind in ElementwiseKind if kind.is_unary)
+_STORAGE = 14  # the field's place in all three; `fields_u85` needs this module
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 

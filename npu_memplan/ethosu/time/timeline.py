@@ -13,6 +13,7 @@ from ..arch import Architecture
 from ..hazards.blockdep import MAX_BLOCKDEP
 from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
+from ..stream.encode import needed_anew, starts_anew
 from ..stream.groups import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
 from .cost import Demand, Load, demand
@@ -46,6 +47,24 @@ class _Engines:
 
 
 @dataclass(slots=True)
+class _Commands:
+    """The stream, where an NPU asks for one piece of it after the other and has one request in flight."""
+
+    needed: int = 0  # bytes so far
+    there: int = 0
+    time: float = 0  # when the last piece arrived
+
+    def arrival(self, size: int, latency: int, accelerator: Architecture) -> float:
+        """When the next `size` bytes are there."""
+        piece = accelerator.command_fetch_bytes
+        self.needed += size
+        while self.there < self.needed:
+            self.there += piece
+            self.time += latency + piece / accelerator.port_bytes
+        return self.time
+
+
+@dataclass(slots=True)
 class Clock:
     """The NPU's time while a stream runs: give it the stream's parts in order."""
 
@@ -55,11 +74,20 @@ class Clock:
     kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)  # memory -> until when
+    commands: _Commands = field(default_factory=_Commands)
 
     def fork(self) -> Clock:
         """The same time, to go on otherwise."""
         engines = self.engines  # replaced as a whole, never changed
-        return Clock(self.accelerator, self.now, engines, self.kernels[-2:], self.transfers[-2:], dict(self.busy))
+        return Clock(
+            self.accelerator,
+            self.now,
+            engines,
+            self.kernels[-2:],
+            self.transfers[-2:],
+            dict(self.busy),
+            replace(self.commands),
+        )
 
     @property
     def total(self) -> float:
@@ -94,6 +122,8 @@ class Clock:
         traffic = run(4 * words, 1, self.accelerator)
         occupied = memory.cycles(traffic, False, self.accelerator.cores)
         self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + occupied
+        if self.accelerator.command_fetch_bytes:
+            self.now = max(self.now, self.commands.arrival(4 * words, memory.read.latency, self.accelerator))
 
     def transfer(self, needs: Demand) -> Slot:
         limit = self.accelerator.max_outstanding_dma
@@ -158,10 +188,15 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
     slots: list[Slot] = []
     known: dict[object, Demand] = {}  # long streams repeat a kernel at other addresses
     before: dict[Register, int] = {}
+    chains = False  # the kernel before is one of a chain
     total = 0
     for command in commands:
         words = 1
         if isinstance(command, Operation):
+            chained = starts_anew(command)
+            for register in needed_anew(command) if chained or chains else ():
+                before.pop(register, None)
+            chains = chained
             words = stream_words(command.registers, before)
             clock.fetch(words, where.stream)
             before.update(command.registers)
