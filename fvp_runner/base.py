@@ -61,6 +61,7 @@ class RunOptions:
     pools_after: bool = True  # read all pools back when the run is over
     progress: Callable[[str], None] | None = None  # told what is being done, a line at a time
     defines: tuple[str, ...] = ()  # extra -D for the firmware
+    external_sources: tuple[Path, ...] = ()  # C that defines the artifact's external functions
 
 
 @dataclass(frozen=True, slots=True)

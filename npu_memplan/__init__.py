@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from .artifact import Artifact
     from .errors import NpuMemplanError
+    from .frontend.host_ops.own import host_operator
     from .problem import (
         Agent,
         AliasGroup,
@@ -43,6 +44,7 @@ __all__ = [
     "Pool",
     "PoolUsage",
     "Problem",
+    "host_operator",
 ]
 
 # `pipeline` is compile()'s module and can be called: nm.pipeline() is the Relax pipeline of transform.
@@ -70,6 +72,8 @@ def compile(model: str | Path, output: str | Path, *, force: bool = False, fit: 
 
 
 def __getattr__(name: str) -> Any:
+    if name == "host_operator":
+        return importlib.import_module(".frontend.host_ops.own", __name__).host_operator
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:

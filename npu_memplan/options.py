@@ -42,6 +42,7 @@ _VALUES = {
     "optimise": "--optimise",
     "arena_cache_size_bytes": "--arena-cache-size",
     "host_ops": "--host-ops",
+    "operators": "--operators",
     "npu_compiler": "--npu-compiler",
     "objective": "--objective",
     "planner": "--planner",
@@ -50,7 +51,7 @@ _VALUES = {
     "launch": "--launch",
     "name": "--name",
 }
-_SIZES = {"pools": "--pool", "constant_pools": "--constant-pool"}
+_SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
     "overlaps": "--no-overlap",
     "reorder": "--reorder",
@@ -78,6 +79,8 @@ class CompileOptions:
     pools: Mapping[str, int] = field(default_factory=dict)
     constant_pools: Mapping[str, int | None] = field(default_factory=dict)
     host_ops: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
+    external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
     npu_compiler: str = "vela"
     objective: str = "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": by `for_cycles`
     planner: str = "auto"

@@ -36,6 +36,9 @@ C_SOURCES = "npu.c_sources"
 """Attribute of host code that calls C functions: texts, each of which defines static functions of its own."""
 ONLY_READ = "npu.only_read"
 """Attribute of the same: buffers, by name, that no function it calls writes."""
+EXTERNAL = "npu.external"
+"""Attribute of host code that calls a function which somebody else brings along: a line about each of its tensors."""
+EXTERNAL_PREFIX = "npu_memplan_external_"  # what such a function is called before its model has a name
 
 # -- of a planned main --------------------------------------------------------------------------------
 

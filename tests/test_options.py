@@ -26,6 +26,8 @@ EVERYTHING = CompileOptions(
     pools={"sram": 98304, "dram": 1 << 20},
     constant_pools={"flash": 524288, "rest": None},
     host_ops=("SOFTMAX", "FULLY_CONNECTED"),
+    operators=("mine.py", "more.py"),
+    external={"Smooth": 18, "SOFTMAX": None},
     npu_compiler="tvm",
     objective="bytes",
     planner="hill-climb",
@@ -58,10 +60,11 @@ def test_every_option_is_said_in_one_line() -> None:
     assert shlex.join(EVERYTHING.flags()) == (
         "--board corstone-300-u65 --accelerator ethos-u65-256 --system-config Ethos_U65_Embedded --vela-ini my.ini "
         "--memory-mode Dedicated_Sram_256KB --optimise Size --arena-cache-size 65536 "
-        "--host-ops SOFTMAX,FULLY_CONNECTED --npu-compiler tvm "
+        "--host-ops SOFTMAX,FULLY_CONNECTED --operators mine.py,more.py --npu-compiler tvm "
         "--objective bytes --planner hill-climb --time-limit 0.5 --seed 3 --launch arm-core-driver "
         "--name 'two words' --pool sram=98304 --pool dram=1048576 "
-        "--constant-pool flash=524288 --constant-pool rest --no-overlap --reorder --stripes --prefetch "
+        "--constant-pool flash=524288 --constant-pool rest --external Smooth=18 "
+        "--external SOFTMAX --no-overlap --reorder --stripes --prefetch "
         "--host-time --incbin --keep-inputs"
     )
     assert parsed(EVERYTHING.flags()) == EVERYTHING

@@ -117,7 +117,7 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     defines = list(options.defines)
     if options.interrupt:
         defines.append("ETHOSU_USE_INTERRUPT=1")
-    sources = _sources(directory, artifact)
+    sources = [*_sources(directory, artifact), *options.external_sources]
     key = _key(sources, generated, cpu, defines)
     root = options.build_folder or _default_root(directory)
     folder = root / f"{board.name}-{cpu}{'-irq' if options.interrupt else ''}"

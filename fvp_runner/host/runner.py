@@ -73,7 +73,8 @@ class HostRunner:
         self.options = options or RunOptions()
         self.artifact = load_artifact(directory, self.options)
         self._directory = Path(directory)
-        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress)
+        brought = self.options.external_sources
+        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought)
         self.watch: Watch | None = None
         self._launches = 0
         self._launch_callback = _LAUNCH(self._launch)

@@ -87,7 +87,7 @@ class PoolShadows:
             self._next += 1
 
     def _host_call(self, call: Call, checks: bool) -> None:
-        if checks:
+        if checks and not call.conditional:  # in a branch it may not have run
             for name in call.reads:
                 # What a call also writes (scratch, states) it may write before it reads.
                 if name not in call.writes and name in self._where:

@@ -11,7 +11,7 @@ import functools
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,10 @@ class SharedObject:
     """A loaded build."""
 
     def __init__(self, path: Path, name: str) -> None:
-        self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        try:
+            self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise RunnerError(_not_loaded(name, str(error))) from None
         self._name = name
         self._run = self._library[f"{name}_run"]
         self._run.restype = ctypes.c_int32
@@ -79,10 +82,21 @@ def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
     name = identifier(artifact.name)
     text = (directory / "src" / f"{name}.c").read_text(encoding="utf-8")
     body = text[text.index(f"int32_t {name}_run(") :]
-    symbols = tuple(re.findall(r"^ +status = (\w+)\(pools\);", body, re.M))
+    symbols = tuple(re.findall(r"^  status = (\w+)\(pools\);", body, re.M))
     if len(symbols) != len(artifact.calls):
         raise RunnerError(f"{name}_run has branches: its steps cannot be run one by one")
     return symbols
+
+
+def _not_loaded(name: str, words: str) -> str:
+    """What a loader's refusal means: as a rule a function that nobody has defined."""
+    missing = re.search(rf"undefined symbol: ({re.escape(name)}_external_\w+)", words)
+    if missing is None:
+        return f"the C of {name} was built, but cannot be loaded: {words}"
+    return (
+        f"{name} calls {missing[1]}, an operator that is external, and nobody has defined it: give its C with "
+        f"--external-source FILE.c (its prototype is in src/{name}.h)"
+    )
 
 
 @functools.cache
@@ -92,8 +106,13 @@ def compiler_version() -> str:
     return "" if command is None else ask([*command, "--version"]).first_line or command[0]
 
 
-def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] | None = None) -> SharedObject:
-    """Compile and load `directory`'s sources; `RunnerError` carries the compiler's words."""
+def build(
+    directory: Path,
+    artifact: Artifact,
+    progress: Callable[[str], None] | None = None,
+    external_sources: Sequence[Path] = (),
+) -> SharedObject:
+    """Compile and load `directory`'s sources and `external_sources`; `RunnerError` carries the compiler's words."""
     command = compiler()
     if command is None:
         raise RunnerMissingError(str(missing_compiler()))
@@ -102,6 +121,10 @@ def build(directory: Path, artifact: Artifact, progress: Callable[[str], None] |
     for source in sources:
         if not source.is_file():
             raise RunnerError(f"the artifact {directory} lacks {source.name} in {folder}; compile the model again")
+    for source in external_sources:
+        if not source.is_file():
+            raise RunnerError(f"--external-source {source}: there is no such file")
+    sources += external_sources
     if progress is not None:
         progress(f"compile {len(sources)} C files of {directory} with {command[0]}")
     with scratch_folder("host") as temporary:

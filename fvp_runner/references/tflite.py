@@ -14,6 +14,7 @@ from npu_memplan.exactness import MICRO_TAKES_UINT8
 from npu_memplan.models.network import Network
 
 from .base import tflite_source
+from .composed import ComposedReference, has_own_operators
 from .litert import LiteRTReference
 from .micro import KernelError, Reference
 
@@ -37,7 +38,10 @@ class TFLiteReference:
 
     def __init__(self, model: bytes, name: str = "reference") -> None:
         self.model, self.name, self.network = bytes(model), name, tflite_source(bytes(model), name)
-        self._chosen: Reference | LiteRTReference
+        self._chosen: Reference | LiteRTReference | ComposedReference
+        if has_own_operators(self.network):
+            self._chosen = ComposedReference(self.model, self.network)
+            return
         if _computes_in_uint8(self.network):
             self._litert()
             return

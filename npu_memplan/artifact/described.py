@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..codegen.sources import Sources
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.time import estimate
-from ..extract.program import Internal, Invoke, Program, Step, steps
+from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
 from ..problem import Agent, Problem
@@ -54,10 +54,20 @@ def describe(planned: Planned, module: Any) -> Artifact:
 def _calls(program: Program, problem: Problem) -> tuple[Call, ...]:
     """The calls of main in program order, with the planned buffers that each reads and writes."""
     planned = {buffer.name for buffer in problem.buffers}
-    return tuple(_call(call, planned) for call in program.calls)
+    chosen = set(_in_branches(program.statements))
+    return tuple(_call(call, planned, call.index in chosen) for call in program.calls)
 
 
-def _call(call: Invoke, planned: set[str]) -> Call:
+def _in_branches(statements: Iterable[Statement]) -> Iterator[int]:
+    """Indices of the calls that run in a branch of an `if` only."""
+    for choice in statements:
+        if isinstance(choice, Choose):
+            sides = (*choice.then, *choice.other)
+            yield from (inner.index for inner in sides if isinstance(inner, Invoke))
+            yield from _in_branches(sides)
+
+
+def _call(call: Invoke, planned: set[str], conditional: bool) -> Call:
     ordered: list[Step] = list(steps(call.nodes))
     points = [step.point for step in ordered]
     outside = [a for step in ordered for a in step.accesses if not isinstance(a.storage, Internal)]
@@ -67,6 +77,7 @@ def _call(call: Invoke, planned: set[str]) -> Call:
         reads=_names((a.storage.name for a in outside if not a.writes), planned),
         writes=_names((a.storage.name for a in outside if a.writes), planned),
         points=(min(points), max(points) + 1) if points else (0, 0),
+        conditional=conditional,
     )
 
 
@@ -106,7 +117,7 @@ def _host_layers(artifact: Artifact, module: Any) -> tuple[HostLayer, ...]:
     functions = {variable.name_hint: function for variable, function in module.functions.items()}
     rows = []
     for call in artifact.calls:
-        if call.agent is not Agent.HOST:
+        if call.agent is not Agent.HOST or call.function not in functions:  # a copy that an `if` needs is no operator
             continue
         kind = re.sub(r"_\d+$", "", call.function)
         found = next((entry for entry in waiting if entry[1].kind.lower() == kind), None)

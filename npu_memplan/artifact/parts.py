@@ -59,6 +59,7 @@ class Call:
     estimated_cycles: Count | None = None
     macs: Count | None = None
     operators: tuple[int, ...] = ()  # of the source model, that each NPU operation works for; -1: not known
+    conditional: bool = False  # in a branch of an `if`: it may not run
 
 
 @dataclass(frozen=True, slots=True)

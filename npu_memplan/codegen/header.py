@@ -13,10 +13,16 @@ from ..artifact.parts import TensorSlot
 from . import reset
 from .c_array import c_type
 from .entry import Either, Step
+from .external import ExternalFunction, declarations
 from .interface import Interface, PoolSpec, identifier
 
 
-def print_header(interface: Interface, steps: Sequence[Step | Either], initialise: Sequence[Step | Either] = ()) -> str:
+def print_header(
+    interface: Interface,
+    steps: Sequence[Step | Either],
+    initialise: Sequence[Step | Either] = (),
+    external: Sequence[ExternalFunction] = (),
+) -> str:
     """Text of `<name>.h`; `initialise` are the steps that put constants into writable pools."""
     name, upper = interface.name, interface.name.upper()
     lines = [
@@ -24,7 +30,7 @@ def print_header(interface: Interface, steps: Sequence[Step | Either], initialis
         f"#ifndef {upper}_H",
         f"#define {upper}_H",
         "",
-        *(["#include <stdbool.h>"] if any(slot.dtype == "bool" for slot in _slots(interface)) else []),
+        *(["#include <stdbool.h>"] if external or any(s.dtype == "bool" for s in _slots(interface)) else []),
         "#include <stdint.h>",
         "",
         *_npu_lines(interface),
@@ -67,6 +73,7 @@ def print_header(interface: Interface, steps: Sequence[Step | Either], initialis
         "",
         *_initialise_declaration(interface, initialise),
         *reset.declaration(interface),
+        *declarations(external),
         *_accessors(interface),
         "/* The steps of a run, in order. */",
         *dict.fromkeys(f"int32_t {symbol}({interface.parameters});" for symbol in _functions((*steps, *initialise))),

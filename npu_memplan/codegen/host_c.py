@@ -34,12 +34,12 @@ _LIBRARY = re.compile(
 )
 
 
-_STATIC = re.compile(r"(?m)^static [\w ]+?[ *](?P<name>\w+)\(")
+_FUNCTION = re.compile(r"(?m)^[A-Za-z_][\w \t*]*[ \t*](?P<name>\w+)\(")
 
 
 def defined_in(texts: Iterable[str]) -> frozenset[str]:
-    """Names of the static functions that C texts define."""
-    return frozenset(match["name"] for text in texts for match in _STATIC.finditer(text))
+    """Names of the functions that C texts define."""
+    return frozenset(match["name"] for text in texts for match in _FUNCTION.finditer(text))
 
 
 def print_functions(

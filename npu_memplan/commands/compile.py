@@ -44,6 +44,10 @@ from ..sizes import parse_named_size, parse_size
 @click.option("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]",
               help="Pack weights and tables into read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
 @click.option("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
+@click.option("--operators", metavar="FILE.py,FILE.py",
+              help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
+@click.option("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of "
+              "yours runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
 @click.option("--npu-compiler", type=click.Choice(["vela", "tvm"]), default="vela", show_default=True,
               help="Who makes the NPU's operations: Vela's stream, lifted; or our own lowering.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
@@ -152,6 +156,8 @@ def where_it_fits(model: Path, options: CompileOptions, as_json: bool) -> None:
 def options_of(
     pools: tuple[str, ...],
     constant_pools: tuple[str, ...],
+    operators: str | None,
+    external: tuple[str, ...],
     host_ops: str | None,
     arena_cache_size: str | None,
     no_overlap: bool,
@@ -172,6 +178,8 @@ def options_of(
         arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
         pools=dict(parse_named_size(text) for text in pools),
         constant_pools=dict(parse_named_size(text) if "=" in text else (text, None) for text in constant_pools),
+        operators=tuple(path for path in (operators or "").split(",") if path),
+        external=dict(parse_named_size(text) if "=" in text else (text, None) for text in external),
         host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
         time_limit_s=time_limit,
         overlaps=not no_overlap,

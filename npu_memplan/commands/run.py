@@ -50,6 +50,9 @@ if TYPE_CHECKING:
               "Default: 0, bit-exact.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
               "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
+@click.option("--external-source", "external_sources", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+              metavar="FILE.c", help="C that defines external operators (compile --external).")  # fmt: skip
+@click.option("--operators", metavar="FILE.py,FILE.py", help="As for compile: their NumPy references are used.")
 @click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
               metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
@@ -79,6 +82,8 @@ def command(
     reference: Path | None,
     tolerance: float,
     steps: int | None,
+    external_sources: tuple[Path, ...],
+    operators: str | None,
     no_checks: bool,
     timeout: float,
     board: str | None,
@@ -108,10 +113,11 @@ def command(
         )
     if tolerance and reference is None:
         raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
+    load_own(operators)
     model = _open_reference(reference, artifact) if reference is not None else None
     options = runners.RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
-        interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles,
+        interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
         progress=None if as_json else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if layers or dump is not None:
@@ -195,6 +201,15 @@ def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bo
         click.echo(json.dumps(document))
     else:
         click.echo(f"runner {name}\nNOT bit-exact: the run was stopped by a check")
+
+
+def load_own(files: str | None) -> None:
+    """Run the Python files that describe operators of the user's own."""
+    if files:
+        from ..frontend.host_ops.own import load_operators
+
+        for path in files.split(","):
+            load_operators(path)
 
 
 def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:

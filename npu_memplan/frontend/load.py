@@ -35,15 +35,21 @@ def read(path: Path, request: Request) -> Loaded:
         require_own_lowering(accelerator(options.accelerator))
     if kind != "tflite":
         return _read_graph(path, data, kind, request)
+    if options.operators:
+        from .host_ops.own import load_operators
+
+        for described in options.operators:
+            load_operators(described)
     if options.accelerator == NO_NPU:
-        return Loaded(request, path, data, import_host_only(data, path.name).module, {})
+        return Loaded(request, path, data, import_host_only(data, path.name, options.external).module, {})
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
         where = _lowered_for(request)
-        built = build_module(data, options.accelerator, options.host_ops, path.name, request.fast_region, where)
+        how = (options.host_ops, path.name, request.fast_region, where, options.external)
+        built = build_module(data, options.accelerator, *how)
         return Loaded(request, path, data, built.module, {}, built.notes)
-    imported = import_tflite(data, vela_options(options), options.host_ops, path.name)
+    imported = import_tflite(data, vela_options(options), options.host_ops, path.name, options.external)
     vela = imported.vela
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
@@ -58,6 +64,8 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     """An ONNX model or a PyTorch program."""
     options = request.options
     what = "an ONNX model" if kind == "onnx" else "a PyTorch program"
+    if options.external or options.operators:
+        raise FormatError(f"{path.name} is {what}; --external and --operators are for operators of TFLite models")
     if options.accelerator != NO_NPU and options.npu_compiler != "tvm":
         raise FormatError(
             f"{path.name} is {what}, and Vela reads TFLite only; add --npu-compiler tvm (QDQ models), or "

@@ -26,7 +26,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
         if data[4:8] != b"TFL3":
             return
         _import_less_of_tvm()
-        if not options.host_ops:  # these have to be looked up in the model first
+        if not options.host_ops and not options.external:  # these have to be looked up in the model first
             start_compile(data, vela_options(options.resolved()))
 
 

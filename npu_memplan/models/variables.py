@@ -42,6 +42,13 @@ def with_variables(network: Network, subgraphs: Sequence[Network]) -> Network:
     return replace(network, tensors=tuple(tensors), operators=tuple(moved))
 
 
+def moved(operator: CpuOperator) -> tuple[tuple[int, int], ...]:
+    """(source, target) of what an operator of variables copies: a state to a tensor, or the reverse."""
+    if operator.name == "READ_VARIABLE":
+        return ((operator.inputs[0], operator.outputs[0]),)
+    return ((operator.inputs[1], operator.inputs[0]),) if operator.name == "ASSIGN_VARIABLE" else ()
+
+
 def may_look(network: Network, read: CpuOperator) -> bool:
     """Whether what READ_VARIABLE makes may be the state itself: until it is assigned, and nobody looks again after.
 

@@ -23,7 +23,9 @@ def test_an_npu_operator_without_outputs_is_refused() -> None:
     network = compile_tflite(row("ADD", "int8").build()).parsed
     (call,) = network.npu_calls
     cut = replace(network, operators=(replace(call, outputs=()),))
-    with pytest.raises(LiftError, match=r"NPU operator 0 has no output: .* compile it with --npu-compiler tvm"):
+    with pytest.raises(
+        LiftError, match=r"NPU operator 0 of model has no output, and no later one reads what it leaves"
+    ):
         from_network(cut)
 
 
@@ -60,7 +62,7 @@ def test_float_tensors_are_taken_or_refused(kind: str) -> None:
     assert reason is None or "float32" in reason
 
 
-@pytest.mark.parametrize("name", ["shufflenetv2_person", "style_transfer_dynamic"])
+@pytest.mark.parametrize("name", ["style_transfer_dynamic"])
 def test_public_networks(name: str) -> None:
     path = shared_folder("zoo") / f"{name}.tflite"
     if not path.is_file():

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fvp_runner.npu_model import NetworkModel
+from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
+from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
@@ -181,3 +184,14 @@ def test_a_state_that_does_not_start_anew_is_noticed(tmp_path):
     main.write_text(main.read_text().replace("  memcpy(pools", "  if (pools == 0) memcpy(pools"))
     with pytest.raises(AssertionError, match="Arrays are not equal"):
         same(running_sum(), tmp_path / "artifact", artifact, [[np.zeros(SHAPE, np.int8)]])
+
+
+def test_the_npu_model_keeps_variables_too():
+    """A file that Vela made, run operator by operator on the NPU model, step by step as its source's reference."""
+    source = running_sum()
+    data = compile_tflite(source, VelaOptions()).network
+    ours, theirs = NetworkModel(read_network(data, "v"), data), TFLiteReference(source, "v")
+    theirs.reset()
+    for value in (1, -7, 100, 3):
+        inputs = [np.full(SHAPE, value, np.int8)]
+        np.testing.assert_array_equal(ours.run(inputs).outputs[0], theirs.step(inputs)[0])

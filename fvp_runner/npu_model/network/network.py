@@ -18,6 +18,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
+from npu_memplan.models.variables import OF_VARIABLES, moved
 from npu_memplan.models.vela import NpuCall
 
 from ...base import POISON
@@ -84,7 +85,9 @@ class NetworkModel:
     def __init__(self, network: Network, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
         self.network, self.checks, self._where = network, checks, where
         self._models: dict[str, NpuModel] = {}
-        self._hosts = {o.index: ReferenceOperator(data, network, o) for o in network.cpu_operators}
+        self._hosts = {
+            o.index: ReferenceOperator(data, network, o) for o in network.cpu_operators if o.name not in OF_VARIABLES
+        }
         administrative = {
             t for call in network.npu_calls for t in (call.scratch_tensor, call.scratch_fast_tensor) if t >= 0
         }
@@ -172,10 +175,10 @@ class NetworkModel:
                 data[there], shadow[there] = place.data, place.shadow
 
     def reset(self) -> None:
-        """State tensors back to their zero points, host operators to their initial state."""
+        """State tensors back to what they start with, host operators to their initial state."""
         for index in self.network.states:
             tensor, place = self.network.tensors[index], self._place(index)
-            place.data[:] = np.full(tensor.shape, tensor.zero_point, tensor.dtype).reshape(-1).view(np.uint8)
+            place.data[:] = tensor.start()
             place.shadow[:] = True
         for host in self._hosts.values():
             host.reset()
@@ -215,6 +218,11 @@ class NetworkModel:
             self._set(index, value)
         stats = []
         for operator in network.operators:
+            if isinstance(operator, CpuOperator) and operator.name in OF_VARIABLES:
+                for source, target in moved(operator):
+                    self._check_defined(source, f"CPU operator {operator.index} ({operator.name}) reads")
+                    self._set(target, self.value(source))
+                continue
             if isinstance(operator, CpuOperator):
                 host = self._hosts[operator.index]
                 for index in host.inputs:

@@ -60,6 +60,7 @@ class Lowering:
         self._layer: dict[str, Any] | None = None
         self._sources: list[str] = []
         self._only_read: list[str] = []
+        self.attributes: dict[str, Any] = {}  # more of the PrimFunc's
 
     def tensor(self, position: int) -> Tensor:
         """Input number `position`; refuses when the operator has none there."""
@@ -173,6 +174,8 @@ class Lowering:
             primfunc = primfunc.with_attr(ONLY_READ, self._only_read)
         if self._sources:
             primfunc = primfunc.with_attr(C_SOURCES, self._sources)
+        for key, value in self.attributes.items():
+            primfunc = primfunc.with_attr(key, value)
         return LoweredOperator(
             name=name,
             primfunc=self._described(primfunc),
@@ -267,11 +270,13 @@ def completed(network: Network) -> Network:
 
 def supported_names() -> tuple[str, ...]:
     """Schema names that have a lowering, sorted."""
-    return tuple(sorted({*_LOWERINGS, *_PLAIN}))
+    return tuple(sorted({*_LOWERINGS, *_PLAIN} - {EXTERNAL_OPERATOR}))
 
 
 def _lowering_of(network: Network, operator: CpuOperator) -> Lower:
     """The function for an operator's name and types; `UnsupportedOperatorError` where there is none."""
+    if operator.external_scratch_bytes is not None:
+        return _LOWERINGS[EXTERNAL_OPERATOR]
     tensors = [network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
     general, plain = _LOWERINGS.get(operator.name), _PLAIN.get(operator.name)
     if plain is not None and not any(tensor.dtype in STORED for tensor in tensors):
@@ -287,6 +292,7 @@ def _lowering_of(network: Network, operator: CpuOperator) -> Lower:
     raise UnsupportedOperatorError(f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
 
 
+EXTERNAL_OPERATOR = "<external>"  # the name under which the function for external operators is registered
 HYBRID = "hybrid operators have no kernel in TFLite Micro: quantise activations as well as weights"
 NOT_QUANTISED = "the reference has this operator for plain numbers only, such as float32"
 

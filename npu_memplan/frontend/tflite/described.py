@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...exactness import Claim, Code, claim
+from ...exactness import EXACT_AS_A_WHOLE, MICRO, Claim, Code, Exactness, claim
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
+from .branches import branches_of
 from .reasons import refusal, refusals
 
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 COMPILED_BEFORE = Claim(reason="the file was compiled already; what it was made from is not in it")
+
+EXTERNAL_FUNCTION = Claim(reason="an external C function, which is not here")
+OWN_FUNCTION = Claim(reason="a C function of your own")
 
 
 def network_attributes(
@@ -50,9 +54,23 @@ def source_operators(
         reason = ""
         if on_host:
             reason = kept.get(operator.name) or refusal(why, operator.name, named_by(source, operator))
-        known = claim(Code.HOST if on_host else Code.LIFTED, operator.name, activation_type(source, operator))
+        known = known_of(Code.HOST if on_host else Code.LIFTED, source, operator)
         found.append(SourceOperator(operator_label(source, operator), operator.name, not on_host, reason, known))
     return tuple(found)
+
+
+def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
+    """What is known of the results of an operator that `code` runs."""
+    if operator.external_scratch_bytes is not None:
+        return EXTERNAL_FUNCTION
+    if operator.name == "IF":
+        inner = [
+            known_of(Code.HOST, graph, o) for _, graph in branches_of(network, operator) for o in graph.cpu_operators
+        ]
+        return next((c for c in inner if c.exactness is not Exactness.EXACT), Claim(Exactness.EXACT, MICRO))
+    if operator.is_custom and operator.name not in EXACT_AS_A_WHOLE:
+        return OWN_FUNCTION
+    return claim(code, operator.name, activation_type(network, operator))
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:

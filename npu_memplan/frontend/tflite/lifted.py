@@ -27,7 +27,7 @@ from ...models.variables import reads_first
 from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
-from .completion import completed
+from .completion import NONE, completed, external_builtins
 from .described import activation_type, network_attributes, source_operators
 from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators
 from .restore import with_omitted_inputs
@@ -47,16 +47,22 @@ class Imported:
 
 
 def import_tflite(
-    model: bytes | Path, options: VelaOptions | None = None, host_ops: Sequence[str] = (), name: str = ""
+    model: bytes | Path,
+    options: VelaOptions | None = None,
+    host_ops: Sequence[str] = (),
+    name: str = "",
+    external: Mapping[str, int | None] = NONE,
 ) -> Imported:
     """Compile a TFLite model's NPU part with Vela and import the result.
 
-    `host_ops` are TFLite operators (e.g. "SOFTMAX") to keep on the CPU. A network that Vela has compiled
-    already is imported as it is. Raises `NetworkError` (no TFLite file, damaged),
-    `UnsupportedModelError` (operators that neither side can run), `HostOpsError`, `VelaError`, `LiftError`.
+    `host_ops` are TFLite operators (e.g. "SOFTMAX") to keep on the CPU; `external` those that C functions of somebody
+    else's run there, with their bytes of scratch. A network that Vela has compiled already is imported as it is.
+    Raises `NetworkError` (no TFLite file, damaged), `UnsupportedModelError` (operators that neither side can run),
+    `HostOpsError`, `VelaError`, `LiftError`.
     """
     data, name = _read(model, name)
-    source = completed(read_network(data, name))
+    source = completed(read_network(data, name), external)
+    host_ops = (*host_ops, *external_builtins(source, external))
     if not source.npu_calls:
         floats = float_operators(source)
         check_on_host(source, floats)
@@ -66,7 +72,8 @@ def import_tflite(
     found = compiled_by_vela(data, options, host_ops, name)
     if found.vela is None:
         return Imported(from_network(source), source)
-    network = completed(found.network)
+    # branches are run by the host, whatever Vela has made of them
+    network = replace(completed(found.network, external), subgraphs=source.subgraphs)
     check_host_operators(network, found.vela.messages, found.kept)
     module = from_network(network, source, found.vela.messages, found.kept, found.vela.operators)
     return Imported(module, network, found.vela)
@@ -108,10 +115,11 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     return CompiledNetwork(source, network, result, kept)
 
 
-def import_host_only(model: bytes | Path, name: str = "") -> Imported:
-    """Import a TFLite model with every operator on the CPU."""
+def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE) -> Imported:
+    """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
     data, name = _read(model, name)
-    network = completed(read_network(data, name))
+    network = completed(read_network(data, name), external)
+    external_builtins(network, external)
     check_host_operators(network, (), {})
     return Imported(from_network(network), network)
 

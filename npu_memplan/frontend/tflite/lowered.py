@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...exactness import Code, claim
-from ...models.file import read_file
+from ...exactness import Code
+from ...models.file import UnsupportedModelError, read_file
 from ...models.tflite import read_network
 from ...models.variables import OF_VARIABLES
 from ...vocabulary import RESHAPING
@@ -19,8 +19,8 @@ from ..attributes import BY_USER, SourceOperator, operator_attributes
 from ..errors import TvmFrontendError
 from ..host_choice import forced_operators
 from ..legalize import legalize_host
-from .completion import completed
-from .described import activation_type, operator_label
+from .completion import NONE, completed, external_builtins
+from .described import known_of, operator_label
 from .lifted import Imported, from_network
 from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
 from .operator_names import OperatorNames
@@ -38,14 +38,15 @@ def build_module(
     name: str = "",
     fast_region: int = -1,
     where: MemoryMap | None = None,
+    external: Mapping[str, int | None] = NONE,
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
-    `host_ops` are TFLite operators to keep on the CPU; `fast_region` is the NPU region that feature maps should
-    prefer when there are several pools; `where` are the memories around the NPU (None: its default system's). Raises
-    `NetworkError` for files that are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`,
-    `UnsupportedModelError` for operators that neither side can run, `LoweringError` where a layer
-    defeats the lowering.
+    `host_ops` are TFLite operators to keep on the CPU, `external` those that C functions of somebody else's run there;
+    `fast_region` is the NPU region that feature maps should prefer when there are several pools; `where` are the
+    memories around the NPU (None: its default system's). Raises `NetworkError` for files that are no TFLite,
+    `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for operators that
+    neither side can run, `LoweringError` where a layer defeats the lowering.
     """
     from ...ethosu.relax import lower_for_ethosu
     from .operators import import_operators
@@ -53,10 +54,14 @@ def build_module(
 
     data = model if isinstance(model, bytes) else read_file(model)
     name = name or ("model" if isinstance(model, bytes) else model.name)
-    network = completed(read_network(data, name))
+    network = completed(read_network(data, name), external)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
-    names = forced_operators(network, host_ops)
+    if any(operator.name == "IF" for operator in network.cpu_operators):
+        raise UnsupportedModelError(
+            f"{name} has an IF, which the passes of --npu-compiler tvm do not take; use Vela, or --accelerator none"
+        )
+    names = forced_operators(network, (*host_ops, *external_builtins(network, external)))
     floats = float_operators(network)
     forced = floats | {o.index: BY_USER for o in network.cpu_operators if o.name in names}
     check_on_host(network, forced)
@@ -82,7 +87,7 @@ def build_module(
             o.name,
             o.index not in left,
             left.get(o.index, ""),
-            claim(_code(o.index, left, imported.on_host), o.name, activation_type(network, o)),
+            known_of(_code(o.index, left, imported.on_host), network, o),
         )
         for o in network.cpu_operators
     ]

@@ -18,18 +18,22 @@ from ...models.variables import DONE_BEFORE, may_look
 from ...models.vela import NpuCall
 from ...names import Names, legal
 from ...vocabulary import LAYER, TFLITE_RESHAPING
+from .branches import branches_of
 from .states import settled
 
 
 class MainBuilder:
     """Parameters first, then `build`, which hands every operator to the caller in the file's order."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, outer: MainBuilder | None = None) -> None:
+        """For `main`, or for a branch that `outer` is in, whose inputs are then put into `values`."""
         self.network = network
-        self.block_builder = relax.BlockBuilder()
+        self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
-        self._names = Names()
-        self._functions = Names(("main",))
+        self._names: Names = Names() if outer is None else outer._names
+        self._functions: Names = Names(("main",)) if outer is None else outer._functions
+        if outer is not None:
+            return
         for index in (*network.inputs, *network.states):
             if index not in self.values:
                 self.values[index] = relax.Var(self._names.unique(legal(self._label(index))), self.type_of(index))
@@ -52,9 +56,13 @@ class MainBuilder:
         `return_updates`: what states become is returned too, behind the outputs, until `settled` ends that.
         """
         builder = self.block_builder
+        branches = any(operator.name == "IF" for operator in self.network.cpu_operators)
         with builder.function("main", self._parameters, attrs=dict(attributes)):
-            with builder.dataflow():
+            if branches:  # which no dataflow has
                 for operator in self.network.operators:
+                    emit(operator)
+            with builder.dataflow():
+                for operator in () if branches else self.network.operators:
                     emit(operator)
                 outputs = [builder.emit_output(self.value(i)) for i in self.network.outputs]
                 outputs += [builder.emit_output(value) for value in self.updated] if return_updates else []
@@ -125,6 +133,9 @@ class MainBuilder:
         """
         if operator.name in DONE_BEFORE:
             return
+        if operator.name == "IF":
+            self._if(operator)
+            return
         if operator.name == "READ_VARIABLE" and may_look(self.network, operator):
             self._reshaped(operator)
             return
@@ -141,6 +152,27 @@ class MainBuilder:
             self.update(function, self.function_name(lowered.name), inputs, lowered.inputs[0])
             return
         self.call(function, self.function_name(lowered.name), inputs, lowered.outputs)
+
+    def _if(self, operator: CpuOperator) -> None:
+        """Either of two subgraphs, whose operators the host runs."""
+        builder = self.block_builder
+        condition = self.value(operator.inputs[0])
+        given = [self.value(index) for index in operator.inputs[1:]]
+        sides = []
+        for _, graph in branches_of(self.network, operator):
+            side = MainBuilder(graph, self)
+            side.values.update(zip(graph.inputs, given, strict=True))
+            builder._begin_binding_block()
+            for inner in graph.cpu_operators:
+                side.host_operator(inner)
+            made = [side.value(index) for index in graph.outputs]
+            results = [builder.emit(value) for value in made]  # names of the branch's own
+            body = results[0] if len(results) == 1 else relax.Tuple(results)
+            sides.append(relax.SeqExpr([builder._end_block()], body))
+        result = self.bind(operator.outputs[0], relax.If(condition, *sides))
+        if len(operator.outputs) > 1:
+            for position, index in enumerate(operator.outputs):
+                self.bind(index, relax.TupleGetItem(result, position))
 
     def _reshaped(self, operator: CpuOperator) -> None:
         target = operator.outputs[0]

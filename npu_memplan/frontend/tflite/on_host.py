@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
-from ...models.variables import DONE_BEFORE
+from ...models.variables import DONE_BEFORE, OF_VARIABLES
 from ...vocabulary import TFLITE_RESHAPING
+from .branches import LOOP, branches_of
 from .reasons import refusal, refusals
 
 
@@ -42,8 +43,15 @@ def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
         raise UnsupportedModelError(
             f"{network.name} has {len(found)} operators that neither the NPU nor the host can run:\n"
             + "\n".join(found)
-            + "\nreplace them in the model, or quantise them in a way that one side supports"
+            + "\nreplace them in the model, or quantise them in a way that one side supports; or leave them to C "
+            f"functions of your own: {_external(network, reasons)}"
         )
+
+
+def _external(network: Network, reasons: Mapping[int, str]) -> str:
+    """The options that leave what nobody runs to the user's own C."""
+    kinds = [o.name for o in network.cpu_operators if o.index in reasons and host_reason(network, o) is not None]
+    return " ".join(f"--external {kind}" for kind in dict.fromkeys(kinds))
 
 
 FLOATING = "it computes in floating point"
@@ -67,9 +75,30 @@ def host_reason(network: Network, operator: CpuOperator) -> str | None:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
         if source.dtype == target.dtype:
             return None
+    if operator.name == "IF":
+        return _branch_reason(network, operator)
+    if operator.name == "WHILE":
+        return LOOP
     from ..host_ops import unsupported_reason
 
     return unsupported_reason(network, operator)
+
+
+def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
+    """Why the host cannot run one of the branches of an IF; None when it can."""
+    try:
+        branches = branches_of(network, operator)
+    except UnsupportedModelError as error:
+        return str(error)
+    for number, graph in branches:
+        if graph.npu_calls:
+            return f"subgraph {number} was compiled for the NPU, and branches are for the host"
+        for inner in graph.cpu_operators:
+            nested = inner.name in ("IF", *OF_VARIABLES)
+            reason = "it stands in a branch" if nested else host_reason(graph, inner)
+            if reason is not None:
+                return f"operator {inner.index} {inner.name} of subgraph {number}: {reason}"
+    return None
 
 
 def tensors_of(network: Network, operator: CpuOperator) -> Iterator[Tensor]:

@@ -1,0 +1,94 @@
+"""The reference of a network with operators of the user's own: operator by operator, theirs by their NumPy references.
+
+Invariant: every other operator is run alone by the kernels that would run it in its network, its states kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_memplan.exactness import MICRO
+from npu_memplan.frontend.host_ops.own import numpy_reference
+from npu_memplan.models.network import CpuOperator, Network
+
+from ..npu_model.network.cpu_operator import ReferenceOperator
+from .base import ReferenceRunError, fitting_inputs
+
+
+def has_own_operators(network: Network) -> bool:
+    """Whether a NumPy reference is there for an operator of `network`."""
+    return any(o.is_custom and numpy_reference(o.name) is not None for o in network.cpu_operators)
+
+
+class ComposedReference:
+    """The same interface as `Reference`."""
+
+    what = f"{MICRO} and own NumPy references, operator by operator"
+
+    def __init__(self, model: bytes, network: Network) -> None:
+        self.model, self.network, self.name = model, network, network.name
+        self._others: dict[int, ReferenceOperator] = {}
+        for operator in network.cpu_operators:
+            if numpy_reference(operator.name) is None:
+                self._others[operator.index] = ReferenceOperator(model, network, operator)
+
+    def reset(self) -> None:
+        """All states as they start; those of own operators are their references' matter."""
+        for other in self._others.values():
+            other.reset()
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs`, in the network's order and types."""
+        self.reset()
+        return self.step(inputs)
+
+    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """The same with states as the last inference left them."""
+        values = self._values(inputs)
+        return tuple(values[index] for index in self.network.outputs)
+
+    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        """Tensor index -> value, of every tensor an operator of the network makes."""
+        values = self._values(inputs)
+        return {i: values[i] for o in self.network.operators for i in o.outputs if i >= 0}
+
+    def _values(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
+        tensors = self.network.tensors
+        values = {i: tensor.array() for i, tensor in enumerate(tensors) if tensor.data is not None}
+        values |= dict(zip(self.network.inputs, fitting_inputs(self.network, inputs), strict=True))
+        for operator in self.network.cpu_operators:
+            other = self._others.get(operator.index)
+            if other is None:
+                made = self._own(operator, [values[i] for i in operator.inputs if i >= 0])
+                values |= dict(zip(operator.outputs, made, strict=True))
+            else:
+                values |= dict(zip(other.outputs, other.run([values[i] for i in other.inputs]), strict=True))
+        return values
+
+    def _own(self, operator: CpuOperator, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
+        reference = numpy_reference(operator.name)
+        assert reference is not None
+        try:
+            found = reference(*inputs, **operator.custom_options())
+        except Exception as error:  # it is the user's own code
+            raise ReferenceRunError(
+                f"the NumPy reference of {operator.name} failed: {type(error).__name__}: {error}; it gets the inputs "
+                "as arrays and the options by name"
+            ) from error
+        made = [found] if isinstance(found, np.ndarray) else list(found)
+        wanted = [self.network.tensors[i] for i in operator.outputs]
+        if [_form(m.dtype.name, m.size) for m in made] != [_form(t.dtype, math.prod(t.shape)) for t in wanted]:
+            raise ReferenceRunError(
+                f"the NumPy reference of {operator.name} gave {[f'{m.dtype}{list(m.shape)}' for m in made]}, but "
+                f"operator {operator.index} has the outputs {[f'{t.dtype}{list(t.shape)}' for t in wanted]}"
+            )
+        return [m.reshape(t.shape) for m, t in zip(made, wanted, strict=True)]
+
+
+def _form(dtype: str, elements: int) -> tuple[str, int]:
+    return dtype, elements

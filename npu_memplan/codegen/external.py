@@ -1,0 +1,58 @@
+"""Functions that somebody else brings along: declared in the header, called by the host code, defined nowhere here.
+
+Invariant: the header says of each all that its author has to know: prototype, shapes, quantisation, scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ..vocabulary import EXTERNAL, EXTERNAL_PREFIX
+from .c_array import c_type
+from .interface import Interface
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFunction:
+    """One function: its prototype, and a line about each tensor."""
+
+    symbol: str  # as the IR calls it
+    prototype: str
+    lines: tuple[str, ...]
+
+
+def external_functions(primfuncs: Iterable[Any], interface: Interface) -> tuple[ExternalFunction, ...]:
+    """The functions that `primfuncs` call, each once."""
+    found: dict[str, ExternalFunction] = {}
+    for primfunc in primfuncs:
+        told = (primfunc.attrs or {}).get(EXTERNAL)
+        if told is None:
+            continue
+        symbol = str(told["symbol"])
+        names = [str(name) for name in told["parameters"]]
+        kinds = [str(kind) for kind in told["types"]]
+        arguments = (
+            f"{'const ' if name.startswith('input') else ''}{c_type(kind)} *{name}"
+            for name, kind in zip(names, kinds, strict=True)
+        )
+        prototype = f"void {renamed(symbol, interface)}({', '.join(arguments)});"
+        found[symbol] = ExternalFunction(symbol, prototype, tuple(str(line) for line in told["tensors"]))
+    return tuple(found.values())
+
+
+def renamed(text: str, interface: Interface) -> str:
+    """`text` with external functions called after the model."""
+    return text.replace(EXTERNAL_PREFIX, f"{interface.name}_external_")
+
+
+def declarations(functions: Iterable[ExternalFunction]) -> list[str]:
+    """Lines of the header."""
+    lines: list[str] = []
+    for function in functions:
+        told = (line.replace("*/", "* /") for line in function.lines)
+        lines += ["/* External: bring it along. It writes its outputs and its scratch, nothing else.", *told]
+        lines[-1] += " */"
+        lines += [function.prototype, ""]
+    return lines

@@ -1,0 +1,155 @@
+"""A user's own operators: C functions that the plan has room for, and functions that somebody else brings along.
+
+Invariant: such a function gets pointers to its inputs, then to its outputs, then to its scratch and to what it keeps
+(where it asked for them), then the numbers it asked for; it changes nothing but outputs, scratch and state. All of
+these are buffers of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import NpuMemplanError
+from ...models.tensor import Tensor
+from ...vocabulary import EXTERNAL, EXTERNAL_PREFIX
+from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, UnsupportedOperatorError, lowering
+
+Number = int | float
+NumpyReference = Callable[..., Any]
+_REFERENCES: dict[str, NumpyReference] = {}
+
+
+class OwnOperatorError(NpuMemplanError):
+    """The description of a user's own operator cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorCall:
+    """One operator of a network, for what depends on its shapes and options."""
+
+    inputs: tuple[Tensor | None, ...]  # None: left out
+    outputs: tuple[Tensor, ...]
+    options: Mapping[str, Any]  # of a custom operator, by name
+
+
+Bytes = int | Callable[[OperatorCall], int]
+Numbers = Sequence[Number] | Callable[[OperatorCall], Sequence[Number]]
+
+
+def host_operator(
+    name: str,
+    *,
+    function: str,
+    source: str | Path,
+    scratch_bytes: Bytes = 0,
+    state_bytes: Bytes = 0,
+    numbers: Numbers = (),
+) -> Callable[[NumpyReference], NumpyReference]:
+    """Let the C function `function`, which the file `source` defines, run the operator `name` on the host.
+
+    `name` is the custom code in the TFLite file. `scratch_bytes` and `state_bytes` are what it needs while it runs and
+    from one inference to the next (zeros at first), `numbers` what it gets behind the pointers (int as int32_t, float
+    as double): values, or functions of an `OperatorCall`. What is returned decorates a NumPy reference, if there is
+    one: a function of the inputs as arrays and of the options by name, which returns the outputs.
+    """
+    path = Path(source)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise OwnOperatorError(f"own operator {name!r}: cannot read its C from {path} ({reason})") from None
+    if f"{function}(" not in text:
+        raise OwnOperatorError(f"own operator {name!r}: {path} defines no function {function}")
+
+    def keeps(work: Lowering) -> list[OwnState]:
+        size = _value(state_bytes, _call(work))
+        return [OwnState("state", (size,), "uint8")] if size else []
+
+    @lowering(name, keeps=keeps)
+    def lower(work: Lowering) -> None:
+        call = _call(work)
+        scratch = _value(scratch_bytes, call)
+        given = numbers(call) if callable(numbers) else numbers
+        _pass(work, function, [text], scratch, [float(n) if isinstance(n, float) else int(n) for n in given])
+
+    def decorate(reference: NumpyReference) -> NumpyReference:
+        _REFERENCES[name] = reference
+        return reference
+
+    return decorate
+
+
+def numpy_reference(name: str) -> NumpyReference | None:
+    """The NumPy reference of a user's own operator, if it has one."""
+    return _REFERENCES.get(name)
+
+
+def load_operators(path: Path | str) -> None:
+    """Run the Python file `path`, which describes own operators; `OwnOperatorError` says what is wrong with it."""
+    import runpy
+
+    try:
+        runpy.run_path(str(path))
+    except NpuMemplanError:
+        raise
+    except Exception as error:  # it is the user's own code
+        raise OwnOperatorError(
+            f"cannot load operators from {path}: {type(error).__name__}: {error}; it is Python that calls "
+            "npu_memplan.host_operator"
+        ) from error
+
+
+@lowering(EXTERNAL_OPERATOR)
+def lower_external(work: Lowering) -> None:
+    """An operator that is a C function of somebody else's: declared, called, and given its scratch."""
+    operator, scratch = work.operator, work.operator.external_scratch_bytes or 0
+    name = "".join(c if c.isalnum() else "_" for c in operator.name.lower())
+    symbol = f"{EXTERNAL_PREFIX}{name}_{operator.index}"
+    _pass(work, symbol, [], scratch, [])
+    given = {f"input_{i}": tensor for i in range(len(operator.inputs)) if (tensor := work.optional(i)) is not None}
+    made = {f"output_{i}": work.output(i) for i in range(len(operator.outputs))}
+    tensors = given | made
+    work.attributes[EXTERNAL] = {
+        "symbol": symbol,
+        "parameters": [*tensors, *(["scratch"] if scratch else [])],
+        "types": [*(tensor.dtype for tensor in tensors.values()), *(["uint8"] if scratch else [])],
+        "tensors": [
+            *(f"   {parameter}: {_told(tensor)}" for parameter, tensor in tensors.items()),
+            *([f"   scratch: {scratch} bytes"] if scratch else []),
+        ],
+    }
+
+
+def _told(tensor: Tensor) -> str:
+    shape = "x".join(map(str, tensor.shape)) or "scalar"
+    quantised = f", scale {tensor.scale!r}, zero point {tensor.zero_point}" if tensor.scales else ""
+    several = f" (and {len(tensor.scales) - 1} more scales)" if len(tensor.scales) > 1 else ""
+    constant = ", constant" if tensor.data is not None else ""
+    return f"{tensor.name}: {tensor.dtype} {shape}{quantised}{several}{constant}"
+
+
+def _call(work: Lowering) -> OperatorCall:
+    operator = work.operator
+    inputs = tuple(work.optional(position) for position in range(len(operator.inputs)))
+    outputs = tuple(work.output(position) for position in range(len(operator.outputs)))
+    return OperatorCall(inputs, outputs, operator.custom_options() if operator.is_custom else {})
+
+
+def _value(wanted: Bytes, call: OperatorCall) -> int:
+    return int(wanted(call) if callable(wanted) else wanted)
+
+
+def _pass(work: Lowering, symbol: str, sources: list[str], scratch_bytes: int, numbers: list[Number]) -> None:
+    """The call: inputs, outputs, scratch, state, numbers."""
+    operator = work.operator
+    if not operator.outputs and not operator.states:
+        raise UnsupportedOperatorError("it has no output")
+    inputs = [work.read(i, f"input_{i}") for i in range(len(operator.inputs)) if work.optional(i) is not None]
+    written = [work.own_state(i, "state") for i in range(len(operator.states))]
+    if scratch_bytes:
+        written.insert(0, work.function.scratch("scratch", (scratch_bytes,), "uint8"))
+    outputs = [work.write(i, f"output_{i}") for i in range(len(operator.outputs))]
+    work.c_function(symbol, sources, [*inputs, *outputs, *written, *numbers], (*outputs, *written))
