@@ -27,7 +27,7 @@ from .base import (
     RunTimeoutError,
     load_artifact,
 )
-from .firmware_build.build import board_of
+from .firmware_build.build import board_of, has_firmware
 
 __all__ = [
     "RUNNERS",
@@ -79,9 +79,12 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
     Raises `RunnerMissingError` when it cannot run here, and what the build of the firmware raises.
     """
     options = options or RunOptions()
-    board = board_of(load_artifact(artifact, options), options)
+    loaded = load_artifact(artifact, options)
+    board = board_of(loaded, options)
     options = replace(options, board=board.path or board.name)
-    chosen = choose(options) if name in (None, "auto") else str(name)
+    chosen = str(name)
+    if name in (None, "auto"):
+        chosen = choose(options) if has_firmware(loaded) else "host"
     reason = missing(chosen, options)
     if reason is not None:
         raise RunnerMissingError(f"runner {chosen!r} cannot run here: {reason}")

@@ -19,7 +19,7 @@ from . import planners, verify
 from .artifact import Artifact
 from .artifact.timing import layers_csv
 from .codegen.interface import Interface
-from .ethosu.arch import accelerator
+from .ethosu.arch import accelerator, has_own_lowering
 from .files.staging import staged_directory
 from .frontend.load import read
 from .options import NO_NPU, CompileOptions
@@ -81,7 +81,7 @@ def hasten(planned: Planned) -> Planned:
     """The same program with constants that travel when the port is idle, verified, unless bytes are all that counts."""
     options = planned.posed.loaded.request.options
     where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
-    if where is None:
+    if where is None or not has_own_lowering(accelerator(options.accelerator)):
         return planned
     from .choose.travel import travel
 

@@ -78,13 +78,14 @@ def _says(option: str) -> str:
     return ask([COMPILER, option]).text
 
 
+def has_firmware(artifact: Artifact) -> bool:
+    """Whether the driver knows the registers of the artifact's NPU."""
+    npu = ACCELERATORS.get(artifact.target.accelerator)
+    return npu is None or npu.language is Language.U55_U65
+
+
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
     """The board the options name, or the default one of the artifact's accelerator; one that firmware can be for."""
-    name = artifact.target.accelerator
-    if name in ACCELERATORS and ACCELERATORS[name].language is Language.U85:
-        raise BuildError(
-            f"no firmware for {name}: the driver does not know Ethos-U85's registers yet; run it with --on host"
-        )
     if options.board is not None:
         board = load_board(options.board)
         if not board.runs:
@@ -93,7 +94,7 @@ def board_of(artifact: Artifact, options: RunOptions) -> Board:
                 f"have to be in {board.path}"
             )
         return board
-    return load_board(accelerator_system(name).board)
+    return load_board(accelerator_system(artifact.target.accelerator).board)
 
 
 def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmware:
@@ -103,6 +104,11 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     compiler's message when the C is wrong; `RunnerMissingError` without a compiler.
     """
     artifact = load_artifact(directory, options)
+    if not has_firmware(artifact):
+        raise BuildError(
+            f"no firmware for {artifact.target.accelerator}: the driver does not know Ethos-U85's registers yet; "
+            "run it with --on host"
+        )
     board = board_of(artifact, options)
     layout = place(artifact, board)
     reason = missing_compiler()

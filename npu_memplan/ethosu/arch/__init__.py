@@ -23,6 +23,7 @@ __all__ = [
     "Shape",
     "accelerator",
     "accelerator_of_config",
+    "has_own_lowering",
     "require_own_lowering",
 ]
 
@@ -54,9 +55,14 @@ def accelerator_of_config(word: int) -> Architecture:
     )
 
 
+def has_own_lowering(target: Architecture) -> bool:
+    """Operators are lowered for it here, with blocks of our choice; else its streams are Vela's, as they are."""
+    return target.language is Language.U55_U65
+
+
 def require_own_lowering(target: Architecture) -> None:
     """`AcceleratorError` for a configuration that only Vela's streams are made for."""
-    if target.language is not Language.U55_U65:
+    if not has_own_lowering(target):
         ours = ", ".join(a.name for a in ETHOS_U55_65)
         raise AcceleratorError(
             f"{target.name}: operators are not lowered for it; compile a TFLite model with Vela's streams "

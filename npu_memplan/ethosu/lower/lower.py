@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..arch import Architecture
+from ..arch import Architecture, require_own_lowering
 from ..program.program import NpuProgram
 from ..time import MemoryMap, default_memory_map
 from .emission import Emission
@@ -41,8 +41,9 @@ def lower(
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
     `where` are the memories around the NPU (None: its default system's), of which the last region's has the maps.
-    `LoweringError` or `BlockError` name the layer that cannot be.
+    `LoweringError` or `BlockError` name the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
     """
+    require_own_lowering(accelerator)
     graph = fold_tables(fold_pads(graph))
     builder = Builder(accelerator, where or default_memory_map(accelerator), fast_region)
     storage = assign(builder, graph)

@@ -42,7 +42,7 @@ from .isa import (
     Upscale,
 )
 
-_MODES: Mapping[Language, Mapping[Op, type[IntEnum]]] = {
+MODES: Mapping[Language, Mapping[Op, type[IntEnum]]] = {
     Language.U55_U65: {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode},
     Language.U85: describe_u85.MODES,
 }
@@ -106,7 +106,7 @@ def _simple(command: Command) -> Line:
 
 
 def _title(op: Operation) -> str:
-    mode = _MODES[op.language].get(op.op)
+    mode = MODES[op.language].get(op.op)
     if mode is None:
         return op.op.name
     known = {int(m): m.name for m in mode}

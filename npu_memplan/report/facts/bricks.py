@@ -19,7 +19,8 @@ from ...ethosu.arch import accelerator
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
-from ...ethosu.stream.isa import BRICK_CHANNELS, ElementwiseMode, Op, PoolMode, Register
+from ...ethosu.stream.describe import MODES
+from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
 from ...problem import Agent, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
@@ -112,12 +113,18 @@ def describe_operation(operation: Operation) -> str:
     return f"{kind_of(operation)} to {view.height}x{view.width}x{view.depth}"
 
 
+def _mode(operation: Operation) -> str:
+    return MODES[operation.language][operation.op](operation.parameter).name.lower()
+
+
 def kind_of(operation: Operation) -> str:
     """What an operation does, e.g. `depthwise convolution`, `average pool`, `element-wise add`, `DMA`."""
     if operation.op is Op.POOL:
-        return f"{PoolMode(operation.parameter).name.lower()} pool".replace("_", " ")
+        return f"{_mode(operation)} pool".replace("_", " ")
     if operation.op is Op.ELEMENTWISE:
-        return f"element-wise {ElementwiseMode(operation.parameter).name.lower()}"
+        return f"element-wise {_mode(operation)}"
+    if operation.op is Op.RESIZE:
+        return f"resize {_mode(operation)}"
     return _NAMES[operation.op]
 
 
@@ -150,7 +157,7 @@ class _Where:
 
 def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
     """Padding of the buffer as far as this operation shows it (it may write a slice of the channels)."""
-    if view.stride_y <= 0 or view.stride_c <= 0:
+    if view.stride_y <= 0 or view.stride_c <= 0 or not view.depth:
         return None
     inside = (view.bases[0] - where.low[name]) % view.stride_y
     channels = inside // view.stride_c * BRICK_CHANNELS + view.depth
