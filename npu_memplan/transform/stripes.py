@@ -15,19 +15,23 @@ from typing import Any
 import tvm
 
 from .. import planners
+from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
-from ..ethosu.program.program import Overlap
-from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.program.program import BufferRole, Overlap
+from ..ethosu.schedule.regions import places
+from ..ethosu.schedule.shram import round_up
+from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
 from ..ethosu.schedule.stripes.groups import Group, Groups, Permission
-from ..ethosu.time import MemoryMap
-from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Pool, Problem
+from ..ethosu.time import MemoryMap, estimate
+from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..vocabulary import is_npu
 
 _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
 _POOL = "arena"
+_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,27 @@ def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
     if any(group.upwards for group in directed):
         made = planners.plan(_problem(groups, directed, [group.overlaps for group in directed]))
     (usage,) = made.usage
-    return Choice(directed, usage.used_bytes, cycles_of(groups, directed))
+    return Choice(directed, usage.used_bytes, _estimated(groups, directed, made))
+
+
+def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
+    """Cycles of the whole stream, with the waits of `made`."""
+    where, program = groups.costs.where, apply(groups.program, chosen, groups.costs.where)
+    placed = {p.buffer: p.offset_bytes for p in made.placements}
+    beyond = max(usage.used_bytes for usage in made.usage)
+    region_of = places(program, where)
+    at: dict[str, tuple[int, int]] = {}
+    for buffer in program.buffers:
+        region, base = region_of(buffer.name)
+        if buffer.role is BufferRole.LUT:
+            base = buffer.original_offset
+        elif buffer.name in placed:
+            base = placed[buffer.name]
+        elif buffer.role is not BufferRole.CONSTANTS:  # it lies elsewhere
+            base, beyond = round_up(beyond, _ALIGNMENT), round_up(beyond, _ALIGNMENT) + buffer.size_bytes
+        at[buffer.name] = region, base
+    operations = [program.place(index, at.__getitem__) for index in range(len(program.operations))]
+    return estimate(schedule(operations, program.accelerator), program.accelerator, where).total
 
 
 def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:
@@ -185,9 +209,10 @@ def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequenc
         Buffer(name, sizes[name], (Lifetime(points[first], points[last] + 1),))
         for name, (first, last) in groups.live.items()
     ]
+    names = copy_names(groups.program, chosen)
     for group in chosen:
         now = (Lifetime(points[group.first], points[group.first] + 1),)
-        buffers += [Buffer(f"weights of {index}", kept.size_bytes, now) for index, kept in group.kept.items()]
+        buffers += [Buffer(names[index], kept.size_bytes, now) for index, kept in group.kept.items()]
     inside = {index for group in chosen for index in range(group.first, group.last + 1)}
     allowed = [_allowed(o) for o in groups.whole_overlaps if o.last not in inside]
     allowed += [_allowed(o) for pair in overlaps for o in pair]

@@ -17,6 +17,12 @@ from ..regions import places
 from .groups import Group
 
 
+def copy_names(program: NpuProgram, groups: Sequence[Group]) -> dict[int, str]:
+    """Names of the buffers in which groups keep weights, by operation of `program`."""
+    names = Names(b.name for b in program.buffers)
+    return {index: names.unique(f"{program.name}_weights") for group in groups for index in group.kept}
+
+
 def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None = None) -> NpuProgram:
     """`program` with `groups`, which are disjoint and in program order, made part by part.
 
@@ -26,12 +32,11 @@ def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None 
     cut: list[int] = []  # indices of parts
     sizes: dict[str, int] = {}
     near: list[NpuBuffer] = []  # weights that are kept
-    names = Names(b.name for b in program.buffers)
+    copies = copy_names(program, groups)
     done = 0
     for group in groups:
         operations += program.operations[done : group.first]
         operations += group.transfers(program)
-        copies = {index: names.unique(f"{program.name}_weights") for index in group.kept}
         for index, kept in group.kept.items():
             operations += kept.transfers(copies[index], program.operations[index].operator)
             near.append(kept.buffer(copies[index]))
@@ -39,7 +44,7 @@ def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None 
             layer = group.layers[part.member]
             made = layer.part(part.rows, group.rings)
             cut.append(len(operations))
-            if layer.index in copies:
+            if layer.index in group.kept:
                 made = group.kept[layer.index].read_by(made, copies[layer.index])
             operations.append(made)
         sizes |= group.ring_bytes
