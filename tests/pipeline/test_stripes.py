@@ -34,7 +34,8 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
 def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
     best = _sram(cli, DIGITS, tmp_path / "best", "--stripes")
     roomy = _sram(cli, DIGITS, tmp_path / "roomy", "--stripes", "--pool", f"sram={best[0]}")
-    assert roomy == best
+    assert roomy[0] <= best[0]
+    assert roomy[1] <= best[1], "the fewest cycles that fit"
     fitted = cli("compile", DIGITS, *OURS, "--fit", f"sram={best[0]}", "-o", tmp_path / "fitted")
     assert fitted.code == 0
     assert f"in place of --fit sram={best[0]}: --npu-compiler tvm --pool sram={best[0]} --stripes" in fitted.out
