@@ -111,7 +111,6 @@ def _for_tflite_micro(posed: Posed) -> Any:
     arena = problem.pools[0].name
     return replace(
         problem,
-        name=posed.loaded.name,
         buffers=tuple(replace(b, pools=(arena,)) if b.name in outside else b for b in problem.buffers),
         overlaps=tuple(o for o in problem.overlaps if not any({o.first, o.second} <= names for names in touched)),
     )
