@@ -14,7 +14,7 @@ import numpy as np
 from ..ethosu.arch import Architecture, accelerator
 from ..ethosu.program.primfunc import schedule_primfunc
 from ..ethosu.stream.commands import Command
-from ..ethosu.stream.container import Payload, build_payload
+from ..ethosu.stream.container import build_payload, payload_of
 from ..ethosu.stream.encode import encode
 from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
 from .c_array import c_array
@@ -53,7 +53,7 @@ def print_launch(
     stream = f"{symbol}_stream"
     launched = f"{stream}, (uint32_t)sizeof {stream}"
     if payload:
-        words = np.frombuffer(build_payload(Payload(npu, encoded)), np.uint32)
+        words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
         header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
         launched = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
     bases = _bases(symbol, call, constant_symbols, pool_macros)

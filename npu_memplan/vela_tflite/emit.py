@@ -18,7 +18,7 @@ from ..codegen.program import ConstantArgument, read_program
 from ..errors import NpuMemplanError
 from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
-from ..ethosu.stream.container import Payload, build_payload
+from ..ethosu.stream.container import build_payload, payload_of
 from ..extract.program import Invoke, View
 from ..files.whole_file import OutputError, write_whole
 from ..models.file import read_file
@@ -156,7 +156,7 @@ def _streams(module: Any) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     for call in program.calls:
         if call.is_npu:
             target = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
-            payload = build_payload(Payload(target, encode_primfunc(call.primfunc)))
+            payload = build_payload(payload_of(target, encode_primfunc(call.primfunc)))
             constants = [program.constants[a.index] for a in call.arguments if isinstance(a, ConstantArgument)]
             yield call.function, (payload, b"".join(np.ascontiguousarray(c).tobytes() for c in constants))
 

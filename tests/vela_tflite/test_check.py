@@ -87,6 +87,14 @@ def test_a_newer_architecture(tmp_path: Path) -> None:
     assert "is for architecture 1.32.0, ethos-u55-256 is 1." in found[0][1]
 
 
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u65-256", "ethos-u85-256"])
+def test_a_file_of_ours_is_for_an_architecture_that_the_npu_has(npu: str) -> None:
+    (call,) = read_network(emit(real_model("hello_world_int8"), CompileOptions(npu)).content, "x").npu_calls
+    made, has = call.payload.architecture_id, call.accelerator.id_word
+    assert (call.accelerator.name, made >> 28) == (npu, has >> 28)
+    assert made >> 20 & 0xFF <= has >> 20 & 0xFF
+
+
 def test_a_wrong_region(tmp_path: Path) -> None:
     (call,) = network().npu_calls
     at = next(i for i, word in enumerate(call.words) if word & 0xFFFF == Register.OFM_REGION.opcode)

@@ -26,16 +26,25 @@ class ContainerFormat(Enum):
     COP2 = b"COP2"
 
 
+_OLDEST = 0x10066001  # the NPU id word: architecture 1.0.6
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """A command stream and the NPU it is for."""
 
     accelerator: Architecture
     words: tuple[int, ...]
-    architecture_id: int = 0x10066001  # the NPU id word: architecture 1.0.6
+    architecture_id: int = _OLDEST
     release: int = 0x10  # parameter of the COP1 configuration action: patch << 4 | release
     container: ContainerFormat = ContainerFormat.COP1
     scratch_bytes: int | None = None  # only COP2 carries it
+
+
+def payload_of(accelerator: Architecture, words: tuple[int, ...]) -> Payload:
+    """A new payload: for the oldest architecture that the stream's language has, as Vela does (U55 and U65: 1.0.6)."""
+    same_major = accelerator.id_word >> 28 == _OLDEST >> 28
+    return Payload(accelerator, words, _OLDEST if same_major else accelerator.id_word)
 
 
 _CONFIG, _STREAM, _NOP = 1, 2, 5  # driver actions of COP1
