@@ -24,6 +24,7 @@ class OptionError(NpuMemplanError):
 
 
 NO_NPU = "none"
+AUTO = "auto"  # both NPU compilers compete
 USUAL = "ethos-u55-256"
 
 
@@ -146,7 +147,7 @@ class CompileOptions:
         return tuple(word for words in self.said() for word in words)
 
     def _check_stripes(self) -> None:
-        if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler != "tvm"):
+        if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):
             raise OptionError(
                 "--stripes cuts the NPU operations of this package's own lowering: add --npu-compiler tvm and an "
                 "--accelerator (Vela cuts its own with --optimise Size)"

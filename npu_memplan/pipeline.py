@@ -22,7 +22,7 @@ from .codegen.interface import Interface
 from .ethosu.arch import accelerator, has_own_lowering
 from .files.staging import staged_directory
 from .frontend.load import read
-from .options import NO_NPU, CompileOptions
+from .options import AUTO, NO_NPU, CompileOptions
 from .planners import prefetch
 from .report.text.board_fit import check_fit
 from .report.text.memory_txt import memory_text
@@ -40,12 +40,33 @@ def compile_model(model: Path | str, options: CompileOptions, output: Path | str
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
     """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it."""
+    best = _contest(model, options) if not beyond else None
+    if best is not None:
+        return build(best)
+    if options.npu_compiler == AUTO:
+        options = replace(options, npu_compiler="vela")
     posed = pose(lower(read(model, request(options, beyond))))
     try:
         return build(hasten(plan(posed)))
     except planners.PlanningError as error:
         loaded = posed.loaded
         raise no_room(error, replace(posed.problem, name=loaded.name), str(model), loaded.request.options) from None
+
+
+def _contest(model: Path, options: CompileOptions) -> Planned | None:
+    """The best of all programs of the model; None where one alone is asked for, or none fits."""
+    options = options.resolved()
+    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    if where is None or not (options.npu_compiler == AUTO or (options.stripes and options.pools)):
+        return None
+    from .choose.contest import fastest
+
+    try:
+        best = fastest(options, where, lambda wanted: lower(read(model, request(wanted))))
+    except planners.PlanningError:
+        return None
+    verify.check(best.posed.problem, best.plan)
+    return best
 
 
 def lower(loaded: Loaded) -> Loaded:

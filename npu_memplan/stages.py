@@ -66,6 +66,7 @@ class Loaded:
     module: Any  # tvm.IRModule
     vela_arena_bytes: Mapping[str, int]  # empty when Vela was not asked or counts other things
     notes: tuple[str, ...] = ()
+    maker: str = ""  # of the NPU's operations, where several compete
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
 

@@ -36,30 +36,42 @@ from .placed import NpuCall, cycles_of, npu_calls
 
 _PARTS = (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
+_CUT = 2  # programs that are tried in slices, too
+_FINALISTS = 3  # programs that the search spends its work on
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
-def travel(planned: Planned, where: MemoryMap, limit_bytes: int | None = None) -> Planned:
-    """`planned`, or the same program with its constants copied otherwise where that is faster.
+def travel(planned: Planned, where: MemoryMap, rivals: Sequence[Planned] = ()) -> Planned:
+    """The fastest of `planned` and its `rivals`, with their constants copied otherwise where that is faster.
 
-    `limit_bytes`: what the pool of the copies may need where it has no size; None: no more than the plan.
+    A pool that has no size is no larger than `planned` makes it. Rivals are other programs of the same model.
     """
     fast = fast_pool(planned.posed.problem.pools, where)
     if fast is None:
-        return planned
-    limit = _limit(planned, fast, limit_bytes)
-    plain = _read_in_place(planned, fast, limit)
-    if plain is None:
-        return planned
-    quick = [(variant, _with_copies(variant, where, fast, limit, 0)) for variant in _variants(plain, fast, limit)]
-    base, _ = min(quick, key=lambda pair: _cycles(pair[1], where))
-    found = (planned, base, *(made for _, made in quick), _with_copies(base, where, fast, limit, WORK))
-    return min(found, key=lambda made: _cycles(made, where))
+        return min((planned, *rivals), key=lambda made: rank(made, where))
+    limit = _limit(planned, fast)
+    found, quick = [planned, *(r for r in rivals if _limit(r, fast) <= limit)], []
+    for program in tuple(found):
+        plain = _read_in_place(program, fast, limit)
+        if plain is not None:
+            quick.append((_with_copies(plain, where, fast, limit, 0), plain))
+    quick.sort(key=lambda pair: rank(pair[0], where))
+    for _, plain in quick[:_CUT]:
+        quick += [(_with_copies(cut, where, fast, limit, 0), cut) for cut in _cut(plain, fast, limit)]
+    quick.sort(key=lambda pair: rank(pair[0], where))
+    found += [made for made, _ in quick]
+    found += [_with_copies(variant, where, fast, limit, WORK) for _, variant in quick[:_FINALISTS]]
+    return min(found, key=lambda made: rank(made, where))
 
 
-def _variants(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
-    """The program, and with convolutions of much weight in slices of several sizes, where that fits."""
-    yield plain
+def rank(planned: Planned, where: MemoryMap) -> tuple[int, int]:
+    """Cycles, then bytes."""
+    cycles = cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
+    return cycles, sum(usage.used_bytes for usage in planned.plan.usage)
+
+
+def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
+    """The program with convolutions of much weight in slices of several sizes, where that fits."""
     slicers = []
     for call in _once(plain.posed):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
@@ -92,16 +104,10 @@ def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
     return best if best is not None and cycles(best + 1) < cycles(0) else None
 
 
-def _cycles(planned: Planned, where: MemoryMap) -> int:
-    return cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
-
-
-def _limit(planned: Planned, fast: int, limit_bytes: int | None) -> int:
+def _limit(planned: Planned, fast: int) -> int:
     pool = planned.posed.problem.pools[fast]
     used = {usage.pool: usage.used_bytes for usage in planned.plan.usage}[pool.name]
-    if pool.size_bytes is not None:
-        return pool.size_bytes
-    return max(used, limit_bytes or 0)
+    return used if pool.size_bytes is None else pool.size_bytes
 
 
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
@@ -188,7 +194,7 @@ def _with_copies(plain: Planned, where: MemoryMap, fast: int, limit: int, work: 
         if changed:
             again = _posed_again(posed, changed)
             made = Planned(again, _same_places(again, plain.plan, moved, posed.problem.pools[fast].name))
-            best = min((best, made), key=lambda planned: _cycles(planned, where))
+            best = min(best, made, key=lambda planned: rank(planned, where))
     return best
 
 

@@ -48,8 +48,9 @@ from ..sizes import parse_named_size, parse_size
               help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
 @click.option("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of "
               "yours runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
-@click.option("--npu-compiler", type=click.Choice(["vela", "tvm"]), default="vela", show_default=True,
-              help="Who makes the NPU's operations: Vela's stream, lifted; or our own lowering.")  # fmt: skip
+@click.option("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="vela", show_default=True,
+              help="Who makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool "
+              "the better of both, else Vela.")  # fmt: skip
 @click.option("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
               help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least "
               "memory; auto: cycles with a --pool, else bytes.")  # fmt: skip

@@ -57,7 +57,9 @@ def read(path: Path, request: Request) -> Loaded:
     calls = vela.parsed.npu_calls if where else ()
     streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
     ours = bounds_of(estimate(commands, npu, where) for commands, npu in streams if where)
-    return Loaded(request, path, data, imported.module, _comparable_arenas(vela), (), vela.cycles, ours)
+    return Loaded(
+        request, path, data, imported.module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
+    )
 
 
 def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:

@@ -19,7 +19,7 @@ from ..options import NO_NPU, CompileOptions
 
 def start_loading(path: Path, options: CompileOptions) -> None:
     """Begin what `read` will ask Vela for, if it will. For commands only: their process imports less of TVM."""
-    if options.accelerator == NO_NPU or options.npu_compiler != "vela":
+    if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
         return
     with contextlib.suppress(NpuMemplanError, OSError):
         data = path.read_bytes()

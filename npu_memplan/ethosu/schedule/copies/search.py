@@ -12,7 +12,7 @@ from .course import Course, Run
 from .greedy import Itinerary, greedy
 from .room import Room
 
-WORK = 60_000  # operations on the clock: one to two CPU seconds
+WORK = 30_000  # operations on the clock: about a CPU second
 _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most
 
 

@@ -1,0 +1,127 @@
+"""Both producers of NPU operations compete, own lowering also in stripes: who fits, then fewest cycles, then bytes.
+
+Invariant: every entrant is a program like any other, planned and verified; who is taken, and against whom, is said in
+one line. Own lowering is not made where Vela's stream takes what its constants' port needs anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import tvm
+
+from .. import planners
+from ..errors import NpuMemplanError
+from ..ethosu.program.primfunc import from_primfunc, to_primfunc
+from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.schedule.stripes.groups import Groups
+from ..ethosu.time import MemoryMap
+from ..extract import pose
+from ..options import AUTO, CompileOptions
+from ..planners import PlanningError, prefetch
+from ..stages import Loaded, Planned, Posed
+from ..transform.stripes import front
+from ..vocabulary import is_npu
+from .bound import bound_of, port_bound
+from .travel import fast_pool, rank, travel, with_attributes_of
+
+VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
+_CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
+_SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
+
+
+def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
+    """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
+
+    Raises what the last producer raises where none can be planned.
+    """
+    first: Planned | None = None
+    failed: NpuMemplanError | None = None
+    if options.npu_compiler == AUTO:
+        asked = replace(options, npu_compiler="vela", stripes=False)
+        lifted, failed = _attempt(lambda: [_planned(_named(load(asked), VELA))])
+        first = travel(lifted[0], where) if lifted else None
+        if first is not None and rank(first, where)[0] <= _CLOSE * port_bound(first, where):
+            return _said(first, where, ())
+    ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
+    second = travel(ours[0], where, ours[1:]) if ours else None
+    both = sorted((made for made in (first, second) if made is not None), key=lambda made: rank(made, where))
+    if not both:
+        raise failed or reason or NpuMemplanError("no producer was asked for")
+    return _said(both[0], where, both[1:])
+
+
+def _attempt(make: Callable[[], list[Planned]]) -> tuple[list[Planned], NpuMemplanError | None]:
+    try:
+        return make(), None
+    except NpuMemplanError as error:
+        return [], error
+
+
+def _named(loaded: Loaded, maker: str) -> Loaded:
+    return replace(loaded, maker=maker)
+
+
+def _planned(loaded: Loaded) -> Planned:
+    posed = pose(loaded)
+    options = loaded.request.options
+    return Planned(posed, prefetch.plan(posed.problem, options.planner, options.time_limit_s, options.seed))
+
+
+def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap) -> Iterator[Planned]:
+    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits."""
+    loaded = _named(load(options), OURS)
+    posed = pose(loaded)
+    missed: PlanningError | None = None
+    some = False
+    for made in (posed, *_striped(posed, where)):
+        try:
+            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed)
+        except PlanningError as error:
+            missed = missed or error
+        else:
+            some = True
+            yield Planned(made, plan)
+    if not some and missed is not None:
+        raise missed
+
+
+def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
+    loaded = posed.loaded
+    fast = fast_pool(posed.problem.pools, where)
+    size = posed.problem.pools[fast].size_bytes if fast is not None else None
+    if size is None or not loaded.request.options.overlaps:
+        return
+    near = where.with_constants_near()
+    functions = {variable: f for variable, f in loaded.module.functions.items() if is_npu(f)}
+    reuse = loaded.request.options.reuse_inputs
+    programs = {v: from_primfunc(f) for v, f in functions.items()}
+    fronts = {v: front(Groups(p, reuse_inputs=reuse, where=near)) for v, p in programs.items()}
+    seen: list[object] = []
+    for share in _SHARES:
+        fitting = {v: [c for c in found if c.size_bytes <= size * share] for v, found in fronts.items()}
+        chosen = {v: (fitting[v] or [found[0]])[-1].groups for v, found in fronts.items()}
+        if any(chosen.values()) and chosen not in seen:
+            seen.append(chosen)
+            module = dict(loaded.module.functions.items())
+            for variable, groups in chosen.items():
+                if groups:
+                    made = to_primfunc(apply(programs[variable], groups, near))
+                    module[variable] = with_attributes_of(functions[variable], made)
+            cut = replace(loaded, module=tvm.IRModule(module, loaded.module.attrs), maker=STRIPES)
+            again = pose(cut)
+            yield replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+
+
+def _said(best: Planned, where: MemoryMap, others: tuple[Planned, ...] | list[Planned]) -> Planned:
+    """`best`, with the line that says why."""
+    loaded = best.posed.loaded
+    text = f"{_figures(best, where)}, {bound_of(best, where):,} at least"
+    text += "".join(f"; {_figures(other, where)}" for other in others)
+    return replace(best, posed=replace(best.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
+
+
+def _figures(planned: Planned, where: MemoryMap) -> str:
+    cycles, used = rank(planned, where)
+    return f"{planned.posed.loaded.maker}, {cycles:,} cycles in {used:,} bytes"

@@ -1,0 +1,59 @@
+"""Producers compete: who is taken, what is said of it, and that it computes the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+MODELS = Path(__file__).resolve().parents[1] / "models"
+
+
+def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "kws_ref_model.tflite"
+    cycles = {}
+    for compiler in ("vela", "tvm", "auto"):
+        flags = ("--npu-compiler", compiler, "--pool", "sram=22192", "--json")
+        made = cli("compile", model, *flags, "-o", tmp_path / compiler)
+        assert made.code == 0, made.err
+        cycles[compiler] = made.json["estimated_cycles"]
+        assert made.json["pools"][0]["used_bytes"] <= 22192
+    assert cycles["auto"] <= min(cycles.values())
+    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
+    found = re.findall(r"(Vela's stream|own lowering in stripes|own lowering), ([\d,]+) cycles in ([\d,]+) bytes", note)
+    assert len(found) == 2
+    assert {"Vela's stream"} < {maker for maker, _, _ in found}
+    taken = [int(count.replace(",", "")) for _, count, _ in found]
+    assert taken[0] == cycles["auto"] <= taken[1]
+    ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:3", "--reference", model)
+    assert ran.code == 0, ran.err
+    assert ran.out.rstrip().endswith("bit-exact")
+
+
+def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "kws_ref_model.tflite"
+    assert cli("compile", model, "--pool", "sram=12KiB", "-o", tmp_path / "lifted").code == 2
+    made = cli("compile", model, "--npu-compiler", "auto", "--pool", "sram=12KiB", "--json", "-o", tmp_path / "auto")
+    assert made.code == 0, made.err
+    assert made.json["pools"][0]["used_bytes"] <= 12 * 1024
+    assert any("own lowering in stripes" in text for text in made.json["notes"])
+    ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:4", "--reference", model)
+    assert ran.out.rstrip().endswith("bit-exact"), ran.err
+
+
+def test_without_a_size_auto_is_velas_stream_with_the_fewest_bytes(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "hello_world_int8.tflite"
+    one, other = (
+        cli("compile", model, *flags, "--json", "-o", tmp_path / name)
+        for name, flags in (("auto", ("--npu-compiler", "auto")), ("vela", ()))
+    )
+    assert one.json["estimated_cycles"] == other.json["estimated_cycles"]
+
+
+def test_what_fits_nowhere_is_said_as_ever(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "kws_ref_model.tflite"
+    made = cli("compile", model, "--npu-compiler", "auto", "--pool", "sram=2KiB", "-o", tmp_path / "out")
+    assert made.code == 2
+    assert "does not fit pool sram" in made.err
+    assert not (tmp_path / "out").exists()
