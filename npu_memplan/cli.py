@@ -18,10 +18,11 @@ import click
 from .errors import NpuMemplanError
 from .process_setup import open_streams, print_nowhere, signals_as_exceptions
 
-# command -> one-line help; the module is npu_memplan.commands.<command> (with - as _),
+# command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
 # the click command in it is called `command`.
 COMMANDS: dict[str, str] = {
     "compile": "Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.",
+    "explore": "Find the fastest program for several limits of memory, beside Vela's own two points.",
     "run": "Run a compiled model on its planned pools and compare with a reference.",
     "sweep": "Compile many models for many targets, on this machine or on a cluster; one table of it all.",
     "simulate": "Run a Vela-compiled network on the NPU model.",
@@ -38,6 +39,8 @@ COMMANDS: dict[str, str] = {
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }
 
+_ELSEWHERE = {"explore": ".choose.command"}  # with what it drives
+
 
 class LazyGroup(click.Group):
     """A click group that imports a sub-command's module on first use."""
@@ -48,7 +51,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".commands.{cmd_name.replace('-', '_')}", __package__)
+        module = importlib.import_module(
+            _ELSEWHERE.get(cmd_name, f".commands.{cmd_name.replace('-', '_')}"), __package__
+        )
         command = module.command
         assert isinstance(command, click.Command)
         return command

@@ -1,0 +1,71 @@
+"""`npu-memplan explore`: the front of a model over bytes and cycles, as a table, CSV, JSON and a page.
+
+Invariant: the output directory appears complete or not at all; what is printed is what is in the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import click
+
+from ..files.staging import check_place, staged_directory
+from ..options import CompileOptions
+from ..sizes import parse_size
+
+
+@click.command(help="Find the fastest program for several limits of memory; beside them Vela's own two points.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
+              help="Directory for front.html, front.csv and front.json.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
+@click.option("--accelerator", default="ethos-u55-256", show_default=True, help="As for compile.")
+@click.option("--system-config", default="", help="As for compile.")
+@click.option("--memory-mode", default="", help="As for compile.")
+@click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
+@click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
+              "the model's reference.")  # fmt: skip
+def command(
+    model: Path, output: Path, force: bool, accelerator: str, system_config: str, memory_mode: str,
+    sizes: str | None, run_too: bool,
+) -> None:  # fmt: skip
+    """Explore MODEL."""
+    from ..report.page.front import front_page
+    from .front import explore
+
+    check_place(output, force)
+    options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
+    front = explore(model, options, [parse_size(size) for size in sizes.split(",")] if sizes else ())
+    document = front.to_dict()
+    sink = io.StringIO()
+    rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
+    rows.writeheader()
+    rows.writerows([*document["points"], *document["vela"]])
+    with staged_directory(output, force) as folder:
+        (folder / "front.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        (folder / "front.csv").write_text(sink.getvalue(), encoding="utf-8")
+        (folder / "front.html").write_text(front_page(front), encoding="utf-8")
+        if run_too:
+            _run(model, options, folder / "points", [(point.limit_bytes, front.pool) for point in front.points])
+    for point in (*front.points, *front.vela):
+        gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
+        click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.maker}{gap}  {point.flags}")
+    click.echo(f"written to {output}")
+
+
+def _run(model: Path, options: CompileOptions, output: Path, points: list[tuple[int, str]]) -> None:
+    """Every point as an artifact, run bit by bit against the reference."""
+    from dataclasses import replace
+
+    from ..commands.run import command as run
+    from ..options import AUTO
+    from ..pipeline import compile_model
+
+    output.mkdir()
+    for limit, pool in points:
+        folder = output / str(limit)
+        compile_model(model, replace(options, npu_compiler=AUTO, pools={pool: limit}), folder)
+        run.main([str(folder), "--on", "host", "--reference", str(model)], standalone_mode=False)

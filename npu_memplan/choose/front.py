@@ -1,0 +1,117 @@
+"""The front of a model: for some limits of memory the fastest program, and Vela's own two points beside them.
+
+Invariant: every point is a verified plan, and its flags compile to it again; no point that is kept needs as many bytes
+as a faster one. Cycles are estimates, of Vela's streams as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .. import verify
+from ..errors import NpuMemplanError
+from ..options import AUTO, CompileOptions
+from ..stages import Loaded, request
+from .bound import bound_of
+from .contest import fastest
+from .travel import rank
+
+_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
+
+
+class FrontError(NpuMemplanError):
+    """There is nothing to explore."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A program: `cycles` in `bytes` of the pool when it may have `limit_bytes`."""
+
+    limit_bytes: int
+    bytes: int
+    cycles: int
+    milliseconds: float
+    maker: str
+    bound_cycles: int  # of its operations, in any memory
+    flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """The points of a model, fewest bytes first, and Vela's own."""
+
+    model: str
+    pool: str
+    points: tuple[FrontPoint, ...]
+    vela: tuple[FrontPoint, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def explore(model: Path, options: CompileOptions, limits: Iterable[int] = ()) -> Front:
+    """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs.
+
+    Raises the frontends' errors, and `FrontError` when nothing fits.
+    """
+    from ..pipeline import lower, read
+
+    options = replace(options.resolved(), npu_compiler=AUTO, objective="auto")
+    where = options.memory_map()
+    if where is None:
+        raise FrontError(f"{model.name}: without an NPU there is nothing to explore; name an --accelerator")
+    pool = options.planned_pools()[-1].name
+    clock = where.clock_hz
+
+    @lru_cache(4)
+    def load(compiler: str, optimise: str) -> Loaded:
+        asked = replace(options, npu_compiler=compiler, optimise=optimise, pools={pool: 1 << 40})
+        return lower(read(model, request(asked)))
+
+    vela = []
+    for optimise in ("Performance", "Size"):
+        made = load("vela", optimise)
+        used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
+        if used and cycles:
+            vela.append(FrontPoint(used, used, cycles, 1000 * cycles / clock, f"Vela, {optimise}", 0, ""))
+    shares = {int(vela[0].bytes * share) for share in _SHARES} if vela else set()
+    sizes = sorted(limits) or sorted(shares | {point.bytes for point in vela})
+    if not sizes:
+        raise FrontError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
+    found = []
+    for size in sizes:
+        asked = replace(options, pools={**options.pools, pool: size})
+
+        def loaded(wanted: CompileOptions) -> Loaded:
+            known = load(wanted.npu_compiler, options.optimise)
+            return replace(known, request=request(wanted))
+
+        try:
+            best = fastest(asked, where, loaded)
+        except NpuMemplanError:
+            continue
+        verify.check(best.posed.problem, best.plan)
+        cycles, _ = rank(best, where)
+        used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == pool)
+        maker, flags = best.posed.loaded.maker, " ".join(asked.flags())
+        found.append(FrontPoint(size, used, cycles, 1000 * cycles / clock, maker, bound_of(best, where), flags))
+    if not found:
+        raise FrontError(
+            f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "
+            "compile --fit says"
+        )
+    return Front(model.name, pool, _kept(found), tuple(vela))
+
+
+def _kept(found: list[FrontPoint]) -> tuple[FrontPoint, ...]:
+    """Those that no other beats in bytes and cycles."""
+    kept: list[FrontPoint] = []
+    for point in sorted(found, key=lambda p: (p.bytes, p.cycles)):
+        if not kept or point.cycles < kept[-1].cycles:
+            kept.append(point)
+    return tuple(kept)

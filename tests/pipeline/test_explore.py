@@ -1,0 +1,42 @@
+"""The front of a model: points that compile to what they say and run bit-exact, in a table, CSV, JSON and a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from npu_memplan.artifact import Artifact
+
+MODEL = Path(__file__).resolve().parents[1] / "models" / "kws_ref_model.tflite"
+
+
+def test_points_of_a_front_run_and_are_what_they_say(cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("explore", MODEL, "--sizes", "14KiB,20KiB", "--run", "-o", tmp_path / "front")
+    assert made.code == 0, made.err
+    assert made.out.count("bit-exact") == 2
+    front = json.loads((tmp_path / "front" / "front.json").read_text())
+    points = front["points"]
+    assert [p["limit_bytes"] for p in points] == [14 * 1024, 20 * 1024]
+    assert points[0]["bytes"] < points[1]["bytes"]
+    assert points[0]["cycles"] > points[1]["cycles"]
+    assert [p["bytes"] for p in front["vela"]] == [22192, 16000]
+    with (tmp_path / "front" / "front.csv").open() as file:
+        assert [int(row["cycles"]) for row in csv.DictReader(file)] == [p["cycles"] for p in (*points, *front["vela"])]
+    page = (tmp_path / "front" / "front.html").read_text()
+    assert page.count("<circle") == 4
+    assert not re.findall(r"(?:src|href)=.https?:", page)
+    for point in points:
+        artifact = Artifact.load(tmp_path / "front" / "points" / str(point["limit_bytes"]))
+        assert artifact.estimated_cycles == point["cycles"]
+        assert artifact.pool_bytes("sram") == point["bytes"] <= point["limit_bytes"]
+
+
+def test_where_nothing_fits_nothing_is_written(cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("explore", MODEL, "--sizes", "1KiB", "-o", tmp_path / "front")
+    assert made.code == 2
+    assert "no program fits 1,024 bytes of pool sram" in made.err
+    assert not (tmp_path / "front").exists()
