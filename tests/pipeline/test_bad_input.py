@@ -106,7 +106,8 @@ def test_an_operator_that_nobody_can_run(cli, tmp_path: Path) -> None:
         (
             ("--accelerator", "ethos-u99"),
             "unknown accelerator 'ethos-u99'; known: ethos-u55-32, ethos-u55-64, ethos-u55-128, "
-            "ethos-u55-256, ethos-u65-256, ethos-u65-512, none",
+            "ethos-u55-256, ethos-u65-256, ethos-u65-512, ethos-u85-128, ethos-u85-256, ethos-u85-512, "
+            "ethos-u85-1024, ethos-u85-2048, none",
         ),
         (
             ("--memory-mode", "Bar"),

@@ -118,7 +118,7 @@ def test_options_without_meaning_say_what_to_do(option: str) -> None:
         (("--opt-level=0",), "one way of lowering"),
         (("--target=ethos-u",), "put c behind"),
         (("--target=cuda,c",), "'cuda' is not available"),
-        (("--target-ethos-u-accelerator_config=ethos-u85-256",), "known: ethos-u55-32"),
+        (("--target-ethos-u-accelerator_config=ethos-u75-256",), "known: ethos-u55-32"),
         (("--target-ethos-u-dev_max_open_plans=8",), "removed cascader"),
         (("--target-ethos-u-speed=9",), "no attribute 'speed'"),
         (("--target-ethos-u-enable_striping=1", "--npu-compiler=vela"), "give enable_cascader=1"),
