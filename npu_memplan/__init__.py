@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         Problem,
     )
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Agent",
     "AliasGroup",
