@@ -172,7 +172,17 @@ def test_wheel_ships_the_page(small: Artifact) -> None:
     from importlib import resources
 
     names = {p.name for p in resources.files("npu_memplan.report.page").joinpath("assets").iterdir()}
-    page = {"report.html", "style.css", "base.js", "datatable.js", "model.js", "plot.js", "tables.js", "side.js", "app.js"}
+    page = {
+        "report.html",
+        "style.css",
+        "base.js",
+        "datatable.js",
+        "model.js",
+        "plot.js",
+        "tables.js",
+        "side.js",
+        "app.js",
+    }
     sweep = {name for name in names if name.startswith("sweep")}
     assert {"sweep.html", "sweep_model.js", "sweep_app.js"} <= sweep
     assert names - sweep == page | {"compare.html", "compare.css"}
