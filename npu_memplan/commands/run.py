@@ -309,11 +309,10 @@ def _print_table(
 
 
 def _ulps(artifact: Artifact, result: RunResult) -> str:
-    """How far float outputs are off at most, and the operators that may be why."""
+    """How far float outputs are off at most, where operators that call the C library may be why."""
     from ..exactness import Exactness
 
-    if not result.max_ulps:
-        return ""
     kinds = dict.fromkeys(o.kind for o in artifact.operators if o.claim.exactness is Exactness.ULPS)
-    why = f" ({', '.join(kinds)}: functions of the C library)" if kinds else ""
-    return f", within {result.max_ulps} ulp{why}"
+    if not result.max_ulps or not kinds:
+        return ""
+    return f", within {result.max_ulps} ulp ({', '.join(kinds)}: functions of the C library)"
