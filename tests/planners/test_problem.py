@@ -155,3 +155,8 @@ def test_a_pool_that_nobody_reaches_names_nobody() -> None:
     lonely = replace(A, agents=frozenset())
     with pytest.raises(ProblemError, match="reached by nobody"):
         validate(Problem((lonely,), (Pool("flash", read_only=True),)))
+
+
+def test_bytes_of_an_output_may_be_taken_before_the_last_point() -> None:
+    later = replace(B, lifetimes=(Lifetime(3, 5),))
+    validate(replace(ENDING, buffers=(ENDING.buffers[0], later)))
