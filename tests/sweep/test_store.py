@@ -72,12 +72,13 @@ def test_a_limit_holds_for_smaller_ones_only(tmp_path: Path, kept: Result, limit
 
 
 _WRITER = """
-import sys
+import sys, time
 from pathlib import Path
 from npu_memplan.sweep import Outcome, Result, Store
 store = Store(Path(sys.argv[1]))
 for i in range(10**9):
     store.add(Result(f"{sys.argv[2]}-{i}", Outcome.CRASHED, "r" * 5000))
+    time.sleep(0.001)  # who reads keeps up: at full speed three of them fill a machine's memory
 """
 
 
