@@ -13,7 +13,7 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import planners, verify
 from .artifact import Artifact
@@ -28,6 +28,9 @@ from .report.text.board_fit import check_fit
 from .report.text.memory_txt import memory_text
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
+
+if TYPE_CHECKING:
+    from .ethosu.time import MemoryMap
 
 __all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]
 
@@ -56,7 +59,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
 def _contest(model: Path, options: CompileOptions) -> Planned | None:
     """The best of all programs of the model; None where one alone is asked for, or none fits."""
     options = options.resolved()
-    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    where = _hurried(options)
     if where is None or not (options.npu_compiler == AUTO or (options.stripes and options.pools)):
         return None
     from .choose.contest import fastest
@@ -67,6 +70,11 @@ def _contest(model: Path, options: CompileOptions) -> Planned | None:
         return None
     verify.check(best.posed.problem, best.plan)
     return best
+
+
+def _hurried(options: CompileOptions) -> MemoryMap | None:
+    """The memories that cycles are counted with, where cycles are what counts; None where bytes are."""
+    return options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
 
 
 def lower(loaded: Loaded) -> Loaded:
@@ -101,12 +109,13 @@ def plan(posed: Posed) -> Planned:
 def hasten(planned: Planned) -> Planned:
     """The same program with constants that travel when the port is idle, verified, unless bytes are all that counts."""
     options = planned.posed.loaded.request.options
-    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    where = _hurried(options)
     if where is None or not has_own_lowering(accelerator(options.accelerator)):
         return planned
+    from .choose.ranking import Ranking
     from .choose.travel import travel
 
-    faster = travel(planned, where)
+    faster = travel(planned, Ranking(where))
     verify.check(faster.posed.problem, faster.plan)
     return faster
 

@@ -24,7 +24,8 @@ from ..stages import Loaded, Planned, Posed
 from ..transform.stripes import front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
-from .travel import fast_pool, rank, travel, with_attributes_of
+from .ranking import Ranking
+from .travel import fast_pool, travel, with_attributes_of
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -36,20 +37,21 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
 
     Raises what the last producer raises where none can be planned.
     """
+    rank = Ranking(where)
     first: Planned | None = None
     failed: NpuMemplanError | None = None
     if options.npu_compiler == AUTO:
         asked = replace(options, npu_compiler="vela", stripes=False)
         lifted, failed = _attempt(lambda: [_planned(_named(load(asked), VELA))])
-        first = travel(lifted[0], where) if lifted else None
-        if first is not None and rank(first, where)[0] <= _CLOSE * port_bound(first, where):
-            return _said(first, where, ())
+        first = travel(lifted[0], rank) if lifted else None
+        if first is not None and rank(first)[0] <= _CLOSE * port_bound(first, where):
+            return _said(first, rank, ())
     ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
-    second = travel(ours[0], where, ours[1:]) if ours else None
-    both = sorted((made for made in (first, second) if made is not None), key=lambda made: rank(made, where))
+    second = travel(ours[0], rank, ours[1:]) if ours else None
+    both = sorted((made for made in (first, second) if made is not None), key=rank)
     if not both:
         raise failed or reason or NpuMemplanError("no producer was asked for")
-    return _said(both[0], where, both[1:])
+    return _said(both[0], rank, both[1:])
 
 
 def _attempt(make: Callable[[], list[Planned]]) -> tuple[list[Planned], NpuMemplanError | None]:
@@ -114,14 +116,14 @@ def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
             yield replace(again, problem=replace(again.problem, pools=posed.problem.pools))
 
 
-def _said(best: Planned, where: MemoryMap, others: tuple[Planned, ...] | list[Planned]) -> Planned:
+def _said(best: Planned, rank: Ranking, others: tuple[Planned, ...] | list[Planned]) -> Planned:
     """`best`, with the line that says why."""
     loaded = best.posed.loaded
-    text = f"{_figures(best, where)}, {bound_of(best, where):,} at least"
-    text += "".join(f"; {_figures(other, where)}" for other in others)
+    text = f"{_figures(best, rank)}, {bound_of(best, rank.where):,} at least"
+    text += "".join(f"; {_figures(other, rank)}" for other in others)
     return replace(best, posed=replace(best.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
 
 
-def _figures(planned: Planned, where: MemoryMap) -> str:
-    cycles, used = rank(planned, where)
+def _figures(planned: Planned, rank: Ranking) -> str:
+    cycles, used = rank(planned)
     return f"{planned.posed.loaded.maker}, {cycles:,} cycles in {used:,} bytes"

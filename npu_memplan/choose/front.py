@@ -18,7 +18,7 @@ from ..options import AUTO, CompileOptions
 from ..stages import Loaded, request
 from .bound import bound_of
 from .contest import fastest
-from .travel import rank
+from .ranking import Ranking
 
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
 
@@ -96,7 +96,7 @@ def explore(model: Path, options: CompileOptions, limits: Iterable[int] = ()) ->
         except NpuMemplanError:
             continue
         verify.check(best.posed.problem, best.plan)
-        cycles, _ = rank(best, where)
+        cycles, _ = Ranking(where)(best)
         used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == pool)
         maker, flags = best.posed.loaded.maker, " ".join(asked.flags())
         found.append(FrontPoint(size, used, cycles, 1000 * cycles / clock, maker, bound_of(best, where), flags))

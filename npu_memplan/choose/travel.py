@@ -32,7 +32,8 @@ from ..extract import pose
 from ..extract.program import Fixed
 from ..problem import Placement, Plan, PlanStatus, Pool, PoolUsage, used_bytes
 from ..stages import Planned, Posed
-from .placed import NpuCall, cycles_of, npu_calls
+from .placed import NpuCall, npu_calls
+from .ranking import Ranking
 
 _PARTS = (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
@@ -41,33 +42,27 @@ _FINALISTS = 3  # programs that the search spends its work on
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
-def travel(planned: Planned, where: MemoryMap, rivals: Sequence[Planned] = ()) -> Planned:
+def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> Planned:
     """The fastest of `planned` and its `rivals`, with their constants copied otherwise where that is faster.
 
     A pool that has no size is no larger than `planned` makes it. Rivals are other programs of the same model.
     """
-    fast = fast_pool(planned.posed.problem.pools, where)
+    fast = fast_pool(planned.posed.problem.pools, rank.where)
     if fast is None:
-        return min((planned, *rivals), key=lambda made: rank(made, where))
+        return min((planned, *rivals), key=rank)
     limit = _limit(planned, fast)
     found, quick = [planned, *(r for r in rivals if _limit(r, fast) <= limit)], []
     for program in tuple(found):
         plain = _read_in_place(program, fast, limit)
         if plain is not None:
-            quick.append((_with_copies(plain, where, fast, limit, 0), plain))
-    quick.sort(key=lambda pair: rank(pair[0], where))
+            quick.append((_with_copies(plain, rank, fast, limit, 0), plain))
+    quick.sort(key=lambda pair: rank(pair[0]))
     for _, plain in quick[:_CUT]:
-        quick += [(_with_copies(cut, where, fast, limit, 0), cut) for cut in _cut(plain, fast, limit)]
-    quick.sort(key=lambda pair: rank(pair[0], where))
+        quick += [(_with_copies(cut, rank, fast, limit, 0), cut) for cut in _cut(plain, fast, limit)]
+    quick.sort(key=lambda pair: rank(pair[0]))
     found += [made for made, _ in quick]
-    found += [_with_copies(variant, where, fast, limit, WORK) for _, variant in quick[:_FINALISTS]]
-    return min(found, key=lambda made: rank(made, where))
-
-
-def rank(planned: Planned, where: MemoryMap) -> tuple[int, int]:
-    """Cycles, then bytes."""
-    cycles = cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
-    return cycles, sum(usage.used_bytes for usage in planned.plan.usage)
+    found += [_with_copies(variant, rank, fast, limit, WORK) for _, variant in quick[:_FINALISTS]]
+    return min(found, key=rank)
 
 
 def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
@@ -176,7 +171,7 @@ class _Moved:
     places: Mapping[str, int]  # of its copies
 
 
-def _with_copies(plain: Planned, where: MemoryMap, fast: int, limit: int, work: int) -> Planned:
+def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Planned:
     """`plain` with the best copies that are found within `work`, planned around what is there."""
     posed = plain.posed
     calls = _once(posed)
@@ -184,7 +179,7 @@ def _with_copies(plain: Planned, where: MemoryMap, fast: int, limit: int, work: 
     schedules = []
     for call in calls:
         places = call.places(posed.problem, plain.plan)
-        line = Course(call.program, pieces(call.program), places.__getitem__, where, fast + 1)
+        line = Course(call.program, pieces(call.program), places.__getitem__, rank.where, fast + 1)
         room = Room(_held(plain, call, fast), limit, len(line))
         schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
     best = plain
@@ -194,7 +189,7 @@ def _with_copies(plain: Planned, where: MemoryMap, fast: int, limit: int, work: 
         if changed:
             again = _posed_again(posed, changed)
             made = Planned(again, _same_places(again, plain.plan, moved, posed.problem.pools[fast].name))
-            best = min(best, made, key=lambda planned: rank(planned, where))
+            best = min(best, made, key=rank)
     return best
 
 
