@@ -16,7 +16,7 @@ import sys
 import click
 
 from .errors import NpuMemplanError
-from .process_setup import open_streams, print_nowhere, signals_as_exceptions
+from .process.setup import open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
 # the click command in it is called `command`.

@@ -18,6 +18,7 @@ PACKAGES = ("npu_memplan", "fvp_runner")
 MODULES = sorted(p for package in PACKAGES for p in (REPOSITORY / package).rglob("*.py"))
 LINES = 400  # of a module
 FUNCTION_LINES = 80
+PIPELINE_LINES = 120  # the whole compile on a screen or two
 FILES = 15  # modules of a folder, beside its __init__.py
 
 
@@ -62,6 +63,11 @@ def test_a_module_is_one_concept_of_readable_size(path: Path) -> None:
     tree = ast.parse(source)
     if tree.body and path.name != "__init__.py":
         assert ast.get_docstring(tree), f"{path} has no docstring that states its invariant"
+
+
+def test_the_pipeline_is_stages_and_nothing_else() -> None:
+    path = REPOSITORY / "npu_memplan" / "pipeline.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) < PIPELINE_LINES
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))

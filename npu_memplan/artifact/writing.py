@@ -1,0 +1,42 @@
+"""The stage `write`: a compiled model as the files of an artifact directory.
+
+Invariant: every file is listed in plan.json, which is written last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..ethosu.arch import accelerator
+from ..options import NO_NPU
+from ..report.text.board_fit import check_fit
+from ..report.text.memory_txt import memory_text
+from ..stages import Compiled
+from .model import Artifact
+from .timing import layers_csv
+
+
+def write(compiled: Compiled, folder: Path) -> Artifact:
+    """Write the files of the artifact into an empty directory; `BoardFitError` when its board has no room for it."""
+    check_fit(compiled.artifact)
+    sources = folder / "src"
+    sources.mkdir()
+    files = {f"source {path.name}": f"src/{path.name}" for path in compiled.sources.write(sources)}
+    files |= {"memory": "memory.txt", "module": "planned.tvmscript"}
+    if compiled.artifact.layers or compiled.artifact.host_layers:
+        files["layers"] = "layers.csv"
+        (folder / "layers.csv").write_text(_layers(compiled.artifact), encoding="utf-8")
+    artifact = replace(compiled.artifact, files=files)
+    (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
+    (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
+    artifact.save(folder)
+    return artifact
+
+
+def _layers(artifact: Artifact) -> str:
+    """The text of layers.csv; the host counts in its sums where that was asked for."""
+    npu, timing, host_hz = artifact.target.accelerator, artifact.timing, artifact.host_clock_hz
+    clocks = timing.clock_hz / host_hz if timing and host_hz else 1.0
+    peak = 1 if npu == NO_NPU else accelerator(npu).macs
+    return layers_csv(artifact.layers, peak, artifact.host_layers, clocks if artifact.target.host_time else None)

@@ -1,0 +1,56 @@
+"""What a compile takes where cycles are what counts: the best of all programs, with constants that travel.
+
+Invariant: whatever is taken is verified; where bytes are what counts, nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .. import verify
+from ..ethosu.arch import accelerator, has_own_lowering
+from ..options import AUTO, CompileOptions
+from ..planners import PlanningError, prefetch
+from ..stages import Loaded, Planned
+
+if TYPE_CHECKING:
+    from ..ethosu.time import MemoryMap
+
+
+def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded]) -> Planned | None:
+    """The best of all programs of a model; None where one alone is asked for, or none fits.
+
+    `load` reads and lowers the model as the options it is given ask.
+    """
+    options = options.resolved()
+    where = _memories(options)
+    if where is None or not (options.npu_compiler == AUTO or (options.stripes and options.pools)):
+        return None
+    from .contest import fastest
+
+    try:
+        best = fastest(options, where, load)
+    except PlanningError:
+        return None
+    verify.check(best.posed.problem, best.plan)
+    return best
+
+
+def hasten(planned: Planned) -> Planned:
+    """The stage `hasten`: the same program with constants that travel when the port is idle."""
+    options = planned.posed.loaded.request.options
+    where = _memories(options)
+    if where is None or not has_own_lowering(accelerator(options.accelerator)):
+        return planned
+    from .ranking import Ranking
+    from .travel import travel
+
+    faster = travel(planned, Ranking(where))
+    verify.check(faster.posed.problem, faster.plan)
+    return faster
+
+
+def _memories(options: CompileOptions) -> MemoryMap | None:
+    """The memories that cycles are counted with, where cycles are what counts; None where bytes are."""
+    return options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None

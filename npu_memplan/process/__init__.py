@@ -1,0 +1,1 @@
+"""This Python process: its streams and signals, and modules of it that can be called."""
