@@ -71,6 +71,11 @@ VIEW, RESULT = "view", "result"
 RUN_TIME = "npu.run_time"
 """(name, reason) of every tensor that is still allocated at run time."""
 
+# -- of any Relax function: TVM's word ------------------------------------------------------------------
+
+UPPER_BOUND = "tir_var_upper_bound"
+"""Name of a shape symbol -> its greatest value."""
+
 # -- operators whose result is their argument's bytes in another shape ---------------------------------
 
 RESHAPING = ("reshape", "expand_dims", "squeeze", "flatten")  # in Relax

@@ -196,6 +196,16 @@ def test_the_checking_side_never_asks_the_compilers_analysis(path: Path) -> None
     assert [name for name in found if not any(f"{name}.".startswith(f"{package}.") for package in allowed)] == []
 
 
+_VERIFICATION = sorted((REPOSITORY / "npu_memplan" / "transform" / "verification").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", _VERIFICATION, ids=lambda p: name_of(p))
+def test_the_verification_of_modules_asks_nothing_of_the_analysis(path: Path) -> None:
+    shared = ("errors", "vocabulary", "extract.sizes", "transform.typed_pass", "transform.verification")
+    allowed = tuple(f"npu_memplan.{name}" for name in shared)
+    assert [name for name in depends(path, "npu_memplan.") if not name.startswith(allowed)] == []
+
+
 _SIZES_OF_AN_NPU = "npu_memplan/ethosu/arch/"
 _BIT_FIELDS = ("npu_memplan/ethosu/stream/", "fvp_runner/npu_model/spec/")  # compiler and model: each reads its own
 # A register that is shifted or masked where it is read, or named by joining texts.

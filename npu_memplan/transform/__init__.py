@@ -12,7 +12,7 @@ from .pipeline import pipeline
 from .plain_c import write_c
 from .plan_memory import PlanMemory
 from .verification.faults import MemoryPlanError
-from .verify_memory_plan import VerifyMemoryPlan, memory_plan_faults
+from .verification.module import VerifyMemoryPlan, memory_plan_faults
 from .workspace import KeptPools, Place, Workspace, WorkspaceError, map_inputs, map_outputs, pool_sizes
 from .workspaces import AllocateWorkspaces
 

@@ -15,7 +15,6 @@ import tvm_ffi
 from tvm import relax
 
 from .. import verify
-from ..errors import NpuMemplanError
 from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS, Options, build
 from ..extract.devices import labels, serves
@@ -28,22 +27,26 @@ from ..extract.symbolic.extents import ALIGNMENT, Extents
 from ..problem import Pool
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, Slot, pools_of
-from ..vocabulary import POOLS, RUN_TIME
+from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from . import last_pool
 from .config import PlanOptions, checked, options
 from .legalize import legalize
 from .order import reorder
 from .symbolic import plan_symbolic, samples
-
-UPPER_BOUND = "tir_var_upper_bound"
-"""TVM's attribute of a Relax function: name of a shape symbol -> its greatest value."""
+from .typed_pass import TypedPass, typed_pass
 
 
-@tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.PlanMemory")
-class _PlanMemory:
-    """The pass behind `PlanMemory`; `error` is what it raised last, before TVM made text of it."""
+@typed_pass
+class PlanMemory(TypedPass):
+    """Plans every Relax function of a module on `pools` and rewrites it to run there.
 
-    error: NpuMemplanError | None = None
+    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
+    it they take the pools (uint8 tensors) and find inputs and outputs in them. `PlanOptions` says
+    what the parameters mean; those left None come from the scope (`config`, `pass_context`).
+    Raises `PlanningError` when hard pool sizes cannot be met, with the numbers, and
+    `ExtractionError` for what cannot be planned; inside a `Sequential` TVM turns both into its own
+    errors with the same text.
+    """
 
     def __init__(
         self,
@@ -77,15 +80,7 @@ class _PlanMemory:
         )
 
     def transform_module(self, module: Any, context: Any) -> Any:
-        """The planned module."""
-        try:
-            return self.plan(module)
-        except NpuMemplanError as error:
-            self.error = error
-            raise
-
-    def plan(self, module: Any) -> Any:
-        """Plans each function that is not planned yet."""
+        """The module with each function planned that is not planned yet."""
         if not _open_functions(module):
             return module
         chosen = options(self.given)
@@ -102,31 +97,6 @@ def _open_functions(module: Any) -> list[str]:
         for gv, f in module.functions.items()
         if isinstance(f, relax.Function) and not (f.attrs is not None and POOLS in f.attrs)
     ]
-
-
-_Pass: Any = _PlanMemory  # the decorator has made a TVM pass class of it
-
-
-class PlanMemory(_Pass):  # type: ignore[misc]
-    """Plans every Relax function of a module on `pools` and rewrites it to run there.
-
-    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
-    it they take the pools (uint8 tensors) and find inputs and outputs in them. `PlanOptions` says
-    what the parameters mean; those left None come from the scope (`config`, `pass_context`).
-    Raises `PlanningError` when hard pool sizes cannot be met, with the numbers, and
-    `ExtractionError` for what cannot be planned; inside a `Sequential` TVM turns both into its own
-    errors with the same text.
-    """
-
-    def __call__(self, module: Any) -> Any:
-        """The planned module; `module` stays as it is."""
-        try:
-            return super().__call__(module)
-        except Exception:
-            error, self._inst.error = self._inst.error, None
-            if error is not None:
-                raise error from None
-            raise
 
 
 def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:

@@ -16,7 +16,7 @@ from tvm import ir, relax
 
 from ...names import Names
 from ...problem import Agent, BufferKind
-from ...vocabulary import RELAX_VIEWS, STATES
+from ...vocabulary import RELAX_VIEWS, STATES, UPPER_BOUND
 from ..errors import ExtractionError
 from ..program import (
     Access,
@@ -330,7 +330,7 @@ def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
 
 def _bounds(function: Any, attrs: Any) -> dict[Any, int]:
     """Shape variable -> the greatest value promised by the attribute `tir_var_upper_bound`."""
-    if "tir_var_upper_bound" not in attrs:
+    if UPPER_BOUND not in attrs:
         return {}
-    promised = {str(k): int(v) for k, v in attrs["tir_var_upper_bound"].items()}
+    promised = {str(k): int(v) for k, v in attrs[UPPER_BOUND].items()}
     return {v: promised[v.name] for v in sorted(entry_symbols(function), key=lambda v: v.name) if v.name in promised}

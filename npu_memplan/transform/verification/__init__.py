@@ -1,7 +1,8 @@
 """What `VerifyMemoryPlan` does: it walks a planned module as a machine that knows, for each byte, whose it is.
 
 Invariant: nothing here asks the analysis that made a plan (`extract`, `planners`, `rewrite`): who owns which
-bytes, and what a statement touches in which order, is worked out anew from the module's own text. One concept a
-file: `numbers` (values of index expressions), `memory` (owners of bytes), `trace` (accesses of a loop nest, one
-by one), `kernel` (one call of a PrimFunc), `function` (one Relax function).
+bytes, and what a statement touches in which order, is worked out anew from the module's own text; shared are the
+bytes of a type and the symbols of a signature (`extract.sizes`). One concept a file: `numbers` (values of index
+expressions), `memory` (owners of bytes), `trace` (accesses of a loop nest, one by one), `kernel` (one call of a
+PrimFunc), `function` (one Relax function), `module` (all of them, and the pass).
 """

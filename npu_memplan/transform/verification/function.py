@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import DataType, ir, relax, tirx
+from tvm import ir, relax, tirx
 
+from ...extract.sizes import element_bytes
 from ...vocabulary import (
     CALLS,
     PLACED_CONSTANTS,
@@ -336,5 +337,4 @@ def _leaves(value: Any) -> Iterator[Place]:
 
 
 def _bytes(shape: tuple[int, ...], dtype: str) -> int:
-    kind = DataType(dtype)
-    return int((kind.bits + 7) // 8 * kind.lanes) * int(np.prod(shape, dtype=np.int64))
+    return element_bytes(dtype) * int(np.prod(shape, dtype=np.int64))

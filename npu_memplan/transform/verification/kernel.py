@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import DataType, ir, sym, tirx
+from tvm import ir, sym, tirx
 
+from ...extract.sizes import element_bytes
 from .faults import Fault, FaultKind
-from .memory import Memory, Owners, Place
+from .memory import Owners, Place
 from .numbers import Unknown, number
 from .trace import MOST, Access, Event, Nest, executions, stolen
 
@@ -67,12 +68,6 @@ class State:
             self.fault(FaultKind.MOVED, where, f"{place}, but earlier {home}")
 
 
-def item_bytes(buffer: Any) -> int:
-    """Bytes of one element of a buffer, vector lanes included."""
-    kind = DataType(str(buffer.dtype))
-    return int((kind.bits + 7) // 8 * kind.lanes)
-
-
 class Kernel:
     """One call: `arguments` are places, numbers, or None for what is not looked into."""
 
@@ -119,14 +114,16 @@ class Kernel:
             return
         try:
             start = pool.start + number(load.indices[0], self.known)
-            size = item_bytes(buffer) * int(np.prod([number(e, self.known) for e in buffer.shape], dtype=np.int64))
+            size = element_bytes(str(buffer.dtype)) * int(
+                np.prod([number(e, self.known) for e in buffer.shape], dtype=np.int64)
+            )
         except Unknown as unknown:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
         shown = name or buffer.name
         place = Place(pool.memory, start, start + size, name or (self.where, buffer.name), shown)
-        if (start - pool.start) % item_bytes(buffer):
-            text = f"{place} has elements of {item_bytes(buffer)} bytes"
+        if (start - pool.start) % element_bytes(str(buffer.dtype)):
+            text = f"{place} has elements of {element_bytes(str(buffer.dtype))} bytes"
             self.state.fault(FaultKind.MISALIGNED, self.where, text)
         self.state.within(place, self.where)
         self.places[buffer] = place
@@ -189,7 +186,7 @@ class Kernel:
         try:
             for access, place in found:
                 if place.owner in (a.owner, b.owner):
-                    size = item_bytes(access.buffer)
+                    size = element_bytes(str(access.buffer.dtype))
                     times, starts = executions(access, self.known, size)
                     events.append(Event(place, access.writes, times, starts + place.start, size))
         except Unknown as unknown:
@@ -221,7 +218,7 @@ class Kernel:
             found = analyzer.const_int_bound(analyzer.simplify(element))
         except (Unknown, ValueError):
             return place.start, place.stop
-        size = item_bytes(access.buffer)
+        size = element_bytes(str(access.buffer.dtype))
         start, stop = place.start + int(found.min_value) * size, place.start + (int(found.max_value) + 1) * size
         return max(place.start, start), min(place.stop, stop)
 
@@ -236,6 +233,3 @@ def _bound(expr: Any, known: Mapping[Any, Any]) -> Any:
     if isinstance(expr, tirx.IntImm) or not known:
         return expr
     return tvm_ffi.structural_map(expr, (ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), known[v]) if v in known else v))
-
-
-__all__ = ["Kernel", "Memory", "State", "item_bytes"]

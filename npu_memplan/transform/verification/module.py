@@ -1,4 +1,4 @@
-"""`VerifyMemoryPlan`: is the memory plan of a module right, whoever made it?
+"""A whole module, and the pass `VerifyMemoryPlan`: is its memory plan right, whoever made it?
 
 Invariant: the module comes out as it went in, or `MemoryPlanError` is raised; nothing of the analysis that made
 a plan is asked.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tvm
 from tvm import relax
 
-from ..errors import NpuMemplanError
-from .verification.faults import Fault, MemoryPlanError
-from .verification.function import FunctionWalk
-from .verification.kernel import State
+from ...extract.sizes import entry_symbols
+from ...vocabulary import UPPER_BOUND
+from ..typed_pass import TypedPass, typed_pass
+from .faults import Fault, MemoryPlanError
+from .function import FunctionWalk
+from .kernel import State
 
-UPPER_BOUND = "tir_var_upper_bound"
 SAMPLES = (1, 7, 32)
 """Values of shape symbols that nobody gave one, at most their bounds."""
 
@@ -41,9 +41,7 @@ def memory_plan_faults(
 
 def _points(function: Any, given: Sequence[Mapping[str, int]] | None) -> list[dict[Any, int]]:
     """Values of the function's shape symbols to look at."""
-    free: dict[str, Any] = {}
-    for parameter in function.params:
-        _symbols(parameter.ty, free)
+    free = {symbol.name: symbol for symbol in sorted(entry_symbols(function), key=lambda v: v.name)}
     if not free:
         return [{}]
     bounds: Mapping[str, int] = {}
@@ -58,37 +56,8 @@ def _points(function: Any, given: Sequence[Mapping[str, int]] | None) -> list[di
     return [{var: point.get(name, SAMPLES[-1]) for name, var in free.items()} for point in unique.values()]
 
 
-def _symbols(ty: Any, into: dict[str, Any]) -> None:
-    if isinstance(ty, relax.TupleType):
-        for field in ty.fields:
-            _symbols(field, into)
-    shape = ty.shape.values if isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr) else ()
-    values = ty.values if isinstance(ty, relax.ShapeType) and ty.values is not None else ()
-    for extent in (*shape, *values):
-        if isinstance(extent, tvm.ir.Var):
-            into.setdefault(extent.name, extent)
-
-
-@tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.VerifyMemoryPlan")
-class _VerifyMemoryPlan:
-    error: NpuMemplanError | None = None
-
-    def __init__(self, symbols: Sequence[Mapping[str, int]] | None = None) -> None:
-        self.symbols = symbols
-
-    def transform_module(self, module: Any, context: Any) -> Any:
-        """The module as it is."""
-        faults, _ = memory_plan_faults(module, self.symbols)
-        if faults:
-            self.error = MemoryPlanError(faults)
-            raise self.error
-        return module
-
-
-_Pass: Any = _VerifyMemoryPlan
-
-
-class VerifyMemoryPlan(_Pass):  # type: ignore[misc]
+@typed_pass
+class VerifyMemoryPlan(TypedPass):
     """Checks the memory plan of every Relax function of a module; the module comes back unchanged.
 
     Takes modules planned by `PlanMemory`, and by TVM's `StaticPlanBlockMemory` after `CallTIRRewrite`. A module
@@ -108,12 +77,12 @@ class VerifyMemoryPlan(_Pass):  # type: ignore[misc]
         With all faults found, `error.faults`. Inside a `Sequential` TVM turns it into its own error with the same text.
     """
 
-    def __call__(self, module: Any) -> Any:
-        """The module; `MemoryPlanError` when its plan is wrong."""
-        try:
-            return super().__call__(module)
-        except Exception:
-            error, self._inst.error = self._inst.error, None
-            if error is not None:
-                raise error from None
-            raise
+    def __init__(self, symbols: Sequence[Mapping[str, int]] | None = None) -> None:
+        self.symbols = symbols
+
+    def transform_module(self, module: Any, context: Any) -> Any:
+        """The module as it is."""
+        faults, _ = memory_plan_faults(module, self.symbols)
+        if faults:
+            raise MemoryPlanError(faults)
+        return module
