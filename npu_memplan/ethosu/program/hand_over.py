@@ -17,10 +17,9 @@ import numpy as np
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...models.vela import NpuCall, Part
-from ..stream.commands import Operation
-from ..stream.decode import decode
 from .access import accesses
 from .featuremap import Ranges, merge_ranges
+from .runs import operations_of
 from .webs import ALIGNMENT, NOBODY, Writers
 
 _ARENAS = (1, 2)
@@ -124,8 +123,8 @@ def _by_owner(segments: Iterable[tuple[int, int, int]]) -> dict[int, Ranges]:
 def _arena_accesses(call: NpuCall) -> Iterator[tuple[int, Ranges, bool]]:
     """Region, bytes and whether it writes, of each access to the arena, in the stream's order."""
     one = call.scratch_fast_tensor < 0 or not call.scratch_fast_bytes  # regions 1 and 2 are one memory
-    for command in decode(call.words, call.accelerator.language):
-        for access in accesses(command, call.accelerator) if isinstance(command, Operation) else ():
+    for operation in operations_of(call):
+        for access in accesses(operation, call.accelerator):
             region = 1 if one and access.region == 2 else access.region
             if region in _ARENAS and len(access.ranges):
                 yield region, access.ranges, access.is_write

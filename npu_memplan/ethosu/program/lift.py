@@ -23,7 +23,6 @@ from ...models.vela import NpuCall, Part
 from ..arch import Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
-from ..stream.decode import decode
 from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .access import Access, Role, accesses
@@ -35,6 +34,7 @@ from .program import (
     NpuOperation,
     NpuProgram,
 )
+from .runs import operations_of
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 
 
@@ -110,7 +110,7 @@ def lift(
 
     `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
     """
-    operations = [c for c in decode(call.words, call.accelerator.language) if isinstance(c, Operation)]
+    operations = operations_of(call)
     lifter = _Lifter(network, call, operations, name)
     lifter.served = _served(operations, operators)
     return lifter.program()
