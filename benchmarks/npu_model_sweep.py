@@ -26,6 +26,7 @@ from typing import Any
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from tests.support.single_operators import all_cases
 from tests.support.trial import Trial, random_inputs, try_case, try_model
@@ -44,6 +45,7 @@ MODES = [(f"ethos-u55-{n}", mode) for n in (32, 64, 128, 256) for mode in ("Shar
 MODES += [("ethos-u65-256", "Dedicated_Sram"), ("ethos-u65-512", "Dedicated_Sram")]
 MEMORY_COLUMNS = (("regor", "Performance"), ("regor", "Size"), ("legacy", "Performance"))
 DEFAULT_COLUMNS = (("regor", "Performance"), ("legacy", "Performance"))
+U85_COLUMNS = (("regor", "Performance"), ("regor", "Size"))
 
 # What is not exact or not clean, and why: faults of the compiler, none of the model's. Unless it says so, of the
 # legacy core only.
@@ -230,6 +232,7 @@ def main() -> int:
     shared = ROOT.parent / "shared"
     modes = [VelaOptions(a, memory_mode=m) for a, m in MODES]
     default = [VelaOptions(a) for a in dict.fromkeys(a for a, _ in MODES)]
+    u85 = [VelaOptions(npu.name) for npu in ETHOS_U85]
     sections: dict[str, tuple[str, Callable[[list[Path], str], tuple[list[str], int]]]] = {
         "Real networks": (
             f"Runs of each: {', '.join(f'{a} {m}' for a, m in MODES)}.",
@@ -238,6 +241,10 @@ def main() -> int:
         "Vela's default output": (
             f"Runs of each: {', '.join(o.accelerator for o in default)}, as Vela compiles by default.",
             lambda folders, only: networks(folders, only, DEFAULT_COLUMNS, default),
+        ),
+        "Ethos-U85": (
+            f"Runs of each: {', '.join(o.accelerator for o in u85)}, as Vela compiles by default.",
+            lambda folders, only: networks(folders, only, U85_COLUMNS, u85),
         ),
         "Single operators": ("", lambda _, only: single_operators(only)),
     }

@@ -6,7 +6,7 @@ Invariant: a fact about hardware that differs between configurations is a field 
 from __future__ import annotations
 
 from ...errors import NpuMemplanError
-from .architecture import BANK_BYTES, Architecture, Granules, Language, OutputKind, Product, Rates, Shape
+from .architecture import BANK_BYTES, Architecture, Channel, Granules, Language, OutputKind, Product, Rates, Shape
 from .ethosu55_65 import ETHOS_U55_65
 from .ethosu85 import ETHOS_U85
 
@@ -15,6 +15,7 @@ __all__ = [
     "BANK_BYTES",
     "AcceleratorError",
     "Architecture",
+    "Channel",
     "Granules",
     "Language",
     "OutputKind",

@@ -55,6 +55,17 @@ class Shape:
         return self.height * self.width * self.depth
 
 
+class Channel(Enum):
+    """A reader inside the NPU with a buffer of its own for what it has asked for."""
+
+    TRANSFER = "DMA"
+    INPUT_STREAM = "operands of element-wise operations, resizing, and matrices"
+    WEIGHTS = "weights"
+    FAST_WEIGHTS = "weights in the fast format"
+    INPUT = "input blocks"
+    SCALES = "scales and biases"
+
+
 class OutputKind(Enum):
     """What decides how fast the output unit makes elements."""
 
@@ -124,6 +135,7 @@ class Architecture:
     rates: Rates
     config_middle: int  # configuration word, bits 4 to 27
     language: Language = Language.U55_U65
+    in_flight_bytes: Mapping[Channel, int] = field(default_factory=dict, hash=False)  # most; none: no limit but AXI's
     command_fetch_bytes: int = 0  # of the stream that one request brings, one at a time; 0: it is there when needed
     max_blockdep: int = 3  # largest BLOCKDEP
     micro_blocks: tuple[Shape, ...] = ()  # where each operation chooses its own: all there are, of all cores together

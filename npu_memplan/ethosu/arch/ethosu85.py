@@ -6,7 +6,7 @@ Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, 
 
 from __future__ import annotations
 
-from .architecture import Architecture, Language, OutputKind, Product, Rates, Shape
+from .architecture import Architecture, Channel, Language, OutputKind, Product, Rates, Shape
 
 _STREAM_VERSION = 1
 _KINDS = (
@@ -27,6 +27,7 @@ def _u85(
     output: tuple[float, ...],
     turn: float,
     resize: tuple[float, float, float, float],
+    buffers: tuple[int, ...],  # words of 16 bytes, in the order of `Channel`
 ) -> Architecture:
     weights = cores.bit_length() - 1  # log2 of the weight decoders
     return Architecture(
@@ -57,6 +58,7 @@ def _u85(
         config_middle=_STREAM_VERSION | ports[0] << 4 | ports[1] << 6 | weights << 8,
         burst_bytes=128,
         language=Language.U85,
+        in_flight_bytes={channel: 16 * words for channel, words in zip(Channel, buffers, strict=True)},
         command_fetch_bytes=64,
         max_blockdep=7,
         micro_blocks=micro,
@@ -73,6 +75,7 @@ ETHOS_U85 = (
         (0.5, 0.5, 0.5, 1.0, 1.0, 1.0),
         1.0,
         (0.5, 1.0, 0.5, 1.0),
+        (64, 64, 128, 128, 104, 16),
     ),
     _u85(
         256,
@@ -82,6 +85,7 @@ ETHOS_U85 = (
         (0.25, 0.25, 0.25, 0.5, 0.5, 0.5),
         0.5,
         (0.25, 0.5, 0.25, 0.5),
+        (104, 104, 128, 128, 128, 16),
     ),
     _u85(
         512,
@@ -91,6 +95,7 @@ ETHOS_U85 = (
         (0.125, 0.125, 0.25, 0.5, 0.25, 0.25),
         0.25,
         (0.125, 0.25, 0.125, 0.25),
+        (128, 128, 256, 256, 128, 16),
     ),
     _u85(
         1024,
@@ -100,6 +105,7 @@ ETHOS_U85 = (
         (0.0625, 0.125, 0.25, 0.5, 0.125, 0.25),
         0.125,
         (0.125, 0.125, 0.0625, 0.125),
+        (256, 256, 416, 208, 256, 16),
     ),
     _u85(
         2048,
@@ -109,5 +115,6 @@ ETHOS_U85 = (
         (0.03125, 0.0625, 0.125, 0.25, 0.0625, 0.125),
         0.0625,
         (0.0625, 0.0625, 0.03125, 0.0625),
+        (256, 256, 512, 256, 256, 16),
     ),
 )

@@ -45,8 +45,10 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
     micro = work.traits.micro
     plane = -(-height // micro.height) * -(-width // micro.width)
     deep = -(-depth // micro.depth)
-    decoders = accelerator.cores if accelerator.micro_blocks else 1
-    decode = _STEP_WEIGHTS * micro.depth // (_DECODED * decoders)
+    group = work.traits.taps
+    decode = (
+        _weights(work, accelerator) * micro.depth // (_DECODED * (accelerator.cores if accelerator.micro_blocks else 1))
+    )
     wide = 2 if work.ifm_bits >= 16 else 1
     cycles = 0
     for taps in work.pieces:
@@ -55,18 +57,17 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
             doubled = wide if accelerator.rates.doubles_16_bit_pools else 1
             busy = max(_STEP, taps) * plane * deep * doubled * (_STEP if accelerator.micro_blocks else 1)
         elif work.engine is Engine.DEPTHWISE:
-            steps = -(-taps // 4)
-            busy = max(decode, _STEP * plane * wide) * steps * deep
+            steps = -(-taps // group)
+            busy = max(decode, group * plane * wide) * steps * deep
         else:
-            steps = -(-taps // (4 // wide)) if work.part_kernel else taps
+            steps = -(-taps // group) if work.part_kernel else taps
             by_slice = accelerator.micro_blocks and not work.part_kernel
-            step = work.slice_channels // _DECODED * wide if by_slice else _STEP
+            step = work.slice_channels // work.traits.channels * wide if by_slice else group * wide
             busy = max(decode, step * plane) * steps * deep
-            busy //= 2 if work.traits.sparse else 1
         busy += _start(work, accelerator, plane, deep, steps)
         cycles += busy
     if work.part_kernel:
-        return cycles * -(-work.ifm.depth // accelerator.ifm_micro_depth)
+        return cycles * -(-work.ifm.depth // work.traits.channels)
     if work.sums_channels:
         return (
             cycles * -(-work.ifm.depth // work.slice_channels)
@@ -74,6 +75,15 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
             else cycles * -(-work.ifm.depth // (_STEP_WEIGHTS // wide))
         )
     return cycles
+
+
+def _weights(work: Work, accelerator: Architecture) -> int:
+    """That one output channel needs in a kernel step."""
+    if not accelerator.micro_blocks or work.engine in (Engine.DEPTHWISE, Engine.POOL):
+        return _STEP_WEIGHTS
+    if work.part_kernel:
+        return work.traits.taps * accelerator.ifm_micro_depth
+    return work.slice_channels * accelerator.ifm_micro_depth // work.traits.channels
 
 
 def _start(work: Work, accelerator: Architecture, plane: int, deep: int, steps: int) -> int:

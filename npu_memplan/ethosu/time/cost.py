@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
 
-from ..arch import Architecture
+from ..arch import Architecture, Channel
 from ..program.access import Role
 from ..stream.commands import Operation
 from ..stream.isa import Op
@@ -28,6 +28,8 @@ class Load:
     writes: bool
     traffic: Traffic
     cycles: float
+    channel: Channel | None  # the reader that asks for it
+    asking: float  # cycles that the reader needs, were the memory free: what it has asked for must fit its buffer
 
     @property
     def latency(self) -> int:
@@ -69,7 +71,7 @@ class Demand:
 def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) -> Demand:
     """Needs of one operation; regions that `where` does not know count as region 1's memory."""
     if operation.op is Op.DMA_START:
-        loads = _loads(dma_flows(operation, accelerator), accelerator.cores, where)
+        loads = _loads(dma_flows(operation, accelerator), accelerator, where)
         return Demand(operation, 0, 0, loads, 0, 1, 1)
     return kernel_demand(operation, work_of(operation, accelerator), accelerator, where)
 
@@ -80,7 +82,7 @@ def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, w
         operation,
         multiplier_cycles(work, accelerator),
         ceil(output_cycles(work, accelerator)),
-        _loads(flows(operation, work, accelerator), accelerator.cores, where),
+        _loads(flows(operation, work, accelerator), accelerator, where),
         work.macs,
         work.blocks,
         work.blocks * _slices(work),
@@ -91,11 +93,20 @@ def _slices(work: Work) -> int:
     return -(-work.ifm.depth // work.slice_channels) if work.sums_channels else 1
 
 
-def _loads(moved: Iterable[Flow], cores: int, where: MemoryMap) -> tuple[Load, ...]:
+def _loads(moved: Iterable[Flow], accelerator: Architecture, where: MemoryMap) -> tuple[Load, ...]:
     found = []
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
             memory = where.regions.get(flow.region, where.regions[1])
-            cycles = memory.cycles(flow.traffic, flow.writes, cores)
-            found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles))
+            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.cores)
+            asking = max(cycles, _asking(flow, memory, accelerator))
+            found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
     return tuple(found)
+
+
+def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
+    """Each byte's room in its reader's buffer is taken from the request on until it has come."""
+    room = accelerator.in_flight_bytes.get(flow.channel, 0) if flow.channel else 0
+    if not room or flow.writes:
+        return 0.0
+    return flow.traffic.beats * accelerator.port_bytes * memory.read.latency / room

@@ -6,10 +6,10 @@ the stream, and a wait is never shorter than what it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..arch import Architecture
+from ..arch import Architecture, Channel
 from ..hazards.blockdep import MAX_BLOCKDEP
 from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
@@ -74,6 +74,7 @@ class Clock:
     kernels: list[float] = field(default_factory=list)  # ends
     transfers: list[float] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)  # memory -> until when
+    asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
     commands: _Commands = field(default_factory=_Commands)
 
     def fork(self) -> Clock:
@@ -86,6 +87,7 @@ class Clock:
             self.kernels[-2:],
             self.transfers[-2:],
             dict(self.busy),
+            dict(self.asking),
             replace(self.commands),
         )
 
@@ -106,7 +108,7 @@ class Clock:
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
 
-    def take(self, loads: Iterable[Load], start: float) -> float:
+    def take(self, loads: Sequence[Load], start: float) -> float:
         """When `loads`, asked for from `start` on, have passed; who else uses their memories takes turns with them."""
         stop = start
         for memory, group in _by_memory(loads):
@@ -115,6 +117,11 @@ class Clock:
             self.busy[memory] = max(free, start) + occupied
             first = max((load.latency for load in group if not load.writes), default=0)
             stop = max(stop, start + first + occupied + min(occupied, max(0.0, free - start)))
+        for load in loads:
+            if load.channel and load.asking > load.cycles:
+                begun = max(start, self.asking.get(load.channel, 0.0))
+                self.asking[load.channel] = begun + load.asking
+                stop = max(stop, begun + load.latency + load.asking)
         return stop
 
     def fetch(self, words: int, memory: Memory) -> None:
@@ -144,7 +151,7 @@ class Clock:
         inputs = [load for load in needs.loads if load.role in _INPUTS]
         weights = [load for load in needs.loads if load.role in _WEIGHTS]
         outputs = [load for load in needs.loads if load.writes]
-        fetch = sum(load.cycles for load in inputs)
+        fetch = sum(load.asking for load in inputs)
         first = start + max((load.latency for load in inputs), default=0) + fetch / jobs
         multiply = max(first, before.end)
         fetched = max(first, self.alone(inputs, start))
@@ -163,7 +170,7 @@ class Clock:
 
     @staticmethod
     def alone(loads: list[Load], start: float) -> float:
-        return max((start + load.latency + load.cycles for load in loads), default=0.0)
+        return max((start + load.latency + load.asking for load in loads), default=0.0)
 
 
 def _by_memory(loads: Iterable[Load]) -> Iterator[tuple[str, list[Load]]]:

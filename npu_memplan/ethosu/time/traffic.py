@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..arch import Architecture
+from ..arch import Architecture, Channel
 from ..program.access import Role, constant_streams
 from ..program.featuremap import FeatureMap
 from ..stream.commands import Operation
 from ..stream.fields import DmaRegion
+from ..stream.fields_u85 import WeightWord
 from ..stream.isa import BRICK_CHANNELS, Register
 from .memory import Traffic
 from .traits import Engine
@@ -28,6 +29,7 @@ class Flow:
     region: int  # -1: inside the NPU
     writes: bool
     traffic: Traffic
+    channel: Channel | None = None  # that asks for it
 
 
 def run(length: int, count: int, accelerator: Architecture) -> Traffic:
@@ -43,18 +45,27 @@ def run(length: int, count: int, accelerator: Architecture) -> Traffic:
 
 def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterator[Flow]:
     """What a kernel moves."""
-    yield Flow(Role.IFM, work.ifm.region, False, _input(work, work.ifm, accelerator))
+    streamed = work.engine is Engine.ELEMENTWISE
+    inputs = Channel.INPUT_STREAM if streamed else Channel.INPUT
+    yield Flow(Role.IFM, work.ifm.region, False, _input(work, work.ifm, accelerator), inputs)
     if work.ifm2 is not None and work.engine is Engine.CONV:  # a matrix: weights of each block
         matrix = _map(work.ifm2, 1, ((work.ifm2.width, 1),), work.ifm2.depth, accelerator)
-        yield Flow(Role.IFM2, work.ifm2.region, False, matrix * work.plane_blocks)
+        yield Flow(Role.IFM2, work.ifm2.region, False, matrix * work.plane_blocks, Channel.INPUT_STREAM)
     elif work.ifm2 is not None:
-        yield Flow(Role.IFM2, work.ifm2.region, False, _input(work, work.ifm2, accelerator))
+        yield Flow(Role.IFM2, work.ifm2.region, False, _input(work, work.ifm2, accelerator), inputs)
     for role, streams in constant_streams(operation, accelerator):
         total = Traffic()
         for core in streams:
             total += run(operation.get(core.length), work.plane_blocks, accelerator)
-        yield Flow(role, operation.get(streams[0].region), False, total)
+        yield Flow(role, operation.get(streams[0].region), False, total, _reader(role, operation))
     yield Flow(Role.OFM, work.ofm.region, True, _output(work, accelerator))
+
+
+def _reader(role: Role, operation: Operation) -> Channel:
+    if role is Role.SCALES:
+        return Channel.SCALES
+    fast = WeightWord.FAST.of(operation.get(Register.WEIGHT_FORMAT))
+    return Channel.FAST_WEIGHTS if fast else Channel.WEIGHTS
 
 
 def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]:
@@ -65,7 +76,7 @@ def dma_flows(operation: Operation, accelerator: Architecture) -> Iterator[Flow]
     rows = operation[r.DMA0_SIZE0] if dimensions > 0 else 1
     planes = operation[r.DMA0_SIZE1] if dimensions > 1 else 1
     moved = run(operation[r.DMA0_LEN], rows * planes, accelerator)
-    yield Flow(Role.DMA_SRC, DmaRegion.REGION.of(source), False, moved)
+    yield Flow(Role.DMA_SRC, DmaRegion.REGION.of(source), False, moved, Channel.TRANSFER)
     inside = bool(DmaRegion.INTERNAL.of(target))
     yield Flow(Role.DMA_DST, -1 if inside else DmaRegion.REGION.of(target), True, moved)
 

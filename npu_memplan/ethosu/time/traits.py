@@ -37,6 +37,8 @@ class Traits:
     turned: bool  # rows and columns change places in the output
     output: OutputKind
     cores: int  # that each make blocks of channels of their own
+    taps: int  # kernel elements of one step, part-kernel first and depthwise
+    channels: int  # input channels that a cycle takes
     part_slice: int  # input channels of one pass, part-kernel first
     deep_slice: int  # the same, depth first
     sparse: bool  # two of four weights at most are not zero
@@ -47,7 +49,9 @@ _KINDS = {1: OutputKind.BITS_8, 2: OutputKind.BITS_16, 4: OutputKind.BITS_32, 8:
 
 
 def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) -> Traits:
-    """Of an Ethos-U85 kernel. Source: regor's `ethos_u85_performance.cpp`."""
+    """Of an Ethos-U85 kernel. Source: regor's `ethos_u85_performance.cpp`; taps and channels of a step are those that
+    its encoder of weights fills up to.
+    """
     accumulators = operation.get(Register.ACC_FORMAT)
     output = operation[Register.OFM_PRECISION]
     micro = _micro_block(accumulators, accelerator)
@@ -67,6 +71,8 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
         turned=turned,
         output=_output(operation, engine, bits, output),
         cores=1,
+        taps=1,
+        channels=2 * accelerator.ifm_micro_depth if sparse else accelerator.ifm_micro_depth,
         part_slice=16,
         deep_slice=slices,
         sparse=sparse,

@@ -179,6 +179,8 @@ def _traits(operation: Operation, engine: Engine, accelerator: Architecture) -> 
         turned=False,
         output=_output(operation, engine, ifm, ofm),
         cores=accelerator.cores if operation.get(Register.PARALLEL_MODE) else 1,
+        taps=4 if engine is Engine.DEPTHWISE else 4 * 8 // bits,
+        channels=accelerator.ifm_micro_depth,
         part_slice=16 * 8 // bits,
         deep_slice=32 * 8 // bits,
         sparse=False,
