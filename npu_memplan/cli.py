@@ -34,12 +34,16 @@ COMMANDS: dict[str, str] = {
     "explain": "Say where the peak is, or where one buffer lies and why.",
     "diff": "Compare the plans of two compiled models.",
     "operators": "List operators by who runs them and how exactly; or those that a model needs.",
+    "accelerators": "List the NPU configurations, what is assumed around each, and boards that have it.",
     "boards": "List boards, or say what is known of one, with sources.",
     "doctor": "Say what is installed, what is missing and how to install it.",
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }
 
-_ELSEWHERE = {"explore": ".choose.command"}  # with what it drives
+_ELSEWHERE = {
+    "explore": ".choose.command",  # with what it drives
+    **{name: f".commands.lists.{name}" for name in ("accelerators", "boards", "operators")},
+}
 
 
 class LazyGroup(click.Group):

@@ -22,6 +22,7 @@ from .frontend.load import read
 from .options import AUTO, CompileOptions
 from .planners import prefetch
 from .process.callable_module import callable_as
+from .process.phases import entering
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
 
@@ -51,6 +52,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
 
 def lower(loaded: Loaded) -> Loaded:
     """The passes that were asked for."""
+    entering("passes")
     from .transform.lower import lower
 
     return lower(loaded)
@@ -58,6 +60,7 @@ def lower(loaded: Loaded) -> Loaded:
 
 def pose(loaded: Loaded) -> Posed:
     """The planning problem of a loaded model."""
+    entering("extracting buffers")
     from .extract import pose
 
     return pose(loaded)
@@ -65,6 +68,7 @@ def pose(loaded: Loaded) -> Posed:
 
 def plan(posed: Posed) -> Planned:
     """A verified plan, and the problem it solves: with room for copies, or pool `beyond` larger, where asked for."""
+    entering("planning memory")
     asked, problem = posed.loaded.request, posed.problem
     how = (asked.options.planner, asked.options.time_limit_s, asked.options.seed, asked.options.prefetch)
     try:
@@ -80,6 +84,7 @@ def plan(posed: Posed) -> Planned:
 
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
+    entering("writing streams and C")
     from .artifact.described import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite

@@ -1,14 +1,16 @@
-"""Fixtures shared by all tests: real models, golden files."""
+"""Fixtures shared by all tests: real models, a browser, golden files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import browser as chromium
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
@@ -60,6 +62,16 @@ def shared_instances() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A headless Chromium; skips where there is none."""
+    if chromium.executable() is None:
+        pytest.skip("needs Chromium (Debian: apt install chromium)")
+    running = chromium.Browser()
+    yield running
+    running.close()
 
 
 @pytest.fixture

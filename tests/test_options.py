@@ -49,7 +49,7 @@ SIZES = st.integers(1, 1 << 30)
 def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
     asked = command.make_context("compile", ["model.tflite", "-o", "build", *words]).params
-    for other in ("model", "output", "force", "fit", "as_json", "target", "emit", "all_boards"):
+    for other in ("model", "output", "force", "fit", "as_json", "target", "emit", "all_boards", "quiet", "verbose"):
         del asked[other]
     return options_of(**asked)
 

@@ -9,28 +9,41 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from ..command_line import completion
+from ..command_line.groups import GroupedCommand, group
+from ..command_line.progress import Verbosity, how_much, progress, verbosity
 from ..files.staging import check_place, staged_directory
-from ..options import CompileOptions
+from ..options import USUAL, CompileOptions
 from ..sizes import parse_size
 
+if TYPE_CHECKING:
+    from .front import Front
 
-@click.command(help="Find the fastest program for several limits of memory; beside them Vela's own two points.")
+
+_target = group("Target")
+
+
+@click.command(cls=GroupedCommand,
+               help="Find the fastest program for several limits of memory; beside them Vela's own two.")  # fmt: skip
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), required=True,
               help="Directory for front.html, front.csv and front.json.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
-@click.option("--accelerator", default="ethos-u55-256", show_default=True, help="As for compile.")
-@click.option("--system-config", default="", help="As for compile.")
-@click.option("--memory-mode", default="", help="As for compile.")
+@_target("--accelerator", default=USUAL, show_default=True, metavar="NAME", shell_complete=completion.accelerators,
+         help="As for compile.")  # fmt: skip
+@_target("--system-config", default="", metavar="NAME", help="As for compile.")
+@_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="As for compile.")
 @click.option("--sizes", metavar="SIZE,SIZE", help="Limits of the pool; default: shares of Vela's own arena.")
 @click.option("--run", "run_too", is_flag=True, help="Compile every point into points/ and run it on the host against "
               "the model's reference.")  # fmt: skip
+@verbosity
 def command(
     model: Path, output: Path, force: bool, accelerator: str, system_config: str, memory_mode: str,
-    sizes: str | None, run_too: bool,
+    sizes: str | None, run_too: bool, quiet: bool, verbose: bool,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
     from ..report.page.front import front_page
@@ -38,7 +51,9 @@ def command(
 
     check_place(output, force)
     options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
-    front = explore(model, options, [parse_size(size) for size in sizes.split(",")] if sizes else ())
+    said, limits = how_much(quiet, verbose), [parse_size(size) for size in sizes.split(",")] if sizes else ()
+    with progress(f"exploring {model.name}", said) as shown:
+        front = explore(model, options, limits, shown.part)
     document = front.to_dict()
     sink = io.StringIO()
     rows = csv.DictWriter(sink, list(document["points"][0]), lineterminator="\n")
@@ -50,10 +65,21 @@ def command(
         (folder / "front.html").write_text(front_page(front), encoding="utf-8")
         if run_too:
             _run(model, options, folder / "points", [(point.limit_bytes, front.pool) for point in front.points])
-    for point in (*front.points, *front.vela):
+    click.echo(_verdict(front))
+    for point in (*front.points, *front.vela) if said > Verbosity.QUIET else ():
         gap = f", {100 * (point.cycles / point.bound_cycles - 1):.0f} % over its bound" if point.bound_cycles else ""
         click.echo(f"{point.bytes:>10,} bytes {point.cycles:>12,} cycles  {point.maker}{gap}  {point.flags}")
-    click.echo(f"written to {output}")
+    if said > Verbosity.QUIET:
+        click.echo(f"written to {output}")
+
+
+def _verdict(front: Front) -> str:
+    """The least and the fastest."""
+    least, fastest = front.points[0], front.points[-1]
+    return (
+        f"{front.model}: from {least.bytes:,} bytes of {front.pool} at {least.milliseconds:.3f} ms to "
+        f"{fastest.milliseconds:.3f} ms in {fastest.bytes:,} (NPU, estimated); {len(front.points)} points"
+    )
 
 
 def _run(model: Path, options: CompileOptions, output: Path, points: list[tuple[int, str]]) -> None:

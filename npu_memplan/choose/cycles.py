@@ -12,6 +12,7 @@ from .. import verify
 from ..ethosu.arch import accelerator, has_own_lowering
 from ..options import AUTO, CompileOptions
 from ..planners import PlanningError, prefetch
+from ..process.phases import entering
 from ..stages import Loaded, Planned
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def hasten(planned: Planned) -> Planned:
     where = _memories(options)
     if where is None or not has_own_lowering(accelerator(options.accelerator)):
         return planned
+    entering("moving weights when the port is idle")
     from .ranking import Ranking
     from .travel import travel
 

@@ -6,7 +6,7 @@ as a faster one. Cycles are estimates, of Vela's streams as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -54,8 +54,14 @@ class Front:
         return asdict(self)
 
 
-def explore(model: Path, options: CompileOptions, limits: Iterable[int] = ()) -> Front:
-    """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs.
+def explore(
+    model: Path,
+    options: CompileOptions,
+    limits: Iterable[int] = (),
+    said: Callable[[str, int, int], None] = lambda *_: None,
+) -> Front:
+    """The front at `limits` bytes of the last pool; without any, at shares of the arena that Vela needs. `said` is
+    told of each limit, after how many, of how many.
 
     Raises the frontends' errors, and `FrontError` when nothing fits.
     """
@@ -75,6 +81,7 @@ def explore(model: Path, options: CompileOptions, limits: Iterable[int] = ()) ->
 
     vela = []
     for optimise in ("Performance", "Size"):
+        said(f"Vela's own points, {optimise}", 0, 0)
         made = load("vela", optimise)
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
@@ -84,7 +91,8 @@ def explore(model: Path, options: CompileOptions, limits: Iterable[int] = ()) ->
     if not sizes:
         raise FrontError(f"{model.name}: Vela says no arena to take shares of; give sizes, e.g. --sizes 32KiB,64KiB")
     found = []
-    for size in sizes:
+    for number, size in enumerate(sizes):
+        said(f"{size:,} bytes of {pool}", number, len(sizes))
         asked = replace(options, pools={**options.pools, pool: size})
 
         def loaded(wanted: CompileOptions) -> Loaded:

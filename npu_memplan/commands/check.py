@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ..command_line import completion
 from ..files.arrays import read_inputs
 from ..sizes import parse_size
 
@@ -18,7 +19,9 @@ from ..sizes import parse_size
 @click.command(help="Say why a Vela-compiled .tflite will not run on a board: accelerator, versions, alignment, "
                "operators to register, regions, arena, memory, hazards; then run it on the NPU model.")  # fmt: skip
 @click.argument("network", type=click.Path(path_type=Path))
-@click.option("--board", required=True, metavar="NAME|FILE.toml", help="The board it is for.")
+@click.option(
+    "--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board it is for."
+)
 @click.option("--registered", metavar="OP,OP", help="Operators that the firmware registers; default: all that TFLite "
               "Micro has.")  # fmt: skip
 @click.option("--arena", metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")

@@ -12,75 +12,89 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..artifact import Artifact
+from ..command_line import completion
+from ..command_line.groups import GroupedCommand, group
+from ..command_line.progress import Verbosity, how_much, progress, verbosity
 from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
 from ..options import CompileOptions, OptionError, usual_accelerator
+from ..report.text.verdict import verdict
 from ..sizes import parse_named_size, parse_size
 
+if TYPE_CHECKING:
+    from ..fit.trials import FitResult
 
-@click.command(help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C.")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path),
-              help="Artifact directory to write; with --emit vela-tflite, the file.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace a non-empty output directory.")
-@click.option("--board", default="", metavar="NAME|FILE.toml", help="Pools, memories and clock of a board (npu-memplan "
-              "boards lists them, or a file of your own); says whether it fits.")  # fmt: skip
-@click.option("--accelerator", help="ethos-u55-32/64/128/256, ethos-u65-256/512, or none; default: the board's "
-              "largest, or ethos-u55-256.")  # fmt: skip
-@click.option("--system-config", help="System_Config of vela.ini, or of the FVPs; default: the accelerator's.")
-@click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
-@click.option("--memory-mode", help="Sram_Only, Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; "
-              "default: the accelerator's.")  # fmt: skip
-@click.option("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
-              help="Vela's meaning.")  # fmt: skip
-@click.option("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
-@click.option("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
-@click.option("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]",
-              help="Pack weights and tables into read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
-@click.option("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
-@click.option("--operators", metavar="FILE.py,FILE.py",
-              help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
-@click.option("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of "
-              "yours runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
-@click.option("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="vela", show_default=True,
-              help="Who makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool "
-              "the better of both, else Vela.")  # fmt: skip
-@click.option("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
-              help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least "
-              "memory; auto: cycles with a --pool, else bytes.")  # fmt: skip
-@click.option("--planner", default="auto", show_default=True, help="auto, optimal, first-fit, greedy-by-size, "
-              "greedy-by-conflicts, hill-climb, linear, or a registered name.")  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
-@click.option("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
-@click.option("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
-@click.option("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for "
-              "some cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
-@click.option("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more "
-              "bytes, fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
-@click.option("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")
-@click.option("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
-@click.option(
-    "--fit",
-    metavar="SIZE|NAME=SIZE",
-    help="Try all that could make it fit and write the cheapest; a table says what each needs.",
+
+_target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
+_goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
+
+
+@click.command(
+    cls=GroupedCommand, help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C."
 )
-@click.option("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with bytes and time.")
-@click.option("--name", default="", help="Name of the model in C; default: from the file name.")
-@click.option("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
-              ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
-@click.option("--launch", type=click.Choice(["small-driver", "arm-core-driver"]), default="small-driver",
-              show_default=True, help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, "
-              "with payloads and the glue.")  # fmt: skip
-@click.option("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
-@click.option("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.argument("model", type=click.Path(path_type=Path))
+@_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
+         "clock of a board (npu-memplan boards lists them, or a file of your own); says whether it fits.")  # fmt: skip
+@_target("--accelerator", metavar="NAME", shell_complete=completion.accelerators, help="The NPU (npu-memplan "
+         "accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
+@_target("--system-config", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: the "
+         "accelerator's.")  # fmt: skip
+@_target("--vela-ini", default="", metavar="FILE", type=click.Path(dir_okay=False),
+         help="A vela.ini of your own that describes --system-config.")  # fmt: skip
+@_target("--memory-mode", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, Shared_Sram or "
+         "Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
+@_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with bytes and time.")
+@_memory("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
+@_memory("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]", help="Pack weights and tables into "
+         "read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
+@_memory("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
+@_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
+         "what each needs.")  # fmt: skip
+@_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="vela", show_default=True, help="Who "
+       "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool the better of both, "
+       "else Vela.")  # fmt: skip
+@_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
+       help="Vela's meaning.")  # fmt: skip
+@_work("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
+@_work("--operators", metavar="FILE.py,FILE.py", shell_complete=completion.files, help="Python that describes "
+       "operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
+@_work("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of yours "
+       "runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
+@_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
+       help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least memory; "
+       "auto: cycles with a --pool, else bytes.")  # fmt: skip
+@_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
+       "cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
+@_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
+       "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
+@_goal("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")
+@_goal("--no-overlap", is_flag=True, help="No buffer may be written over one that is being read.")
+@_goal("--keep-inputs", is_flag=True, help="Do not reuse the bytes of graph inputs.")
+@_goal("--host-time", is_flag=True, help="Count host operators in times: their cycles are a rough estimate.")
+@_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=completion.planners,
+         help="auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, linear, or a registered "
+         "name.")  # fmt: skip
+@_search("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")
+@_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
+@_output("-o", "--output", type=click.Path(path_type=Path), help="Artifact directory to write; with --emit "
+         "vela-tflite, the file.")  # fmt: skip
+@_output("--force", is_flag=True, help="Replace a non-empty output directory.")
+@_output("--name", default="", help="Name of the model in C; default: from the file name.")
+@_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
+         ".tflite with ethos-u operators, for TFLite Micro and Arm's driver as they are.")  # fmt: skip
+@_output("--launch", type=click.Choice(["small-driver", "arm-core-driver"]), default="small-driver", show_default=True,
+         help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
+         "glue.")  # fmt: skip
+@_output("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
+@_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
+@verbosity
+@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     model: Path,
     output: Path | None,
@@ -90,12 +104,17 @@ def command(
     target: str,
     emit: str,
     all_boards: bool,
+    quiet: bool,
+    verbose: bool,
     **asked: Any,
 ) -> None:
     """Compile MODEL into the artifact directory."""
-    options = options_of(**asked)
+    options, said = options_of(**asked), how_much(quiet, verbose)
     if all_boards:
-        where_it_fits(model, options, as_json)
+        if emit != "c" or fit is not None or output is not None:
+            flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"
+            raise click.UsageError(f"--all-boards writes nothing and chooses nothing; leave {flag} out")
+        where_it_fits(model, options, as_json, said)
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output'.")
@@ -109,28 +128,35 @@ def command(
     if emit != "c":
         from ..vela_tflite.command import emit_file
 
-        emit_file(model, output, options, force, as_json)
+        with progress(f"compiling {model.name}", said):
+            lines = emit_file(model, output, options, force, as_json)
+        click.echo(lines.partition("\n")[0] if said is Verbosity.QUIET and not as_json else lines)
         return
-    from rich.console import Console
-
     from ..fit.trials import compile_to_fit
     from ..pipeline import compile_model
 
     fitted = None
-    with Console(stderr=True, markup=False).status(f"compiling {model.name}") as status:  # on a terminal only
+    with progress(f"compiling {model.name}", said) as shown:
         if fit is None:
             artifact = compile_model(model, options, output, force=force)
         else:
-            artifact, fitted = compile_to_fit(
-                model, options, output, fit, force, lambda flags: status.update(f"compiling {model.name} {flags}")
-            )
+            artifact, fitted = compile_to_fit(model, options, output, fit, force, shown.part)
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
-        return
-    if fitted is not None:
-        click.echo(f"{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
+    elif said is Verbosity.QUIET:
+        click.echo(verdict(artifact))
+    else:
+        _print(artifact, fitted, fit, output)
+
+
+def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path) -> None:
+    """What a compile found: the verdict, what was tried, the table."""
+    from rich.console import Console
+
     from ..report.text.memory_txt import print_memory
 
+    if fitted is not None:
+        click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
     console = Console(file=sys.stdout, highlight=False, markup=False)
     print_memory(artifact, console)
     for pool, size in artifact.vela_arena_bytes.items():
@@ -139,19 +165,23 @@ def command(
     console.print(f"written to {output}", markup=False, soft_wrap=True)
 
 
-def where_it_fits(model: Path, options: CompileOptions, as_json: bool) -> None:
+def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Verbosity) -> None:
     """`--all-boards`: print a row a board."""
     from rich.console import Console
 
     from ..fit.boards import on_boards
     from ..report.text.boards import print_fits
 
-    with Console(stderr=True, markup=False).status(f"compiling {model.name}") as status:  # on a terminal only
-        rows = on_boards(model, options, said=lambda flags: status.update(f"compiling {model.name} {flags}"))
+    with progress(f"compiling {model.name}", said) as shown:
+        rows = on_boards(model, options, said=shown.part)
     if as_json:
         click.echo(json.dumps([row.to_dict() for row in rows]))
         return
-    print_fits(rows, Console(file=sys.stdout, highlight=False, markup=False))
+    fitting = [row.board for row in rows if row.fits]
+    names = f": {', '.join(fitting)}" if 0 < len(fitting) < len(rows) else ""
+    click.echo(f"{model.name} fits {len(fitting)} of {len(rows)} boards{names}")
+    if said is not Verbosity.QUIET:
+        print_fits(rows, Console(file=sys.stdout, highlight=False, markup=False))
 
 
 def options_of(

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
+from ..command_line.progress import progress
 from ..files import manifest
 
 
@@ -70,7 +71,7 @@ def command(
         target.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ReportError(f"cannot make {target}: {error.strerror}; choose another directory with -o") from None
-    with Console(stderr=True, markup=False).status(f"drawing {artifact.name}"):
+    with progress(f"drawing {artifact.name}"):
         written = write_reports(artifact, target, png, directory)
     changes = None
     if other is not None and against is not None:

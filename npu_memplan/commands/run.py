@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..artifact import Artifact
+from ..command_line import completion
+from ..command_line.groups import GroupedCommand, group
+from ..command_line.progress import Verbosity, how_much, progress, verbosity
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, read_inputs, read_steps, save_array
 
@@ -24,50 +27,58 @@ if TYPE_CHECKING:
     from fvp_runner.runner import RunOptions, RunOutputs
 
 
-@click.command(help="Run a compiled model on its planned pools and compare with a reference; its plan is "
+_what, _data, _checked = group("What runs"), group("Inputs and outputs"), group("Against a reference")
+_own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, qemu, unicorn")
+_file = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(cls=GroupedCommand,
+               help="Run a compiled model on its planned pools and compare with a reference; its plan is "
                "verified first. --on host compiles its C and runs it in this process: run only artifacts that you "
                "trust.")  # fmt: skip
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
-@click.option("--elf", type=click.Path(path_type=Path, dir_okay=False), metavar="MY.elf", help="In place of "
-              "DIRECTORY: firmware of your own on QEMU, our NPU behind its registers; needs --board.")  # fmt: skip
-@click.option("--npu", default="", metavar="NAME", help="With --elf: the accelerator; default: what a driver payload "
-              "in it is for, or the board's largest.")  # fmt: skip
-@click.option("--semihosting", is_flag=True, help="With --elf: the program may exit by semihosting, and read and write "
-              "files here.")  # fmt: skip
-@click.option("--trace", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json", help="With --elf: the "
-              "NPU's operations for Perfetto, and every access to its registers.")  # fmt: skip
-@click.option("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
-              show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
-@click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every model input; "
-              "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
-@click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
-              metavar="FILE.npy", help="Keep an output; repeat for every model output.")  # fmt: skip
-@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
-              help="Compare with this model's reference result: tflite-micro (LiteRT where it has no "
-              "kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for .pt2.")  # fmt: skip
-@click.option("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
-              "with 0 too when no output element is further than DIFF from it, in the output's own units. "
-              "Default: 0, bit-exact.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
-              "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
-@click.option("--external-source", "external_sources", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
-              metavar="FILE.c", help="C that defines external operators (compile --external).")  # fmt: skip
-@click.option("--operators", metavar="FILE.py,FILE.py", help="As for compile: their NumPy references are used.")
-@click.option("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
-              metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
-@click.option("--board", metavar="NAME|FILE.toml", help="Board of the firmware runners; default: the accelerator's.")
-@click.option("--interrupt", is_flag=True, help="The firmware waits for the NPU's interrupt instead of polling (fvp, "
-              "qemu, unicorn).")  # fmt: skip
-@click.option("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
-              "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
-@click.option("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the others always give "
-              "the NPU model's estimate.")  # fmt: skip
-@click.option("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "
-              "streams, and name the first that differs; on the host.")  # fmt: skip
-@click.option("--dump", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="With --layers: keep the "
-              "tensors, and the reference's.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@_what("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
+       show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
+@_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
+       help="Board of the firmware runners; default: the accelerator's.")  # fmt: skip
+@_what("--steps", type=click.IntRange(min=1), metavar="N", help="N inferences one after another, states kept, "
+       "each compared; files of --input and --output hold all steps, as their first dimension.")  # fmt: skip
+@_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
+       metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
+@_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
+@_what("--external-source", "external_sources", multiple=True, type=_file, metavar="FILE.c",
+       help="C that defines external operators (compile --external).")  # fmt: skip
+@_what("--operators", metavar="FILE.py,FILE.py", shell_complete=completion.files,
+       help="As for compile: their NumPy references are used.")  # fmt: skip
+@_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", shell_complete=completion.files,
+       help="Repeat for every model input; random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
+@_data("--output", "outputs", multiple=True, type=_file, metavar="FILE.npy",
+       help="Keep an output; repeat for every model output.")  # fmt: skip
+@_checked("--reference", type=_file, metavar="MODEL", help="Compare with this model's reference result: tflite-micro "
+          "(LiteRT where it has no kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for "
+          ".pt2.")  # fmt: skip
+@_checked("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
+          "with 0 too when no output element is further than DIFF from it, in the output's own units. "
+          "Default: 0, bit-exact.")  # fmt: skip
+@_checked("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "
+          "streams, and name the first that differs; on the host.")  # fmt: skip
+@_checked("--dump", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="With --layers: keep the "
+          "tensors, and the reference's.")  # fmt: skip
+@_firmware("--interrupt", is_flag=True, help="The firmware waits for the NPU's interrupt instead of polling.")
+@_firmware("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
+           "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
+@_firmware("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the others always give "
+           "the NPU model's estimate.")  # fmt: skip
+@_own("--elf", type=_file, metavar="MY.elf", help="In place of DIRECTORY: firmware of your own on QEMU, our NPU behind "
+      "its registers; needs --board.")  # fmt: skip
+@_own("--npu", default="", metavar="NAME", shell_complete=completion.accelerators, help="With --elf: the accelerator; "
+      "default: what a driver payload in it is for, or the board's largest.")  # fmt: skip
+@_own("--semihosting", is_flag=True, help="With --elf: the program may exit by semihosting, and read and write files "
+      "here.")  # fmt: skip
+@_own("--trace", type=_file, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
+      "access to its registers.")  # fmt: skip
+@verbosity
+@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     directory: Path | None,
     elf: Path | None,
@@ -90,12 +101,15 @@ def command(
     interrupt: bool,
     fvp_path: Path | None,
     cycles: bool,
+    quiet: bool,
+    verbose: bool,
     as_json: bool,
 ) -> None:
     """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
     from fvp_runner.steps import run_steps
 
+    said = how_much(quiet, verbose)
     if elf is not None:
         _own_elf(elf, board, npu, semihosting, trace, timeout, no_checks, as_json, directory is None)
         return
@@ -106,11 +120,7 @@ def command(
     artifact = Artifact.load(directory)
     values = load_inputs(artifact, inputs) if steps is None else []
     sequence = [values] if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
-    if outputs and len(outputs) != len(artifact.outputs):
-        names = ", ".join(slot.name for slot in artifact.outputs)
-        raise InputError(
-            f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
-        )
+    _check_outputs(artifact, outputs)
     if tolerance and reference is None:
         raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
     load_own(operators)
@@ -118,22 +128,19 @@ def command(
     options = runners.RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
-        progress=None if as_json else lambda line: click.echo(line, err=True),
+        progress=None if as_json or said is Verbosity.QUIET else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if layers or dump is not None:
         _layers(directory, options, runner, steps, values, model, dump, as_json)
         return
-    chosen = runners.create(runner, directory, options)
-    if interrupt and chosen.name == "host":
-        raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
-    if chosen.name != "fvp" and (fvp_path is not None or cycles):
-        reason = runners.missing("fvp", options)
-        raise InputError(
-            f"{'--cycles' if cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {chosen.name}; "
-            + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
-        )
+    with progress(f"running {artifact.name}", said) as shown:
+        shown.part("building what runs")
+        chosen = runners.create(runner, directory, options)
+    _check_runner(chosen.name, interrupt, fvp_path, cycles, options)
     try:
-        ran = chosen.run(values) if steps is None else run_steps(chosen, sequence)
+        with progress(f"running {artifact.name}", said) as shown:
+            shown.part(f"on {chosen.name}")
+            ran = chosen.run(values) if steps is None else run_steps(chosen, sequence)
     except _complaints() as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
         raise click.exceptions.Exit(1) from None
@@ -144,9 +151,34 @@ def command(
         document = _document(artifact, chosen.name, ran, result, tolerance)
         click.echo(json.dumps({**document, **({"reference": model.what} if model is not None else {})}))
     else:
-        _print_table(artifact, chosen.name, ran, result, tolerance, model.what if model is not None else "")
+        what = model.what if model is not None else ""
+        click.echo(_verdict(artifact, result, tolerance, what))
+        if said is not Verbosity.QUIET:
+            _print_table(artifact, chosen.name, ran, result)
     if result is not None and not result.within(tolerance):
         raise click.exceptions.Exit(1)
+
+
+def _check_outputs(artifact: Artifact, outputs: Sequence[Path]) -> None:
+    if outputs and len(outputs) != len(artifact.outputs):
+        names = ", ".join(slot.name for slot in artifact.outputs)
+        raise InputError(
+            f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
+        )
+
+
+def _check_runner(name: str, interrupt: bool, fvp_path: Path | None, cycles: bool, options: RunOptions) -> None:
+    """`InputError` for options that the runner called `name` has no use for."""
+    from fvp_runner import runner as runners
+
+    if interrupt and name == "host":
+        raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
+    if name != "fvp" and (fvp_path is not None or cycles):
+        reason = runners.missing("fvp", options)
+        raise InputError(
+            f"{'--cycles' if cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {name}; "
+            + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
+        )
 
 
 def _own_elf(
@@ -271,9 +303,18 @@ def _document(
     return {**document, **stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
 
 
-def _print_table(
-    artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, tolerance: float, reference: str
-) -> None:
+def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, reference: str) -> str:
+    """The line that stands first."""
+    if result is None:
+        suffix = Path(artifact.source).suffix or ".tflite"
+        return f"not compared with any reference: give --reference MODEL{suffix}"
+    verdict = "bit-exact" if result.bit_exact else "NOT bit-exact" + _ulps(artifact, result)
+    if tolerance and not result.bit_exact:
+        verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
+    return f"against {reference}: {verdict}"
+
+
+def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -298,14 +339,6 @@ def _print_table(
         console.print(f"{ran.npu_cycles:,} {kind}")
     if ran.stack is not None:
         console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes", markup=False)
-    if result is None:
-        suffix = Path(artifact.source).suffix or ".tflite"
-        console.print(f"not compared with any reference: give --reference MODEL{suffix}", markup=False)
-    else:
-        verdict = "bit-exact" if result.bit_exact else "NOT bit-exact" + _ulps(artifact, result)
-        if tolerance and not result.bit_exact:
-            verdict += f", {'within' if result.within(tolerance) else 'not within'} the tolerance of {tolerance:g}"
-        console.print(f"against {reference}: {verdict}", markup=False, soft_wrap=True)
 
 
 def _ulps(artifact: Artifact, result: RunResult) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..artifact.timing import Timing, bounds_of
+from ..command_line import completion
 from ..files.arrays import InputError, read_inputs, save_array
 from ..files.whole_file import write_whole
 
@@ -39,7 +40,12 @@ if TYPE_CHECKING:
 @click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
               "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
-@click.option("--memory-mode", default="", help="How the network was compiled; default: the accelerator's.")
+@click.option(
+    "--memory-mode",
+    default="",
+    shell_complete=completion.memory_modes,
+    help="How the network was compiled; default: the accelerator's.",
+)
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
               help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")

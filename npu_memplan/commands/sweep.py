@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..command_line import completion
+from ..command_line.groups import GroupedCommand, group
+from ..command_line.progress import Verbosity, how_much, verbosity
 from ..sizes import parse_size
 from ..sweep.case import SweepError
 
@@ -35,34 +38,41 @@ def command() -> None:
     """Many models on many targets."""
 
 
-@command.command("run", help="Compile every MODEL for every target. What DIR has is not computed again, so a sweep "
-                 "that was ended goes on. The name `run` may be left out.")  # fmt: skip
+_asked, _where, _limits = group("What is compiled"), group("Where"), group("Limits")
+
+
+@command.command("run", cls=GroupedCommand, help="Compile every MODEL for every target. What DIR has is not "
+                 "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=click.Path(path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Folder of the sweep.")  # fmt: skip
-@click.option(
-    "--accelerator", "accelerators", default="", metavar="NAME,NAME|all", help="Such as u55-128,u65-256,none."
-)
-@click.option("--boards", default="", metavar="NAME,FILE.toml|all", help="Their accelerators and memories, in place of "
-              "--accelerator or for those alone.")  # fmt: skip
-@click.option("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
-              "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
-@click.option("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
-              "compare it with its reference.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
-@click.option("--executor", default="processes", show_default=True, metavar="SPEC", help="processes[:N] (default: all "
-              "cores), dask://HOST:PORT, slurm[:JOBS,KEY=VALUE,...].")  # fmt: skip
-@click.option("--shard", metavar="K/N", help="Only part K of N, for CI matrices; see sweep merge.")
-@click.option("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Folder of results that several sweeps share; default: DIR/results.")  # fmt: skip
-@click.option("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
-              metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
-@click.option("--case-memory", default="4GiB", show_default=True, metavar="SIZE", help="Memory of one case.")
-@click.option("--import", "plugins", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.py",
-              help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-def run(output: Path, executor: str, shard: str | None, store: Path | None, as_json: bool, **asked: Any) -> None:
+@_asked("--accelerator", "accelerators", default="", metavar="NAME,NAME|all", shell_complete=completion.accelerators,
+        help="Such as u55-128,u65-256,none.")  # fmt: skip
+@_asked("--boards", default="", metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
+        help="Their accelerators and memories, in place of --accelerator or for those alone.")  # fmt: skip
+@_asked("--option", "options", multiple=True, metavar="WORDS", help="Options of compile for a target, as "
+        "in --option '--optimise Size' --option ''; repeat for more targets.")  # fmt: skip
+@_asked("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
+        "compare it with its reference.")  # fmt: skip
+@_asked("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
+@_asked("--import", "plugins", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.py",
+        help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
+@_where("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+        help="Folder of the sweep.")  # fmt: skip
+@_where("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+        help="Folder of results that several sweeps share; default: DIR/results.")  # fmt: skip
+@_where("--executor", default="processes", show_default=True, metavar="SPEC", help="processes[:N] (default: all "
+        "cores), dask://HOST:PORT, slurm[:JOBS,KEY=VALUE,...].")  # fmt: skip
+@_where("--shard", metavar="K/N", help="Only part K of N, for CI matrices; see sweep merge.")
+@_limits("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+         metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
+@_limits("--case-memory", default="4GiB", show_default=True, metavar="SIZE", help="Memory of one case.")
+@verbosity
+@group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def run(
+    output: Path, executor: str, shard: str | None, store: Path | None, as_json: bool, quiet: bool, verbose: bool,
+    **asked: Any,
+) -> None:  # fmt: skip
     """Compute what is missing."""
+    said = how_much(quiet, verbose)
     from .. import sweep
     from ..sweep.folder import RESULTS, write_asked
     from ..sweep.progress import shown
@@ -78,9 +88,10 @@ def run(output: Path, executor: str, shard: str | None, store: Path | None, as_j
         part = sweep.shard(every, int(number), int(parts))
     limits = sweep.CaseLimits(asked["case_time"], parse_size(asked["case_memory"]))
     write_asked(output, every)
-    with shown() as progress:
+    with shown(said) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
-    click.echo(json.dumps(_summary(swept)) if as_json else _text(swept, output))
+    text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
+    click.echo(text.partition("\n")[0] if said is Verbosity.QUIET else text)
     if swept.missing:
         raise click.exceptions.Exit(1)
 

@@ -72,7 +72,7 @@ def on_boards(
     model: Path,
     options: CompileOptions,
     names: Sequence[str] = (),
-    said: Callable[[str], None] = lambda _: None,
+    said: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[BoardRow, ...]:
     """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides."""
     made: dict[tuple[str, ...], Compiled | str] = {}  # by the flags that ask for it
@@ -82,15 +82,16 @@ def on_boards(
         if flags not in made:
             from ..pipeline import plan_model
 
-            said(" ".join(flags))
+            said(" ".join(flags), len(rows), len(chosen))
             try:
                 made[flags] = plan_model(model, wanted)
             except NpuMemplanError as error:
                 made[flags] = str(error).splitlines()[0]
         return made[flags]
 
-    rows = []
-    for name in names or board_names():
+    chosen = tuple(names) or board_names()
+    rows: list[BoardRow] = []
+    for name in chosen:
         tried: list[BoardRow] = []
         for row in _tried(name, options, compiled):
             tried.append(row)

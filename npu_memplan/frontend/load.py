@@ -18,6 +18,7 @@ from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import NO_NPU
+from ..process.phases import entering
 from ..stages import Loaded, Request
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
@@ -29,6 +30,11 @@ class FormatError(NpuMemplanError):
 
 def read(path: Path, request: Request) -> Loaded:
     """The module of the file `path`. Raises the frontends' errors."""
+    entering(
+        f"reading {path.name}, {request.options.npu_compiler} scheduling"
+        if request.options.accelerator != NO_NPU
+        else f"reading {path.name}"
+    )
     data, options = read_file(path), request.options
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
     if options.accelerator != NO_NPU and (options.npu_compiler == "tvm" or kind != "tflite"):

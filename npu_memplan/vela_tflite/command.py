@@ -1,6 +1,6 @@
 """`compile --emit vela-tflite`: one file for firmware that has TFLite Micro and Arm's driver already.
 
-Invariant: the file appears whole or not at all; what is printed is what its firmware has to provide.
+Invariant: the file appears whole or not at all; what is said is what its firmware has to provide.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ..options import CompileOptions
 from .emit import EmitError, Emitted, check_free, emit, write
 
 
-def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> None:
-    """Compile `model` into the file `output` and print what its firmware needs."""
+def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> str:
+    """Compile `model` into the file `output`; what its firmware needs, in words or as JSON."""
     if output.suffix != ".tflite":
         raise EmitError(
             f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
@@ -24,10 +22,7 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
     check_free(output, force)
     emitted = emit(model, options)
     write(emitted, output, force)
-    if as_json:
-        click.echo(json.dumps({**summary(emitted), "file": str(output)}))
-    else:
-        click.echo("\n".join(_lines(emitted, output)))
+    return json.dumps({**summary(emitted), "file": str(output)}) if as_json else "\n".join(_lines(emitted, output))
 
 
 def summary(emitted: Emitted) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def run(monkeypatch, capfd):
 def test_right_is_zero_and_says_so(run, digits, example):
     code, out, _ = run(digits(), "--on", "host", "--input", "random:7", "--reference", example)
     assert code == 0
-    assert out.splitlines()[-1] == "against tflite-micro: bit-exact"
+    assert out.splitlines()[0] == "against tflite-micro: bit-exact"
     assert "runner host (" in out
     assert "estimated NPU cycles" in out
 
@@ -57,7 +57,7 @@ def test_json(run, digits, example):
 def test_without_a_reference_nothing_is_claimed(run, digits):
     code, out, _ = run(digits(), "--on", "host")
     assert code == 0
-    assert out.splitlines()[-1] == "not compared with any reference: give --reference MODEL.tflite"
+    assert out.splitlines()[0] == "not compared with any reference: give --reference MODEL.tflite"
     assert "bit-exact" not in out
     document = json.loads(run(digits(), "--on", "host", "--json")[1])
     assert document["bit_exact"] is None
@@ -73,7 +73,7 @@ def test_wrong_is_one(run, digits, example, tmp_path):
     source.write_text(text.replace("  return 0;", f"  {flip}\n  return 0;"))
     code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example)
     assert code == 1
-    assert out.splitlines()[-1] == "against tflite-micro: NOT bit-exact"
+    assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact"
     code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--json")
     assert code == 1
     assert json.loads(out)["bit_exact"] is False
@@ -81,11 +81,11 @@ def test_wrong_is_one(run, digits, example, tmp_path):
     assert json.loads(out)["outputs"][0]["max_abs_diff"] == 1
     code, out, _ = run(folder, "--on", "host", "--input", "random:1", "--reference", example, "--tolerance", "1")
     assert code == 0
-    assert out.splitlines()[-1] == "against tflite-micro: NOT bit-exact, within the tolerance of 1"
+    assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact, within the tolerance of 1"
     arguments = ("--input", "random:1", "--reference", example, "--tolerance", "0.5")
     code, out, _ = run(folder, "--on", "host", *arguments)
     assert code == 1
-    assert out.splitlines()[-1] == "against tflite-micro: NOT bit-exact, not within the tolerance of 0.5"
+    assert out.splitlines()[0] == "against tflite-micro: NOT bit-exact, not within the tolerance of 0.5"
     code, out, _ = run(folder, "--on", "host", *arguments, "--json")
     document = json.loads(out)
     assert (code, document["bit_exact"], document["tolerance"], document["within_tolerance"]) == (1, False, 0.5, False)
@@ -211,7 +211,7 @@ def test_options_reach_the_firmware(run, digits, example, monkeypatch):
     if reason:
         pytest.skip(reason)
     code, out, err = run(digits(), "--on", "unicorn", "--interrupt", "--reference", example)
-    assert (code, out.splitlines()[-1]) == (0, "against tflite-micro: bit-exact")
+    assert (code, out.splitlines()[0]) == (0, "against tflite-micro: bit-exact")
     assert any("-irq" in p.name for p in (digits() / "firmware").iterdir()), "its own build"
     monkeypatch.setenv("FVP_PATH", "nowhere")
     code, _, err = run(digits(), "--on", "fvp", "--cycles")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from npu_memplan.problem import (
     Problem,
 )
 from npu_memplan.verify import check
-from tests.support import browser as chromium
 
 HOST, NPU = frozenset((Agent.HOST,)), frozenset((Agent.NPU,))
 BOTH = HOST | NPU
@@ -107,16 +106,6 @@ def small() -> Artifact:
         npu_operations=5,
         notes=("Cycles are estimates.",),
     )
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium; skips where there is none."""
-    if chromium.executable() is None:
-        pytest.skip("needs Chromium (Debian: apt install chromium)")
-    running = chromium.Browser()
-    yield running
-    running.close()
 
 
 @pytest.fixture(scope="session")

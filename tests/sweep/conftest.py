@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.sweep import Case, Outcome, Result, cases, run
 from npu_memplan.sweep.results import Runs
 from npu_memplan.sweep.table.rows import Asked, Table, table_of
-from tests.support import browser as chromium
 from tests.support.real_data import REPOSITORY, real_model
 
 DIGITS = REPOSITORY / "examples" / "digits" / "digits.tflite"
@@ -36,16 +35,6 @@ def small_sweep(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Case], P
     store = tmp_path_factory.mktemp("sweep") / "results"
     every = small_cases()
     return every, store, run(every, "processes:2", store=store).results
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium; skips where there is none."""
-    if chromium.executable() is None:
-        pytest.skip("needs Chromium (Debian: apt install chromium)")
-    running = chromium.Browser()
-    yield running
-    running.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The table a user sees first: pools, kinds of bytes, the largest buffers, a small map.
+"""What a user sees first: the verdict, pools, kinds of bytes, the largest buffers, a small map.
 
 Invariant: every size is shown in bytes and in KiB, columns are aligned, and the plain text
 (memory.txt, a pipe, NO_COLOR) carries the same characters as the coloured terminal.
@@ -25,6 +25,7 @@ from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
 from ..facts.work import busy
 from .ascii_map import LETTERS, ascii_map, legend
+from .verdict import verdict
 
 WIDTH = 80
 HOST_SHOWN = 3  # calls of the host, the dearest
@@ -44,13 +45,16 @@ def print_memory(artifact: Artifact, console: Console) -> None:
     """Print the whole table to `console`; colour is the console's business (NO_COLOR, pipes)."""
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
-    console.print(Text(f"{artifact.name}", style="bold"), Text(f"({artifact.source})"))
+    console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
     fit = fit_of(artifact)
     if fit is not None:
-        _block(console, f"{fit.board.name}: {fit.verdict}{_estimated(artifact)}", _fit_table(fit))
+        console.print()
+        _block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
-        f"{where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls", markup=False
+        f"{artifact.source}: {where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls",
+        markup=False,
+        soft_wrap=True,
     )
     share = busy(artifact)
     if share is not None:
@@ -106,13 +110,6 @@ def _host_time(artifact: Artifact) -> str:
     if artifact.timing is not None:
         both += artifact.timing.milliseconds(artifact.estimated_cycles or 0)
     return f"{text}; {both:.3f} ms with the NPU, the host at {clock / 1e6:,.0f} MHz"
-
-
-def _estimated(artifact: Artifact) -> str:
-    """The time, as part of the verdict."""
-    if artifact.timing is None or not artifact.estimated_cycles:
-        return ""
-    return f"; the NPU takes about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)"
 
 
 def _fit_table(fit: BoardFit) -> Table:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import click
 
+from ...command_line import completion
+
 
 @click.command(help="List boards, or say what is known of one, with sources.")
-@click.argument("name", required=False, metavar="[NAME|FILE.toml]")
+@click.argument("name", required=False, metavar="[NAME|FILE.toml]", shell_complete=completion.boards)
 def command(name: str | None) -> None:
     """List boards, or describe the board NAME."""
     import sys
 
     from rich.console import Console
 
-    from ..report.text.boards import board_text, print_boards
-    from ..target_data import board_names, load_board
+    from ...report.text.boards import board_text, print_boards
+    from ...target_data import board_names, load_board
 
     if name is not None:
         for line in board_text(load_board(name)):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from ..exactness import Claim
-    from ..frontend.tflite.needs import Need
+    from ...exactness import Claim
+    from ...frontend.tflite.needs import Need
 
 
 @click.command(help="List the operators that there is code for, by type and reference; or those that MODEL (.tflite) "
@@ -25,9 +25,9 @@ def command(model: Path | None, as_json: bool) -> None:
     if model is None:
         _print_all(as_json)
         return
-    from ..frontend.tflite.needs import needs
-    from ..models.file import read_file
-    from ..models.tflite import read_network
+    from ...frontend.tflite.needs import needs
+    from ...models.file import read_file
+    from ...models.tflite import read_network
 
     found = needs(read_network(read_file(model), model.name))
     if as_json:
@@ -39,7 +39,7 @@ def command(model: Path | None, as_json: bool) -> None:
 
 
 def _print_all(as_json: bool) -> None:
-    from ..report.text.operators import LEGEND, table, without_code
+    from ...report.text.operators import LEGEND, table, without_code
 
     rows = list(table())
     if as_json:

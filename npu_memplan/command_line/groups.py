@@ -1,0 +1,43 @@
+"""Options in groups: the heading stands with the option, and `--help` has one section a heading.
+
+Invariant: every option is shown once; headings come in the order of the options, those without one last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+class _Grouped(click.Option):
+    """An option of the section `group` of --help."""
+
+    def __init__(self, *declarations: Any, group: str = "", **settings: Any) -> None:
+        super().__init__(*declarations, **settings)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose --help has the options under their headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """One section a heading."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "group", ""), []).append(record)
+        for heading in sorted(sections, key=lambda name: not name):
+            with formatter.section(heading or "Options"):
+                formatter.write_dl(sections[heading])
+
+
+def group(heading: str) -> Callable[..., Callable[[Any], Any]]:
+    """`click.option` for options of the section `heading`."""
+
+    def option(*declarations: str, **settings: Any) -> Callable[[Any], Any]:
+        return click.option(*declarations, cls=_Grouped, group=heading, **settings)
+
+    return option

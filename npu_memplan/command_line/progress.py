@@ -1,0 +1,108 @@
+"""How much a command says while it works: --quiet, --verbose, and what a terminal shows meanwhile.
+
+Invariant: progress goes to stderr, and unless --verbose asks for it only where that is a terminal; what is shown is
+gone when the command ends. stdout has results alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+import click
+
+from ..process.phases import heard
+from .groups import group
+
+
+class Verbosity(IntEnum):
+    """How much is said beside the result."""
+
+    QUIET = 0  # errors, and of the result the verdict alone
+    USUAL = 1
+    VERBOSE = 2  # every phase with its seconds, in a pipe too
+
+
+def verbosity(command: Any) -> Any:
+    """Adds --quiet and --verbose; the command takes `quiet` and `verbose` and asks `how_much`."""
+    said = group("What is said")
+    quiet = said("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
+    verbose = said("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
+    return quiet(verbose(command))
+
+
+def how_much(quiet: bool, verbose: bool) -> Verbosity:
+    """What the two switches ask for; both at once are bad use."""
+    if quiet and verbose:
+        raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
+    return Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+
+
+class Shown:
+    """What `progress` lends: say which part of the work has begun, and how much of it is done."""
+
+    def __init__(self, tell: Callable[[str, int, int], None]) -> None:
+        self._tell = tell
+        self._part = ""
+        self._done = self._of = 0
+
+    def part(self, text: str, done: int = 0, of: int = 0) -> None:
+        """`text` has begun after `done` of `of` parts; `of` 0: nobody knows how many there are."""
+        self._part, self._done, self._of = text, done, of
+        self._tell(text, done, of)
+
+    def phase(self, text: str) -> None:
+        """A phase of the part in hand."""
+        self._tell(f"{self._part}: {text}" if self._part else text, self._done, self._of)
+
+
+@contextmanager
+def progress(what: str, said: Verbosity = Verbosity.USUAL) -> Iterator[Shown]:
+    """Show what `what` is doing, and every phase that is entered inside."""
+    if said is Verbosity.VERBOSE:
+        with _lines() as shown, heard(shown.phase):
+            yield shown
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True, markup=False)
+    if said is Verbosity.QUIET or not console.is_terminal:
+        yield Shown(lambda *_: None)
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(what, total=None)
+
+        def tell(text: str, done: int, of: int) -> None:
+            counted = f" ({done + 1} of {of})" if of else ""
+            bars.update(bar, description=f"{what}{counted}: {text}")
+
+        shown = Shown(tell)
+        with heard(shown.phase):
+            yield shown
+
+
+@contextmanager
+def _lines() -> Iterator[Shown]:
+    """A line on stderr when a phase ends."""
+    began = since = time.monotonic()
+    current = ""
+
+    def tell(text: str, done: int, of: int) -> None:
+        nonlocal since, current
+        now = time.monotonic()
+        if current and text != current:
+            click.echo(f"{now - since:8.2f} s  {current}", err=True)
+            since = now
+        current = text
+
+    try:
+        yield Shown(tell)
+    finally:
+        tell("", 0, 0)
+        click.echo(f"{time.monotonic() - began:8.2f} s  in all", err=True)

@@ -1,0 +1,63 @@
+"""`npu-memplan accelerators`: the NPU configurations that programs can be compiled for.
+
+Invariant: it prints what `ethosu.arch`, `targets/accelerators.toml` and the board files say, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+
+@click.command(help="List the NPU configurations: multipliers, what is assumed around each, and boards that have it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+def command(as_json: bool) -> None:
+    """List accelerators."""
+    rows = _rows()
+    if as_json:
+        click.echo(json.dumps({"accelerators": rows}))
+        return
+    import sys
+
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for heading in ("accelerator", "MACs", "MHz", "memory mode", "compiler", "boards"):
+        right = heading in ("MACs", "MHz")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "boards")
+    for row in rows:
+        makers = ", ".join(row["npu_compilers"])
+        table.add_row(row["name"], str(row["macs_per_cycle"]), f"{row['clock_hz'] / 1e6:,.0f}", row["memory_mode"],
+                      makers, ", ".join(row["boards"]) or "-")  # fmt: skip
+    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console.print(table)
+    click.echo("MACs: multipliers, so MACs a cycle. MHz, memory mode: assumed unless --board, --system-config or")
+    click.echo("--memory-mode say another. compiler: values of --npu-compiler. none: everything runs on the host.")
+
+
+def _rows() -> list[dict[str, Any]]:
+    from ...ethosu.arch import ACCELERATORS, has_own_lowering
+    from ...ethosu.time import load_system
+    from ...target_data import accelerator_system, board_names, load_board
+
+    boards = [load_board(name) for name in board_names()]
+    rows = []
+    for name, npu in ACCELERATORS.items():
+        usual = accelerator_system(name)
+        rows.append(
+            {
+                "name": name,
+                "macs_per_cycle": npu.macs,
+                "cores": npu.cores,
+                "system_config": usual.system_config,
+                "memory_mode": usual.memory_mode,
+                "clock_hz": load_system(usual.system_config).clock_hz,
+                "npu_compilers": ["vela", "tvm"] if has_own_lowering(npu) else ["vela"],
+                "boards": [board.name for board in boards if name in board.accelerators],
+            }
+        )
+    return rows

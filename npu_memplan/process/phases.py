@@ -1,0 +1,29 @@
+"""What a long command is doing now: the stages say it, a command line may show it.
+
+Invariant: nobody listens unless `heard` is entered, and what is said changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("phases", default=None)
+
+
+def entering(phase: str) -> None:
+    """Say that `phase` begins, and so that the one before has ended."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(phase)
+
+
+@contextmanager
+def heard(listener: Callable[[str], None]) -> Iterator[None]:
+    """Inside, `listener` is told of every phase that this context enters."""
+    before = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(before)

@@ -1,0 +1,35 @@
+"""The first line of a compile: whether it fits, in how many bytes, how long it takes.
+
+Invariant: one line; what is estimated says so, and without a size to fit into nothing is said to fit.
+"""
+
+from __future__ import annotations
+
+from ...artifact import Artifact
+from ..facts.fit import fit_of
+
+
+def verdict(artifact: Artifact) -> str:
+    """`kws: fits; sram 20,752 of 65,536 bytes, optimal; NPU about 0.112 ms (estimated)`."""
+    fit = fit_of(artifact)
+    bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
+    fits = fit.verdict if fit is not None else "fits" if bounded else ""
+    where = f"{fits} on {fit.board.name}" if fit is not None and fit.short is None else fits
+    parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}", time_of(artifact)]
+    return f"{artifact.name}: " + "; ".join(part for part in parts if part)
+
+
+def time_of(artifact: Artifact) -> str:
+    """The NPU's milliseconds at its clock; empty where it does nothing."""
+    if artifact.timing is None or not artifact.estimated_cycles:
+        return ""
+    return f"NPU about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)"
+
+
+def _pools(artifact: Artifact) -> str:
+    said = []
+    for pool in artifact.problem.pools:
+        used = artifact.pool_bytes(pool.name)
+        if used or not pool.read_only:
+            said.append(f"{pool.name} {used:,}" + ("" if pool.size_bytes is None else f" of {pool.size_bytes:,}"))
+    return f"{', '.join(said)} bytes"
