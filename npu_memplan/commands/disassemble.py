@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from ..ethosu.stream.decode import decode
 from ..ethosu.stream.describe import Line, describe
 from ..models.file import NetworkError
 from ..models.tflite import read_network
@@ -31,6 +32,8 @@ def command(network: Path, number: int | None, all_registers: bool, as_json: boo
     if as_json:
         click.echo(json.dumps({"network": network.name, "calls": [_document(c, all_registers) for c in calls]}))
         return
+    from fvp_runner.npu_model.spec.u85.confirmed import unconfirmed
+
     for call in calls:
         words = len(call.words)
         click.echo(
@@ -41,6 +44,8 @@ def command(network: Path, number: int | None, all_registers: bool, as_json: boo
         for line in describe(call.words, call.accelerator, all_registers):
             for text in _text(line):
                 click.echo(text)
+        for note in unconfirmed(decode(call.words, call.accelerator.language)):
+            click.echo(f"; note: {note}")
 
 
 def _calls(path: Path) -> tuple[NpuCall, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -13,22 +14,27 @@ from fvp_runner.npu_model import (
     BlockDependencyError,
     IllegalValueError,
     MissingWaitError,
+    ModelFaultError,
     NetworkModel,
     NpuModel,
-    NpuModelError,
 )
 from fvp_runner.npu_model.arithmetic import fast_weights
 from fvp_runner.npu_model.arithmetic.rescale import Scale
-from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamShortError
+from fvp_runner.npu_model.errors import MalformedStreamError, WeightStreamError, WeightStreamShortError
+from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
+from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
+from npu_memplan.ethosu.program.lift import lift
 from npu_memplan.ethosu.stream.commands import Operation, Wait
-from npu_memplan.ethosu.stream.decode import decode
+from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
+from tests.support.damage import damaged_streams, targets, wrong_registers
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.single_operators import all_cases
 from tests.support.trial import try_case
@@ -45,6 +51,7 @@ TRUNCATED_BY_VELA = "conv_int16_narrow_bias"
 def test_single_operator_is_bit_exact(number: int) -> None:
     npu = NPUS[number % len(NPUS)]
     trial = try_case(CASES[number], npu, fuzz=1)
+    assert trial.messages == ()
     assert trial.timing == ()
     if CASES[number].name == TRUNCATED_BY_VELA:
         assert trial.wrong > 0
@@ -173,18 +180,21 @@ def test_registers_that_mean_nothing_are_refused(register: Register, value: int,
 
 
 def test_damaged_streams_finish_or_say_why_not() -> None:
-    call, _ = _call()
-    chance = np.random.default_rng(11)
-    regions = [np.array(call.read_only), np.zeros(call.scratch_bytes, np.uint8)]
-    regions.append(np.zeros(max(call.scratch_fast_bytes, 1), np.uint8))
-    for _ in range(150):
-        words = list(call.words)
-        for _ in range(int(chance.integers(1, 4))):
-            words[int(chance.integers(len(words)))] ^= 1 << int(chance.integers(32))
-        try:
-            NpuModel(call.accelerator).run(words, [r.copy() for r in regions])
-        except NpuModelError as error:
-            assert type(error).__name__ != "ModelFaultError", error  # noqa: PT017 - anything else is a fault of ours
+    """`python -m benchmarks.npu_model_flips 5000 1 --npu ethos-u85-...` does this for thousands."""
+    found = targets(
+        (), ("ethos-u85-128", "ethos-u85-1024"), ("hard_swish_int8", "bilinear_x2", "matmul_int8", "conv_d2x2")
+    )
+    chance, outcomes = random.Random(3), set()
+    for target, words in (*damaged_streams(found, 100, chance), *wrong_registers(found, 200, chance)):
+        for reader, read in target.readers(words).items():
+            try:
+                read()
+                outcomes.add(f"{reader} ends")
+            except ModelFaultError as error:
+                pytest.fail(f"{target.name}, {target.difference(words)}: {error}")
+            except NpuMemplanError as error:
+                outcomes.add(type(error).__name__)
+    assert {"run ends", "lift ends", "MalformedStreamError", "OutOfRegionError", "IllegalValueError"} <= outcomes
 
 
 def _fast(raw: bool, small: bool, palette: list[int], body: bytes, offset: int = 0) -> bytes:
@@ -222,3 +232,39 @@ def test_roundings_of_the_output(rounding: ScaleRounding, expected: list[int]) -
     wide = values.astype(np.int64) << 40  # products that do not fit 64 bits
     if rounding is not ScaleRounding.DOUBLE_ASYMMETRIC:  # which rounds twice where 31 bits and more go
         assert Scale.of(1 << 22, 63, rounding).exact(wide).tolist() == expected
+
+
+def test_what_no_reference_confirms_is_said() -> None:
+    call, commands = _call()
+    assert unconfirmed(commands) == ()
+    place = next(i for i, c in enumerate(commands) if isinstance(c, Operation) and c.op is Op.ELEMENTWISE)
+    other = commands[place]
+    changed = [
+        *commands[:place],
+        replace(other, parameter=ElementwiseKind.CMP_GT).with_registers({Register.OFM_SCALE: 4 << 45 | 1}),
+        *commands[place + 1 :],
+    ]
+    at = f"(first at ELEMENTWISE at stream offset {other.offset_bytes:#x})"
+    assert unconfirmed(changed) == (
+        f"ELEMENTWISE CMP_GT is unconfirmed: modelled from its description, no reference confirms it {at}",
+        f"rounding TRUNCATE_TO_ZERO is unconfirmed: modelled from its description, no reference confirms it {at}",
+    )
+    assert set(NpuModel(call.accelerator).prepare(call.words).messages) == set()
+
+
+@pytest.mark.parametrize("name", sorted({f.split()[-1] for f in CONFIRMED if f.startswith("ELEMENTWISE")}))
+def test_confirmed_kinds_exist(name: str) -> None:
+    assert name in ElementwiseKind.__members__
+
+
+def test_streams_that_jump_are_disassembled_and_otherwise_refused() -> None:
+    call, _ = _call()
+    words = (0x0000_4100, 8, *call.words)
+    assert next(describe(words, call.accelerator)).operation.startswith("BRANCH")
+    jumping = replace(call, payload=replace(call.payload, words=words))
+    network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
+    message = "BRANCH at stream offset 0x0 goes on at offset 0x8: streams that jump can be disassembled only"
+    with pytest.raises(MalformedStreamError, match=message):
+        NpuModel(call.accelerator).prepare(words)
+    with pytest.raises(StreamError, match=message):
+        lift(network, jumping)

@@ -21,6 +21,7 @@ class Trial:
     wrong: int
     on_cpu: tuple[str, ...]
     npu_operations: int
+    messages: tuple[str, ...]  # what no reference confirms
     timing: tuple[str, ...]  # what is right only because something else takes its time
 
     @property
@@ -49,6 +50,7 @@ def try_model(
         wrong=wrong,
         on_cpu=tuple(operator.name for operator in network.cpu_operators),
         npu_operations=sum(stats.operations for stats in ran.stats),
+        messages=tuple(message for stats in ran.stats for message in stats.messages),
         timing=tuple(message for stats in ran.stats for message in stats.timing),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture, Language
 from npu_memplan.ethosu.stream.commands import Command, MissingRegisterError, Operation
-from npu_memplan.ethosu.stream.decode import StreamError, decode
+from npu_memplan.ethosu.stream.decode import StreamError, decode_straight
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
@@ -21,6 +21,7 @@ from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
 from .pooling import PoolingSpec
 from .registers import Registers
+from .u85.confirmed import unconfirmed
 from .u85.elementwise import OperandsSpec
 from .u85.kernels import ResizeSpec
 from .u85.read import U85KernelSpec, read_u85
@@ -59,7 +60,7 @@ class DecodedStream:
     def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
         try:
-            raw = decode(words, accelerator.language)
+            raw = decode_straight(words, accelerator.language)
         except StreamError as error:
             raise MalformedStreamError(str(error)) from error
         if len(raw) > _MAX_OPERATIONS:
@@ -74,7 +75,8 @@ class DecodedStream:
                 commands.append(step)
             else:
                 commands.append(command)
-        return DecodedStream(accelerator, tuple(commands), tuple(steps), tuple(_unconfirmed(steps)))
+        said = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps))
+        return DecodedStream(accelerator, tuple(commands), tuple(steps), said)
 
     def estimate(self, where: MemoryMap | None = None) -> Estimate:
         """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system).

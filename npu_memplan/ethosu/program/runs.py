@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from ...models.vela import NpuCall
 from ..arch import Language
 from ..stream.commands import Operation
-from ..stream.decode import decode
+from ..stream.decode import decode_straight
 from ..stream.fields import KernelStride
 from ..stream.groups import IFM, OFM
 from ..stream.isa import Op, Register, Upscale
@@ -31,7 +31,9 @@ _ONE_ROW = (Register.KERNEL_HEIGHT_M1, Register.IFM_PAD_TOP, Register.IFM_PAD_BO
 @functools.lru_cache(maxsize=8)  # calls are immutable and compare by identity; several stages ask
 def operations_of(call: NpuCall) -> tuple[Operation, ...]:
     """The operations of a call's stream, such runs joined."""
-    return tuple(join_runs([c for c in decode(call.words, call.accelerator.language) if isinstance(c, Operation)]))
+    return tuple(
+        join_runs([c for c in decode_straight(call.words, call.accelerator.language) if isinstance(c, Operation)])
+    )
 
 
 def join_runs(operations: Sequence[Operation]) -> list[Operation]:

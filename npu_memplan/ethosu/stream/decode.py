@@ -22,6 +22,18 @@ class StreamError(NpuMemplanError):
     """A command stream is malformed."""
 
 
+def decode_straight(words: Sequence[int], language: Language = Language.U55_U65) -> tuple[Command, ...]:
+    """`decode`, for who takes commands in the order of the stream: `StreamError` for a stream that jumps."""
+    commands = decode(words, language)
+    for command in commands:
+        if isinstance(command, Marker) and command.op is Op.BRANCH:
+            raise StreamError(
+                f"BRANCH at stream offset {command.offset_bytes:#x} goes on at offset {command.target:#x}: streams "
+                "that jump can be disassembled only; no compiler is known to make them"
+            )
+    return commands
+
+
 def decode(words: Sequence[int], language: Language = Language.U55_U65) -> tuple[Command, ...]:
     """Decode a stream (without its COP1/COP2 container) up to and including STOP.
 

@@ -90,7 +90,7 @@ def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, w
 
 
 def _slices(work: Work) -> int:
-    return -(-work.ifm.depth // work.slice_channels) if work.sums_channels else 1
+    return -(-max(work.ifm.depth, 1) // work.slice_channels) if work.sums_channels else 1
 
 
 def _loads(moved: Iterable[Flow], accelerator: Architecture, where: MemoryMap) -> tuple[Load, ...]:

@@ -100,7 +100,7 @@ class Work:
     def slice_channels(self) -> int:
         """Input channels of one pass: a convolution goes over its input in such slices."""
         traits = self.traits
-        return min(self.ifm.depth, traits.part_slice if self.part_kernel else traits.deep_slice)
+        return min(max(self.ifm.depth, 1), traits.part_slice if self.part_kernel else traits.deep_slice)
 
 
 _ENGINES = {

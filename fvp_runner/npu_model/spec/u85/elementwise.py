@@ -13,7 +13,7 @@ from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast, S
 from ...arithmetic.rescale import Scale
 from ..output import OutputSpec
 from ..registers import Registers
-from .maps import InputSpec, Shape3, read_input, read_output, read_scale, results
+from .maps import InputSpec, Shape3, read_input, read_output, read_scale, results, written
 
 Kind = ElementwiseKind
 _SCALED_INPUTS = frozenset((Kind.ADD, Kind.SUB, Kind.MIN, Kind.MAX, Kind.ABS, Kind.LRELU, Kind.MUL))
@@ -48,7 +48,7 @@ def read_elementwise(regs: Registers) -> OperandsSpec:
     """Read and check all registers of the operation."""
     r = Register
     kind = ElementwiseKind(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseKind), regs.operation.parameter))
-    output = read_output(regs)
+    output = written(regs, read_output(regs))
     first = read_input(regs, "IFM", _shape(regs, r.IFM_BROADCAST))
     second = None if kind.is_unary else read_input(regs, "IFM2", _shape(regs, r.IFM2_BROADCAST))
     if first.layout is None and second is not None and second.layout is None:

@@ -18,7 +18,7 @@ from ..layout import MapLayout
 from ..output import OutputSpec
 from ..registers import Registers
 from ..window import Window
-from .maps import InputSpec, read_input, read_output, read_scale, read_word, results
+from .maps import InputSpec, read_input, read_output, read_scale, read_word, results, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def read_resize(regs: Registers) -> ResizeSpec:
     """Read and check all registers of a RESIZE."""
     r = Register
     kind = ResizeKind(regs.one_of(r.OFM_PRECISION, tuple(ResizeKind), regs.operation.parameter))
-    output = read_output(regs)
+    output = written(regs, read_output(regs))
     height, width = regs.raw(r.KERNEL_HEIGHT_M1) + 1, regs.raw(r.KERNEL_WIDTH_M1) + 1
     source = read_input(regs, "IFM", (height, width, output.depth))
     read_word(regs, "IFM")

@@ -84,6 +84,13 @@ def read_scale(regs: Registers, register: Register) -> Scale:
     return Scale.of(word & 0xFFFFFFFF, parameter & 0x3F, _ROUNDINGS.get(mode, mode), 31 - early)
 
 
+def written(regs: Registers, output: OutputSpec) -> OutputSpec:
+    """`output`, of an operation that has no accumulators to keep."""
+    if output.kept:
+        regs.illegal(f"{regs.op.name} writes its results nowhere, but only sums can be kept")
+    return output
+
+
 def read_output(regs: Registers) -> OutputSpec:
     """OFM, activation and limits."""
     r = Register
