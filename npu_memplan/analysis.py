@@ -13,6 +13,7 @@ from .extract import ExtractionError
 from .extract.build import Options, build
 from .extract.relax.walk import walk
 from .problem import Buffer, Lifetime, Pool, Problem
+from .problem.spans import merged
 
 __all__ = ["Liveness", "MemoryPressure", "conflict_graph", "liveness", "memory_pressure", "problem"]
 
@@ -76,12 +77,12 @@ def pressure_of(found: Problem) -> MemoryPressure:
     """`memory_pressure` of a problem."""
     group = {name: g.name for g in found.aliases for name, _ in g.members}
     change = [0] * (len(found.points) + 1)
-    merged: dict[str, list[Buffer]] = {}
+    together: dict[str, list[Buffer]] = {}
     for buffer in found.buffers:
-        merged.setdefault(group.get(buffer.name, buffer.name), []).append(buffer)
-    for members in merged.values():
+        together.setdefault(group.get(buffer.name, buffer.name), []).append(buffer)
+    for members in together.values():
         size = max(b.size_bytes for b in members)
-        for first, last in _union([life for b in members for life in b.lifetimes]):
+        for first, last in merged(life for b in members for life in b.lifetimes):
             change[first] += size
             change[last] -= size
     levels, level = [], 0
@@ -94,16 +95,6 @@ def pressure_of(found: Problem) -> MemoryPressure:
     live.sort(key=lambda b: (-b.size_bytes, b.name))
     label = found.points[point] if found.points else ""
     return MemoryPressure(peak, point, label, tuple(levels), tuple(b.name for b in live))
-
-
-def _union(lives: list[Lifetime]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for life in sorted(lives):
-        if merged and life.first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], life.last))
-        else:
-            merged.append((life.first, life.last))
-    return merged
 
 
 def conflict_graph(module: Any, *, function: str = "main", io_in_pools: bool = True) -> dict[str, frozenset[str]]:

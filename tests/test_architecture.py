@@ -248,7 +248,7 @@ def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu(path: Path) -
 
 _LANGUAGE = tuple(
     f"npu_memplan.{name}"
-    for name in ("ethosu", "models", "fixed_point", "errors", "names", "vocabulary", "target_data")
+    for name in ("ethosu", "models", "fixed_point", "errors", "names", "vocabulary", "target_data", "problem")
 )
 
 

@@ -281,14 +281,15 @@ def _overlaps(
             return False
         return _common(lives[first], lives[second]) == [(begin, last + 1)]
 
-    def allow(first: Storage, second: Storage, lowest: int | None, highest: int | None, reason: str) -> None:
-        names = (first.name, second.name)
-        if names not in allowed and names[::-1] not in allowed:
-            allowed[names] = AllowedOverlap(*names, lowest, highest, reason)
+    def allow(found: AllowedOverlap) -> None:
+        if (found.first, found.second) not in allowed and (found.second, found.first) not in allowed:
+            allowed[found.first, found.second] = found
 
+    named = {storage.name: storage for storage in planned}
     for c in candidates:
-        if alone(c.first, c.second, c.step.point, c.last.point):
-            allow(c.first, c.second, c.lowest, c.highest, c.reason)
+        first, second = named.get(c.allowed.first), named.get(c.allowed.second)
+        if first is not None and second is not None and alone(first, second, c.step.point, c.last.point):
+            allow(c.allowed)
     for step in ordered:
         if step.origin is None:
             continue
@@ -303,7 +304,8 @@ def _overlaps(
                     highest = sample.distance(first.name, second.name, highest)
                 # Without a sample, sizes are the greatest ones: what depends on symbols is not known to hold then.
                 if isinstance(highest, int) and highest > -planned[second].size_bytes:
-                    allow(first, second, None, highest, f"{step.label}: proven from its loads and stores")
+                    reason = f"{step.label}: proven from its loads and stores"
+                    allow(AllowedOverlap(first.name, second.name, None, highest, reason))
     return tuple(allowed.values())
 
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..problem import BufferKind, Lifetime
+from ..problem.spans import Spans, merged, subtract, union
 from .program import Access, Branch, Internal, Loop, Node, Program, Step, Tensor, View, result_views, steps
-from .ranges import Ranges, gather, subtract, union
 
 Storage = Tensor | Internal
-_EVERYTHING: Ranges = ((0, 1 << 62),)
+_EVERYTHING: Spans = ((0, 1 << 62),)
 
 ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT)
 """Kinds of storages that keep their content from one run to the next."""
@@ -34,7 +34,7 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     for step in ordered:
         for access in step.accesses:
             analysis.first.setdefault(access.storage, step.point)
-    live: dict[Storage, Ranges] = {}
+    live: dict[Storage, Spans] = {}
     for leaf in result_views(program.result):
         if isinstance(leaf, View):
             live[leaf.tensor] = _EVERYTHING
@@ -55,7 +55,7 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     result: dict[Storage, tuple[Lifetime, ...]] = {}
     for storage, pieces in analysis.pieces.items():
         start = 0 if storage in given else analysis.first.get(storage, 0)
-        clipped = gather([(max(a, start), b) for a, b in pieces])
+        clipped = merged([(max(a, start), b) for a, b in pieces])
         result[storage] = tuple(Lifetime(a, b) for a, b in clipped)
     for leaf in result_views(program.result):
         if isinstance(leaf, View):
@@ -66,11 +66,11 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
 class _State:
     """Backward: the live bytes of each storage, and where its current interval ends."""
 
-    def __init__(self, live: dict[Storage, Ranges], stop: dict[Storage, int]) -> None:
+    def __init__(self, live: dict[Storage, Spans], stop: dict[Storage, int]) -> None:
         self.live = live
         self.stop = stop
 
-    def open(self, storage: Storage, needed: Ranges, stop: int) -> None:
+    def open(self, storage: Storage, needed: Spans, stop: int) -> None:
         if needed:
             self.live[storage] = union(self.live.get(storage, ()), needed)
             self.stop.setdefault(storage, stop)
@@ -111,14 +111,14 @@ class _Analysis:
                 kills.setdefault(access.storage, []).append((access.start, _whole_end(access)))
         for storage, pieces in kills.items():
             if storage in state.live:
-                rest = subtract(state.live[storage], gather(pieces))
+                rest = subtract(state.live[storage], merged(pieces))
                 if rest:
                     state.live[storage] = rest
                 else:
                     self.keep(storage, step.point, state.stop.pop(storage))
                     del state.live[storage]
         for storage, pieces in reads.items():
-            state.open(storage, gather(pieces), step.point + 1)
+            state.open(storage, merged(pieces), step.point + 1)
 
     def loop(self, node: Loop, state: _State, begin: int, stop: int) -> None:
         local = set(node.local)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..problem import Agent, BufferKind
+from ..problem import Agent, AllowedOverlap, BufferKind
 
 
 @dataclass(eq=False, slots=True)
@@ -154,19 +154,14 @@ Value = View | Fixed | Plain | Several
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """`second` may lie on `first` at offset(second) - offset(first) in `[lowest, highest]`.
+    """What the steps from `step` to `last` allow, in which the second storage is born and the first one dies.
 
-    True as far as the steps from `step` to `last` go, in which `second` is born and `first` dies; the rest of the
-    program decides whether it holds.
+    The rest of the program decides whether it holds.
     """
 
-    first: Tensor | Internal
-    second: Tensor | Internal
-    lowest: int | None
-    highest: int | None
+    allowed: AllowedOverlap
     step: Step
     last: Step
-    reason: str
 
 
 @dataclass(eq=False, slots=True)

@@ -73,9 +73,16 @@ def input_radius(integer_bits: int, left_shift: int) -> int:
 # Vectorised: for tables over all values of an 8-bit input.
 
 
-def high_mul(a: Any, b: Any) -> IntArray:
-    """Saturating rounding doubling high multiply of int32 values."""
-    return np.minimum((np.asarray(a, np.int64) * np.asarray(b, np.int64) + (1 << 30)) >> 31, INT32_MAX)
+def high_mul(a: Any, b: Any, bits: int = 31) -> IntArray:
+    """Saturating rounding doubling high multiply of int32 values; of int16 ones with `bits` 15."""
+    product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    return np.minimum((product + (1 << (bits - 1))) >> bits, (1 << bits) - 1)
+
+
+def high_mul_16_truncated(a: Any, b: Any) -> IntArray:
+    """The same of int16 values, truncated towards zero instead of rounded."""
+    product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
+    return np.minimum(np.sign(product) * (np.abs(product) >> 15), (1 << 15) - 1)
 
 
 def rounding_shift(value: Any, exponent: int) -> IntArray:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
+from ..problem.spans import merged
 from .clock import now
 from .errors import OutOfTime
 
@@ -66,17 +67,6 @@ def _align_parts(name: str, parts: Sequence[tuple[Buffer, int]]) -> tuple[int, i
         residue, modulus = residue + modulus * factor, modulus * step
         residue %= modulus
     return residue, modulus
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Union of half-open spans, ascending and disjoint."""
-    out: list[tuple[int, int]] = []
-    for first, last in sorted(spans):
-        if out and first <= out[-1][1]:
-            out[-1] = (out[-1][0], max(out[-1][1], last))
-        else:
-            out.append((first, last))
-    return tuple(out)
 
 
 def _subtract(low: int, high: int, permits: Sequence[tuple[int | None, int | None]]) -> list[Zone]:
@@ -231,7 +221,7 @@ class Model:
             common = [p for p in common if p in reach]
         if not common:
             raise ProblemError(f"alias group with {leader!r} has no pool that all of its members may live in")
-        spans = _merged((life.first, life.last) for b, _ in parts for life in b.lifetimes)
+        spans = merged((life.first, life.last) for b, _ in parts for life in b.lifetimes)
         origin = next(iter(fixed))[1] if fixed else None
         if origin is not None and (origin < 0 or (origin - residue) % modulus):
             raise ProblemError(f"alias group with {leader!r} is fixed where another member would be misplaced")

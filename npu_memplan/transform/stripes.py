@@ -17,12 +17,12 @@ import tvm
 from .. import planners
 from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
-from ..ethosu.program.program import BufferRole, Overlap
+from ..ethosu.program.program import BufferRole
 from ..ethosu.schedule.regions import places
 from ..ethosu.schedule.shram import round_up
 from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
-from ..ethosu.schedule.stripes.groups import Group, Groups, Permission
+from ..ethosu.schedule.stripes.groups import Group, Groups
 from ..ethosu.time import MemoryMap, estimate
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..vocabulary import is_npu
@@ -178,22 +178,18 @@ def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:
 
 def _refused(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
     """How many pairs share bytes in a plan at distances that `group` does not allow."""
-    return sum(not _apart(o, placed, sizes) and not _allowed(o).permits(_distance(o, placed)) for o in group.overlaps)
+    return sum(not _apart(o, placed, sizes) and not o.permits(_distance(o, placed)) for o in group.overlaps)
 
 
-def _allowed(o: Permission | Overlap) -> AllowedOverlap:
-    return AllowedOverlap(o.first, o.second, o.lowest, o.highest)
-
-
-def _distance(o: Permission, placed: dict[str, Placement]) -> int:
+def _distance(o: AllowedOverlap, placed: dict[str, Placement]) -> int:
     return placed[o.second].offset_bytes - placed[o.first].offset_bytes
 
 
-def _apart(o: Permission, placed: dict[str, Placement], sizes: dict[str, int]) -> bool:
+def _apart(o: AllowedOverlap, placed: dict[str, Placement], sizes: dict[str, int]) -> bool:
     return not -sizes[o.second] < _distance(o, placed) < sizes[o.first]
 
 
-def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequence[Permission]]) -> Problem:
+def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
     """The buffers of a program; a group is one point of time, as is every operation outside."""
     heads = {group.first: group for group in chosen}
     points: list[int] = []  # of each operation
@@ -214,6 +210,6 @@ def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequenc
         now = (Lifetime(points[group.first], points[group.first] + 1),)
         buffers += [Buffer(names[index], kept.size_bytes, now) for index, kept in group.kept.items()]
     inside = {index for group in chosen for index in range(group.first, group.last + 1)}
-    allowed = [_allowed(o) for o in groups.whole_overlaps if o.last not in inside]
-    allowed += [_allowed(o) for pair in overlaps for o in pair]
+    allowed = [o.allowed for o in groups.whole_overlaps if o.last not in inside]
+    allowed += [o for pair in overlaps for o in pair]
     return Problem(tuple(buffers), (Pool(_POOL),), overlaps=tuple(dict.fromkeys(allowed)))

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.hazards.hazards import share_byte
 from npu_memplan.ethosu.program.access import AccessError, Role, accesses
-from npu_memplan.ethosu.program.featuremap import FeatureMap, merge_ranges, strided_ranges
+from npu_memplan.ethosu.program.featuremap import FeatureMap
+from npu_memplan.ethosu.program.ranges import merge_ranges, share_byte, strided_ranges
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.isa import PoolMode, Register
 from tests.support.hand_made import conv, dma, elementwise, lut_dma, pool, view

@@ -15,8 +15,8 @@ S = (4, 4, 16)
 
 def _overlaps(operations: list[Any], inputs: list[Any], outputs: list[Any]) -> list[tuple[str, str, int, int, int]]:
     net = network(operations, inputs, outputs)
-    found = lift(net, net.npu_calls[0]).overlaps()
-    return [(o.first, o.second, o.lowest, o.highest, o.operation) for o in found if o.lowest == o.highest]
+    found = [(o.allowed, o.operation) for o in lift(net, net.npu_calls[0]).overlaps()]
+    return [(o.first, o.second, o.lowest, o.highest, at) for o, at in found if o.lowest == o.highest]
 
 
 def _add(a: int, b: int, out: int, **more: Any) -> Any:

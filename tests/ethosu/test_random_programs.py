@@ -12,7 +12,7 @@ from npu_memplan.ethosu.program.lift import arguments, lift
 from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.planners import plan
-from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem
+from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.verify import verify
 from tests.support.hand_made import conv, dma, elementwise, network, view
 from tests.support.provenance import Memory, execute, same
@@ -76,7 +76,7 @@ def test_random_programs_compute_the_same_when_planned_anew(made_up: tuple[list[
             first = 0 if buffer.role is BufferRole.INPUT else first
             last = end if buffer.role is BufferRole.OUTPUT else last
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),)))
-    overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in program.overlaps())
     problem = Problem(tuple(buffers), (Pool("sram"),), overlaps=overlaps)
     made = plan(problem, planner="first-fit")
     assert verify(problem, made) == ()

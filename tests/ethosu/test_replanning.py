@@ -18,7 +18,7 @@ from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.models.network import Network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.planners import plan
-from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
+from npu_memplan.problem import Buffer, Lifetime, Placement, Plan, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
 from tests.support.provenance import Memory, execute, same
 
@@ -98,7 +98,7 @@ def _problem(program: NpuProgram) -> Problem:
             last = end
         pool = f"region{buffer.original_region}"
         buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last + 1),), pools=(pool,)))
-    overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in program.overlaps())
     regions = sorted({b.pools[0] for b in buffers})
     return Problem(
         tuple(buffers), tuple(Pool(r, agents=frozenset(buffers[0].agents)) for r in regions), overlaps=overlaps

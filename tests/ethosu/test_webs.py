@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_memplan.ethosu.program import webs
-from npu_memplan.ethosu.program.featuremap import merge_ranges, strided_ranges
+from npu_memplan.ethosu.program.ranges import merge_ranges, strided_ranges
 from npu_memplan.ethosu.program.webs import NOBODY, Writers
 
 _SIZE = 400

@@ -110,7 +110,7 @@ def test_a_row_closer_than_proven_is_caught(make: Callable[[], tuple[Chain, tupl
     chain, ends = make()
     lowered, program = _striped(chain, ends, upwards)
     output = next(b.name for b in program.buffers if b.role is BufferRole.OUTPUT)
-    (overlap,) = (o for o in program.overlaps() if (o.first, o.second) == ("x", output))
+    (overlap,) = (o.allowed for o in program.overlaps() if (o.allowed.first, o.allowed.second) == ("x", output))
     limit = overlap.lowest if upwards else overlap.highest
     assert limit is not None
     inputs = random_inputs(chain.graph(), 3)

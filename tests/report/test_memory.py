@@ -14,7 +14,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.report.facts.kinds import kinds_of_bytes
-from npu_memplan.report.facts.memory import memory_view, placed_at, union_bytes
+from npu_memplan.report.facts.memory import memory_view, placed_at
 from npu_memplan.report.text.advice import gain
 
 
@@ -63,12 +63,6 @@ def test_kinds_of_bytes_are_kept_apart(small: Artifact) -> None:
     assert rows["weights and tables", "read-only"] == 3000
     assert rows["command streams", "read-only"] == 640
     assert rows["stack and NPU driver", "firmware"] is None
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=12))
-def test_union_is_the_number_of_covered_bytes(spans: list[tuple[int, int]]) -> None:
-    covered = {byte for low, size in spans for byte in range(low, low + size)}
-    assert union_bytes((low, low + size) for low, size in spans) == len(covered)
 
 
 @settings(max_examples=40, deadline=None)

@@ -20,7 +20,7 @@ from npu_memplan.ethosu.lower.layer import Layer
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Pool, Problem
+from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 
 _FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
 
@@ -151,7 +151,7 @@ def problem_of(program: NpuProgram) -> Problem:
             first = 0 if buffer.role is BufferRole.INPUT else first
             last = end if buffer.role is BufferRole.OUTPUT else last + 1
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last),)))
-    overlaps = tuple(AllowedOverlap(o.first, o.second, o.lowest, o.highest) for o in program.overlaps())
+    overlaps = tuple(o.allowed for o in program.overlaps())
     return Problem(tuple(buffers), (Pool("arena"),), overlaps=overlaps)
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..arch.architecture import Language
-from ..program.featuremap import FeatureMap, Kernel, Ranges
+from ..program.featuremap import FeatureMap, Kernel
+from ..program.ranges import Ranges, share_byte
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, OutputWord
 from ..stream.isa import Op, PoolMode, Register, Upscale
 from ..stream.isa_u85 import AccumulatorInput
-from .hazards import share_byte
 
 MAX_BLOCKDEP = 3
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arch import BANK_BYTES, Architecture
 from ..program.access import accesses
-from ..program.featuremap import Ranges, merge_ranges
+from ..program.ranges import Ranges, merge_ranges, share_byte
 from ..stream.commands import Operation
 from ..stream.isa import SHRAM_REGION, AccFormat, Op, Register
 
@@ -80,18 +80,3 @@ def working_bytes(op: Operation, accelerator: Architecture) -> int:
 def touch(first: dict[int, Ranges], second: dict[int, Ranges]) -> bool:
     """Whether two sets of bytes, by region, share one."""
     return any(region in second and share_byte(ranges, second[region]) for region, ranges in first.items())
-
-
-def share_byte(first: Ranges, second: Ranges) -> bool:
-    """Whether two ascending lists of disjoint half-open ranges [n, 2] share a byte."""
-    if not len(first) or not len(second):
-        return False
-    if first[-1, 1] <= second[0, 0] or second[-1, 1] <= first[0, 0]:
-        return False
-    if len(first) == 1 and len(second) == 1:
-        return True
-    if len(first) > len(second):
-        first, second = second, first
-    # For each range of `first`: the last range of `second` that starts before it ends must end before it starts.
-    index = np.searchsorted(second[:, 0], first[:, 1], side="left") - 1
-    return bool(np.any((index >= 0) & (second[np.maximum(index, 0), 1] > first[:, 0])))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from ..arch.architecture import Language
-from ..program.featuremap import FeatureMap, Kernel, Ranges
+from ..program.featuremap import FeatureMap, Kernel
+from ..program.ranges import share_byte
 from ..stream.commands import Operation
 from ..stream.fields_u85 import OutputWord
 from ..stream.isa import Op, PoolMode, Register
@@ -35,7 +36,7 @@ def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Ha
         # Whatever else is read from the same buffer must be the same map, or lie elsewhere.
         moved = output.ranges() + distance
         others = [v for v in views if holder[v.name] == source and v is not view]
-        if all(same_map(o, output) == distance or not intersects(o.ranges(), moved) for o in others):
+        if all(same_map(o, output) == distance or not share_byte(o.ranges(), moved) for o in others):
             found[source] = distance
     return found
 
@@ -78,16 +79,3 @@ def same_map(view: FeatureMap, output: FeatureMap) -> int | None:
         equal &= view.width == 1 or view.stride_x == output.stride_x
     distances = {view.bases[t] - output.bases[t] for t, _, _ in tiles}
     return distances.pop() if equal and len(distances) == 1 else None
-
-
-def intersects(first: Ranges, second: Ranges) -> bool:
-    """Whether two ascending lists of half-open ranges share a byte."""
-    i = j = 0
-    while i < len(first) and j < len(second):
-        if first[i, 0] < second[j, 1] and second[j, 0] < first[i, 1]:
-            return True
-        if first[i, 1] <= second[j, 1]:
-            i += 1
-        else:
-            j += 1
-    return False

@@ -7,7 +7,6 @@ three Newton-Raphson steps in Q2.29.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...fixed_point.functions import exp_on_negative
+from ...fixed_point.multiplier import input_radius, multiply_by_quantised
 from ..lower.emission import Emission, reshaped
 from ..lower.emit import Builder
-from ..lower.fixed import doubling_high_product, rounding_shift
 from ..lower.layer import Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -81,49 +81,14 @@ RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), 
 # ---------------------------------------------------------------------- exponentials
 
 
-def _product_31(a: int, b: int) -> int:
-    return doubling_high_product(a, b, 31)
-
-
-def _exp_below_quarter(a: int) -> int:
-    """exp of a Q0.31 in [-1/4, 0): a Taylor polynomial around -1/8."""
-    x = a + (1 << 28)
-    x2 = _product_31(x, x)
-    x3 = _product_31(x2, x)
-    x4_quarter = rounding_shift(_product_31(x2, x2), 2)
-    tail = rounding_shift(_product_31(x4_quarter + x3, 715827883) + x2, 1)
-    return 1895147668 + _product_31(1895147668, x + tail)
-
-
-# exp(-2**k) in Q0.31 for k = -2..4
-_EXP_OF_POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-
-
-def exp_of_negative(a: int) -> int:
-    """exp of a Q5.26 value <= 0 as Q0.31: polynomial for the fraction of 1/4, one factor for each bit above."""
-    if a == 0:
-        return _INT32[1]
-    quarter = 1 << 24
-    fraction = (a & (quarter - 1)) - quarter
-    result = _exp_below_quarter(fraction << _INTEGER_BITS)
-    remainder = fraction - a
-    for bit, factor in enumerate(_EXP_OF_POWERS):
-        if remainder & (quarter << bit):
-            result = _product_31(result, factor)
-    return result
-
-
 def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
     """exp(beta * scale * (i - 255)) in Q0.31 for i in 0..255; [256]. Differences too large give 0."""
     real = min(beta * double(ifm_scale) * (1 << (31 - _INTEGER_BITS)), float((1 << 31) - 1))
     scale = quantise_multiplier(real)
-    left = 31 - scale.shift
-    lowest = -math.floor(((1 << _INTEGER_BITS) - 1) * (1 << (31 - _INTEGER_BITS)) / (1 << left))
-    table = [
-        exp_of_negative(_product_31(difference << left, scale.multiplier)) if difference >= lowest else 0
-        for difference in range(-255, 1)
-    ]
-    return np.array(table, np.int64)
+    differences = np.arange(-255, 1)
+    within = differences >= -input_radius(_INTEGER_BITS, scale.exponent)
+    scaled = multiply_by_quantised(np.where(within, differences, 0), scale.multiplier, scale.exponent)
+    return np.where(within, exp_on_negative(scaled, _INTEGER_BITS), 0)
 
 
 # ---------------------------------------------------------------------- operations

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...fixed_point.multiplier import multiply_by_quantised
 from ..lower.emission import Emission
-from ..lower.fixed import multiply_by_quantized
 from ..lower.operands import Operand, Output
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
@@ -59,8 +59,8 @@ class SquaredDifference(OfTwo):
         builder = emission.builder
         if tensor.data is not None:
             values = tensor.data.astype(np.int64) - tensor.zero_point
-            scaled = [multiply_by_quantized(int(v) << _FRACTION_BITS, scale) for v in values.reshape(-1)]
-            view = builder.constant_view(np.array(scaled, np.int16).reshape(operand.view.shape))
+            scaled = multiply_by_quantised(values << _FRACTION_BITS, scale.multiplier, scale.exponent)
+            view = builder.constant_view(scaled.astype(np.int16).reshape(operand.view.shape))
             return replace(operand, view=view, dtype="int16", zero_point=0)
         factor = Operand(builder.constant_view(np.full((1, 1, 1), 127, np.int8)), "int8", -1)  # 128
         result = builder.temporary(f"{self.output}_{label}", operand.view.shape, "int16")

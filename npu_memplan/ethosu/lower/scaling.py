@@ -25,6 +25,11 @@ class Scale:
     shift: int
 
     @property
+    def exponent(self) -> int:
+        """Of TFLite's pair of a 31-bit multiplier and a shift, the shift to the left."""
+        return 31 - self.shift
+
+    @property
     def register(self) -> int:
         """Value of OFM_SCALE/OPA_SCALE: the shift stands above the multiplier."""
         return ScaleWord.SHIFT.at(self.shift) | ScaleWord.MULTIPLIER.at(self.multiplier)
@@ -114,6 +119,5 @@ def real_mean_scale(ifm: float, ofm: float, count: int) -> Scale:
 def mean_scale(ifm: float, ofm: float, count: int) -> Scale:
     """Output scale of a MEAN over `count` elements: TFLite folds 1/count into the multiplier, truncating."""
     scale = quantise_multiplier(double(ifm) / double(ofm))
-    output_shift = 31 - scale.shift
-    adjust = min(count.bit_length() - 1, 32, 31 + output_shift)
-    return Scale((scale.multiplier << adjust) // count, 31 - (output_shift - adjust))
+    adjust = min(count.bit_length() - 1, 32, 31 + scale.exponent)
+    return Scale((scale.multiplier << adjust) // count, scale.shift + adjust)

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .fixed import doubling_high_product, doubling_high_product_16, multiply_by_quantized, rounding_shift
+from ...fixed_point.multiplier import LIMITS, high_mul, high_mul_16_truncated, multiply_by_quantised, rounding_shift
 from .scaling import Scale, double, quantise_multiplier
 from .tensors import Arithmetic, LayerTensor
 
 _ROOT_BITS = 20
-_INT16 = (-(1 << 15), (1 << 15) - 1)
 
 
 def _stored(tensor: LayerTensor) -> range:
@@ -25,9 +24,22 @@ def _stored(tensor: LayerTensor) -> range:
     return range(least, most + 1)
 
 
+def _values(tensor: LayerTensor) -> NDArray[np.int64]:
+    """What the stored values mean, in steps of the scale."""
+    return np.array(_stored(tensor), np.int64) - tensor.zero_point
+
+
 def _clamped(value: int, out: LayerTensor) -> int:
     least, most = out.limits
     return min(max(value, least), most)
+
+
+def _scaled(values: NDArray[np.int64], scale: Scale) -> Any:
+    return multiply_by_quantised(values, scale.multiplier, scale.exponent)
+
+
+def _table(results: NDArray[np.int64], out: LayerTensor) -> tuple[int, ...]:
+    return tuple(int(value) for value in np.clip(results, *out.limits))
 
 
 def real_function(function: Callable[[float], float], ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
@@ -44,10 +56,8 @@ def float_function(
     function: Callable[[NDArray[Any]], NDArray[Any]], ifm: LayerTensor, out: LayerTensor
 ) -> tuple[int, ...]:
     """A function of float32 as frameworks compute it: halves, which straight lines have many of, to even."""
-    stored = np.array(_stored(ifm)) - ifm.zero_point
-    real = function(stored.astype(np.float32) * np.float32(ifm.scale))
-    rounded = np.rint(real.astype(np.float32) / np.float32(out.scale)).astype(np.int64)
-    return tuple(_clamped(int(value) + out.zero_point, out) for value in rounded)
+    real = function(_values(ifm).astype(np.float32) * np.float32(ifm.scale))
+    return _table(np.rint(real.astype(np.float32) / np.float32(out.scale)).astype(np.int64) + out.zero_point, out)
 
 
 def sigmoid(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
@@ -70,16 +80,10 @@ def rsqrt(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmeti
     if arithmetic is Arithmetic.REAL:
         return real_function(lambda x: 1 / math.sqrt(x) if x > 0 else math.inf, ifm, out)
     scale = quantise_multiplier(1 / double(np.sqrt(np.float32(ifm.scale)) * np.float32(out.scale)))
-    scale = Scale(scale.multiplier, scale.shift + _ROOT_BITS)
-    results = []
-    for stored in _stored(ifm):
-        value = stored - ifm.zero_point
-        if value <= 0:
-            results.append(out.limits[1])
-            continue
-        root = math.floor((1 << _ROOT_BITS) / math.sqrt(value) + 0.5)
-        results.append(_clamped(multiply_by_quantized(root, scale) + out.zero_point, out))
-    return tuple(results)
+    values = _values(ifm)
+    roots = np.floor((1 << _ROOT_BITS) / np.sqrt(np.maximum(values, 1)) + 0.5).astype(np.int64)
+    results = multiply_by_quantised(roots, scale.multiplier, scale.exponent - _ROOT_BITS) + out.zero_point
+    return _table(np.where(values > 0, results, out.limits[1]), out)
 
 
 def leaky_relu(
@@ -90,12 +94,9 @@ def leaky_relu(
         return float_function(lambda x: np.where(x >= 0, x, np.float32(alpha) * x), ifm, out)
     identity = quantise_multiplier(double(ifm.scale) / double(out.scale))
     slope = quantise_multiplier(double(ifm.scale) * double(alpha) / double(out.scale))
-    results = []
-    for stored in _stored(ifm):
-        value = stored - ifm.zero_point
-        scaled = multiply_by_quantized(value, identity if value >= 0 else slope)
-        results.append(_clamped(scaled + out.zero_point, out))
-    return tuple(results)
+    values = _values(ifm)
+    scaled = np.where(values >= 0, _scaled(values, identity), _scaled(values, slope))
+    return _table(scaled + out.zero_point, out)
 
 
 def hard_swish(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
@@ -105,30 +106,19 @@ def hard_swish(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arit
     high_resolution = double(np.float32(np.float32(1.0 / 128.0) * np.float32(ifm.scale)))
     output = quantise_multiplier(high_resolution / double(out.scale))
     reluish = quantise_multiplier(high_resolution / double(np.float32(3.0 / 32768.0)))
-    output_16, output_exponent = _to_16_bits(output.multiplier), 31 - output.shift
-    reluish_16, reluish_exponent = _to_16_bits(reluish.multiplier), 31 - reluish.shift
-    results = []
-    for stored in _stored(ifm):
-        value = (stored - ifm.zero_point) * 128
-        before_shift = doubling_high_product(value, output_16, 15)
-        gate = value
-        if reluish_exponent > 0:
-            gate = _saturated(gate << (reluish_exponent - 1))
-        gate = doubling_high_product(gate, reluish_16, 15)
-        if reluish_exponent > 0:
-            gate = _saturated(gate << 1)
-        elif reluish_exponent < 0:
-            gate = rounding_shift(gate, -reluish_exponent)
-        gate = (gate + (1 << 15)) >> 1
-        product = doubling_high_product_16(gate, before_shift)
-        results.append(_clamped(rounding_shift(product, -output_exponent) + out.zero_point, out))
-    return tuple(results)
+    values = _values(ifm) * 128
+    before_shift = high_mul(values, _to_16_bits(output.multiplier), 15)
+    gate = values
+    if reluish.exponent > 0:
+        gate = np.clip(gate << (reluish.exponent - 1), *LIMITS["int16"])
+    gate = high_mul(gate, _to_16_bits(reluish.multiplier), 15)
+    if reluish.exponent > 0:
+        gate = np.clip(gate << 1, *LIMITS["int16"])
+    gate = (rounding_shift(gate, max(-reluish.exponent, 0)) + (1 << 15)) >> 1
+    product = high_mul_16_truncated(gate, before_shift)
+    return _table(rounding_shift(product << max(output.exponent, 0), max(-output.exponent, 0)) + out.zero_point, out)
 
 
 def _to_16_bits(multiplier: int) -> int:
     """A 32-bit multiplier rounded to 16 bits."""
     return 32767 if multiplier >= (1 << 31) - 1 - (1 << 15) else (multiplier + (1 << 15)) >> 16
-
-
-def _saturated(value: int) -> int:
-    return min(max(value, _INT16[0]), _INT16[1])

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Language
 from ..stream.commands import MissingRegisterError, Operation
@@ -22,7 +20,8 @@ from ..stream.fields_u85 import OutputWord, TableWord, TransferWord, WeightWord
 from ..stream.groups import SCALES, WEIGHTS, WeightRegisters
 from ..stream.isa import SHRAM_REGION, Op, Register
 from ..stream.isa_u85 import TableKind
-from .featuremap import FeatureMap, FeatureMapError, Ranges, merge_ranges, strided_ranges
+from .featuremap import FeatureMap
+from .ranges import FeatureMapError, Ranges, merge_ranges, run, strided_ranges
 
 
 class AccessError(NpuMemplanError):
@@ -97,10 +96,6 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
         raise AccessError(str(error)) from None
 
 
-def _span(start: int, length: int) -> Ranges:
-    return np.array([[start, start + length]], np.int64)
-
-
 def _dma(op: Operation) -> tuple[Access, ...]:
     r = Register
     source, destination, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
@@ -114,8 +109,8 @@ def _dma(op: Operation) -> tuple[Access, ...]:
         raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
     target = SHRAM_REGION if DmaRegion.INTERNAL.of(destination) else destination
     return (
-        Access(Role.DMA_SRC, source, ((r.DMA0_SRC, _span(op[r.DMA0_SRC], length)),), False),
-        Access(Role.DMA_DST, target, ((r.DMA0_DST, _span(op[r.DMA0_DST], length)),), True),
+        Access(Role.DMA_SRC, source, ((r.DMA0_SRC, run(op[r.DMA0_SRC], length)),), False),
+        Access(Role.DMA_DST, target, ((r.DMA0_DST, run(op[r.DMA0_DST], length)),), True),
     )
 
 
@@ -159,13 +154,13 @@ def _kernel(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     if second is not None:
         found.append(_feature_map(Role.IFM2, second, False))
     for role, streams in constant_streams(op, accelerator):
-        parts = [(s.base, _span(op[s.base], op[s.length])) for s in streams if op[s.length]]
+        parts = [(s.base, run(op[s.base], op[s.length])) for s in streams if op[s.length]]
         if parts:
             found.append(Access(role, op[streams[0].region], tuple(parts), False))
     table = lut_span(op)
     if table is not None:
         start = accelerator.lut_address + table[0]
-        found.append(Access(Role.LUT, SHRAM_REGION, ((None, _span(start, table[1])),), False))
+        found.append(Access(Role.LUT, SHRAM_REGION, ((None, run(start, table[1])),), False))
     found.append(_feature_map(Role.OFM, FeatureMap.ofm(op), True))
     return tuple(found)
 

@@ -2,82 +2,23 @@
 
 Invariant: an address is a pure function of one operation's registers; tiles, strides and the
 NHCWB16 brick layout are honoured exactly, so two views with equal fields touch equal bytes.
-Byte ranges are int64 arrays of shape [n, 2]: ascending, disjoint, half-open, never adjacent.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NpuMemplanError
 from ..stream.commands import Operation
 from ..stream.fields import InputPrecision, OutputPrecision, Precision, signed16
 from ..stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, Register
 from .extents import EXTENTS, NOWHERE, Extents
 from .kernel import Kernel as Kernel
-
-Ranges = NDArray[np.int64]
-NO_RANGES: Ranges = np.empty((0, 2), np.int64)
-
-
-class FeatureMapError(NpuMemplanError):
-    """The registers of a feature map make no sense."""
-
-
-_MOST_RUNS = 1 << 22  # of one feature map: 4 million separate runs fill the largest arena
-
-
-def merge_ranges(parts: Iterable[Ranges]) -> Ranges:
-    """Union of ranges, each part of which is ascending, disjoint and never adjacent already. Shape [n, 2]."""
-    stacked = [p for p in parts if len(p)]
-    if not stacked:
-        return NO_RANGES
-    return stacked[0] if len(stacked) == 1 else _merged(np.concatenate(stacked))
-
-
-def _merged(ranges: Ranges) -> Ranges:
-    """Any non-empty ranges, sorted and with touching ones joined."""
-    ranges = ranges[np.argsort(ranges[:, 0], kind="stable")]
-    ends = np.maximum.accumulate(ranges[:, 1])
-    starts_new = np.concatenate(([True], ranges[1:, 0] > ends[:-1]))
-    first = np.flatnonzero(starts_new)
-    last = np.append(first[1:], len(ranges)) - 1
-    return np.stack((ranges[first, 0], ends[last]), axis=1)
-
-
-def strided_ranges(base: int, run_bytes: int, dimensions: Iterable[tuple[int, int]]) -> Ranges:
-    """Ranges of `run_bytes` at base + sum(i_d * stride_d) for every index; dimensions are (count, stride)."""
-    loops: list[tuple[int, int]] = []
-    if run_bytes <= 0:
-        return NO_RANGES
-    for count, stride in sorted(dimensions, key=lambda d: abs(d[1])):
-        if count <= 0:
-            return NO_RANGES
-        if count == 1:
-            continue
-        if not loops and 0 <= stride <= run_bytes:
-            run_bytes += (count - 1) * stride
-        else:
-            loops.append((count, stride))
-    if math.prod(count for count, _ in loops) > _MOST_RUNS:
-        extents = " x ".join(str(count) for count, _ in loops)
-        raise FeatureMapError(f"a feature map of {extents} separate runs fits no memory: the stream is damaged")
-    starts, extent, apart = np.array([base], np.int64), run_bytes, True
-    for count, stride in loops:  # ascending strides: runs stay in order while each loop clears the one inside it
-        apart &= stride > extent
-        extent += (count - 1) * stride
-        starts = (np.arange(count, dtype=np.int64)[:, None] * stride + starts).ravel()
-    ranges = np.empty((len(starts), 2), np.int64)
-    ranges[:, 0] = starts
-    ranges[:, 1] = starts + run_bytes
-    return ranges if apart else _merged(ranges)
+from .ranges import FeatureMapError, Ranges, merge_ranges, strided_ranges
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...models.vela import NpuCall, Part
 from .access import accesses
-from .featuremap import Ranges, merge_ranges
+from .ranges import Ranges, merge_ranges, run
 from .runs import operations_of
 from .webs import ALIGNMENT, NOBODY, Writers
 
@@ -83,7 +81,7 @@ def _hand_overs(network: Network) -> list[_HandOver]:
             for index in operator.outputs:
                 tensor = network.tensors[index]
                 if tensor.arena_offset >= 0 and tensor.size_bytes:
-                    memory[1].write(_run(tensor.arena_offset, tensor.size_bytes), _OTHERS)
+                    memory[1].write(run(tensor.arena_offset, tensor.size_bytes), _OTHERS)
             continue
         for region, needed, hull in _needs(network, operator):
             left = _by_owner(memory[region].segments(needed))
@@ -107,17 +105,13 @@ def _matching(found: list[_HandOver], memory: Writers, region: int, hull: tuple[
     return found[-1]
 
 
-def _run(start: int, size: int) -> Ranges:
-    return np.array([[start, start + size]], np.int64)
-
-
 def _by_owner(segments: Iterable[tuple[int, int, int]]) -> dict[int, Ranges]:
     """Bytes by the NPU call that wrote them."""
     runs: dict[int, list[tuple[int, int]]] = {}
     for start, stop, owner in segments:
         if owner >= 0:
             runs.setdefault(owner, []).append((start, stop))
-    return {owner: merge_ranges(_run(a, b - a) for a, b in pairs) for owner, pairs in runs.items()}
+    return {owner: merge_ranges(run(a, b - a) for a, b in pairs) for owner, pairs in runs.items()}
 
 
 def _arena_accesses(call: NpuCall) -> Iterator[tuple[int, Ranges, bool]]:
@@ -136,7 +130,7 @@ def _needs(network: Network, call: NpuCall) -> list[tuple[int, Ranges, tuple[int
     for index, (region, address) in zip(call.inputs, call.input_addresses, strict=True):
         size = network.tensors[index].size_bytes
         if region in own and address >= 0 and size:
-            own[region].write(_run(address, size), _OWN)
+            own[region].write(run(address, size), _OWN)
     missing: list[tuple[int, Ranges, tuple[int, int]]] = []
     for region, ranges, writes in _arena_accesses(call):
         if writes:
@@ -148,7 +142,7 @@ def _needs(network: Network, call: NpuCall) -> list[tuple[int, Ranges, tuple[int
         runs = [(a, b) for a, b, owner in own[region].segments(ranges) if owner == NOBODY]
         # bytes at the end, behind an input, that only a rounded length reads are none
         if seen == {NOBODY} or sum(b - a for a, b in runs) >= ALIGNMENT or runs[-1][1] != ranges[-1, 1]:
-            unknown = merge_ranges(_run(a, b - a) for a, b in runs)
+            unknown = merge_ranges(run(a, b - a) for a, b in runs)
             missing.append((region, unknown, (int(ranges[0, 0]), int(ranges[-1, 1]))))
             own[region].write(unknown, _OWN)
     return _joined(missing)

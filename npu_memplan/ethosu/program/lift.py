@@ -27,13 +27,14 @@ from ..stream.groups import ADDRESS_REGISTERS, REGION_REGISTERS, registers_of
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .access import Access, Role, accesses
 from .chains import beside_regions, chain_bounds
-from .featuremap import FeatureMap, Ranges, merge_ranges
+from .featuremap import FeatureMap
 from .program import (
     BufferRole,
     NpuBuffer,
     NpuOperation,
     NpuProgram,
 )
+from .ranges import Ranges, merge_ranges
 from .runs import operations_of
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 

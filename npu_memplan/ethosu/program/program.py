@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...errors import NpuMemplanError
+from ...problem import AllowedOverlap
 from ..arch import Architecture, Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
@@ -94,18 +95,11 @@ class NpuOperation:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """`second` may be written over `first`, from the operation that begins it to the last that reads `first`.
+    """What operations `operation` (at which `second` is born) to `last` (at which `first` dies) allow."""
 
-    `lowest <= offset(second) - offset(first) <= highest` (None: no limit); both are equal in place.
-    """
-
-    first: str
-    second: str
-    lowest: int | None
-    highest: int | None
-    operation: int  # index of the operation at which `second` is born
-    last: int  # index of the operation at which `first` dies
-    reason: str
+    allowed: AllowedOverlap
+    operation: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +247,7 @@ class NpuProgram:
                 if allowed is not None:
                     lowest, highest = allowed
                     reason = self._reason(index, last, lowest == highest)
-                    found.append(Overlap(source, target.name, lowest, highest, index, last, reason))
+                    found.append(Overlap(AllowedOverlap(source, target.name, lowest, highest, reason), index, last))
         return tuple(found)
 
     def _reason(self, index: int, last: int, in_place: bool) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from .featuremap import Ranges
+from .ranges import Ranges
 
 NOBODY = -1
 _MANY = 64  # ranges from which arrays beat a loop

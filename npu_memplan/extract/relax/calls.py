@@ -8,6 +8,7 @@ through their loads and stores.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -136,10 +137,10 @@ class CallWalker:
             steps.append(Step(f"{call.label}.{j}", tuple(touched)))
         call.nodes = list(steps)
         for found in program.overlaps() if may_overlap(call.primfunc) else ():
-            if found.first in storages and found.second in storages:
-                first, second = storages[found.first], storages[found.second]
-                begin, end = steps[found.operation], steps[found.last]
-                call.overlaps.append(Candidate(first, second, found.lowest, found.highest, begin, end, found.reason))
+            first, second = (storages.get(name) for name in (found.allowed.first, found.allowed.second))
+            if first is not None and second is not None:
+                allowed = replace(found.allowed, first=first.name, second=second.name)
+                call.overlaps.append(Candidate(allowed, steps[found.operation], steps[found.last]))
 
     def npu_internal(self, call: Invoke, statement: Any) -> Internal:
         notes = {str(k): v for k, v in statement.annotations.items()}

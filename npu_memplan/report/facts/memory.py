@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...problem import Buffer, Placement, Plan, Pool, Problem
+from ...problem.spans import covered, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +152,11 @@ def live_curve(buffers: Iterable[Buffer], placed: dict[str, Placement], sharing:
             else:
                 alone += buffer.size_bytes
         spans = ((placed[b.name].offset_bytes, placed[b.name].offset_bytes + b.size_bytes) for b in together.values())
-        total = alone + union_bytes(spans)
+        total = alone + covered(merged(spans))
         if not live or live[-1] != total:
             starts.append(point)
             live.append(total)
     return Curve(tuple(starts), tuple(live))
-
-
-def union_bytes(spans: Iterable[tuple[int, int]]) -> int:
-    """Bytes covered by half-open `spans`."""
-    covered, end = 0, -1
-    for low, high in sorted(spans):
-        if high > end:
-            covered += high - max(low, end)
-            end = high
-    return covered
 
 
 def _rectangles(buffers: Iterable[Buffer], placed: dict[str, Placement]) -> Iterable[Rectangle]:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ....problem import AllowedOverlap
 from ...hazards.inplace import in_place_distances
 from ...program.overlap import span_distances
 from ...program.program import BufferRole, NpuOperation, NpuProgram, Overlap
@@ -27,16 +28,6 @@ _ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """`second` may be written over the dying `first` at offset(second) - offset(first) in `[lowest, highest]`."""
-
-    first: str
-    second: str
-    lowest: int | None
-    highest: int | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
     """Operations `first` to `last` of a program, made part by part. `rings`: rows kept of buffers between them."""
@@ -50,7 +41,7 @@ class Group:
     cycles: int
     cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
     upwards: bool  # from the last row to the first
-    overlaps: tuple[Permission, ...]
+    overlaps: tuple[AllowedOverlap, ...]
     kept: Mapping[int, Kept] = field(default_factory=dict)  # by operation of the program
 
     def transfers(self, program: NpuProgram) -> tuple[NpuOperation, ...]:
@@ -135,14 +126,14 @@ class Groups:
     def whole_overlaps(self) -> tuple[Overlap, ...]:
         """Permissions of operations that are made at once."""
         found = (o for o in self.program.overlaps() if o.operation == o.last)
-        return tuple(o for o in found if o.first in self.sizes and o.second in self.sizes)
+        return tuple(o for o in found if o.allowed.first in self.sizes and o.allowed.second in self.sizes)
 
     @cached_property
     def whole_bytes(self) -> tuple[int, ...]:
         """Bytes alive at each operation when it is made at once."""
         credit = [0] * len(self.program.operations)
         for o in self.whole_overlaps:
-            credit[o.last] = max(credit[o.last], self._shared(o))
+            credit[o.last] = max(credit[o.last], self._shared(o.allowed))
         return tuple(
             sum(self.sizes[name] for name in self._alive(index, index)) - credit[index]
             for index in range(len(self.program.operations))
@@ -230,7 +221,7 @@ class Groups:
         )
         return replace(found, layers=layers, overlaps=overlaps, upwards=True)
 
-    def _turn(self, pair: Permission, distance: int | None, second_bytes: int) -> int | None:
+    def _turn(self, pair: AllowedOverlap, distance: int | None, second_bytes: int) -> int | None:
         """The distance of two starts from the distance of two ends, or the other way round."""
         return None if distance is None else self._true_sizes[pair.first] - second_bytes - distance
 
@@ -325,7 +316,7 @@ class Groups:
 
     def _overlaps(
         self, layers: Sequence[Sliced], done: Done, rings: Mapping[str, int], turned: bool
-    ) -> tuple[Permission, ...]:
+    ) -> tuple[AllowedOverlap, ...]:
         """All pairs of a dying and a new buffer of a group that may share bytes."""
         begin, end = layers[0].index, layers[-1].index
         made = {layer.output.buffer: layer.output for layer in layers}
@@ -335,7 +326,7 @@ class Groups:
             for first in read:
                 if first in made or not self._may_overlap(first, second, begin, end):
                     continue
-                pair = Permission(first, second, None, None)
+                pair = AllowedOverlap(first, second)
                 view, rows = made[second], rings.get(second)
                 size = self._true_sizes[second] if rows is None else rows * view.stride
                 ring = None if rows is None else Ring(rows, view.height if turned else 0)
@@ -346,10 +337,10 @@ class Groups:
                     agreed = self._turn(pair, agreed, size)
                 allowed = span_distances(reads, writes, agreed, self.sizes[first], round_up(size, _ALIGNMENT))
                 if allowed is not None:
-                    found.append(Permission(first, second, *allowed))
+                    found.append(AllowedOverlap(first, second, *allowed))
         return tuple(found)
 
-    def _shared(self, o: Permission | Overlap, ring_bytes: int | None = None) -> int:
+    def _shared(self, o: AllowedOverlap, ring_bytes: int | None = None) -> int:
         """Most bytes that two buffers may share, the second in full or as a ring."""
         first, second = self.sizes[o.first], ring_bytes or self.sizes[o.second]
         if o.highest is not None:

@@ -1,0 +1,55 @@
+"""Sets of integers (bytes, points of time) as sorted disjoint half-open spans.
+
+Invariant: the spans of a set are ascending, not empty and do not touch each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def merged(pieces: Iterable[tuple[int, int]]) -> Spans:
+    """The set of all `pieces`, which may be empty, unsorted and overlapping."""
+    found: list[tuple[int, int]] = []
+    for start, stop in sorted(pieces):
+        if found and start <= found[-1][1]:
+            if stop > found[-1][1]:
+                found[-1] = (found[-1][0], stop)
+        elif start < stop:
+            found.append((start, stop))
+    return tuple(found)
+
+
+def union(a: Spans, b: Spans) -> Spans:
+    """What is in `a` or `b`."""
+    if not a or a == b:
+        return b
+    return merged((*a, *b)) if b else a
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """What is in `a` and not in `b`."""
+    if not b:
+        return a
+    rest: list[tuple[int, int]] = []
+    position = 0  # both are ascending, so one walk over b serves all of a
+    for start, stop in a:
+        while position < len(b) and b[position][1] <= start:
+            position += 1
+        behind = position
+        while behind < len(b) and b[behind][0] < stop:
+            low, high = b[behind]
+            if low > start:
+                rest.append((start, low))
+            start = max(start, high)
+            behind += 1
+        if start < stop:
+            rest.append((start, stop))
+    return tuple(rest)
+
+
+def covered(spans: Spans) -> int:
+    """How many integers there are."""
+    return sum(stop - start for start, stop in spans)
