@@ -253,7 +253,11 @@ def _tidy(
 
 
 def _without_unused(function: str) -> str:
-    """No variables that TVM made for common subexpressions of buffer shapes, which C does not have."""
+    """No variables that nobody names: TVM's common subexpressions of buffer shapes, which C does not have, and views
+    whose loads it has simplified away."""
+    for name in re.findall(r"(?m)^ +\w+\* (\w+) = ", function):
+        if len(re.findall(rf"\b{name}\b", function)) == 1:
+            function = re.sub(rf"(?m)^ +\w+\* {name} = .*;\n", "", function)
     for name in reversed(re.findall(r"(?m)^ +int\d+_t (cse_v\d+) = ", function)):
         if len(re.findall(rf"\b{name}\b", function)) == 1:
             function = re.sub(rf"(?m)^ +int\d+_t {name} = .*;\n", "", function)

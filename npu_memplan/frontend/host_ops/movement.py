@@ -17,7 +17,7 @@ from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
 from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, both, cast, const, load, raw_load, real, unflatten
+from .tir import Expr, both, cast, clamp, const, load, raw_load, real, unflatten
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -130,21 +130,30 @@ def broadcast_to(work: Lowering) -> None:
 
 @lowering("GATHER")
 def gather(work: Lowering) -> None:
-    """Slices of the input along an axis, chosen by int32 indices that are only known when running."""
+    """Slices of the input along an axis, chosen by indices that are only known when running.
+
+    An index outside of the axis, at which LiteRT stops and TFLite Micro reads other memory, reads the nearest slice.
+    """
     import tflite
 
     options = work.options(tflite.GatherOptions)
     data, indices, output = work.tensor(0), work.tensor(1), work.output()
     same_type((data, output))
     axis = _axis(options.Axis(), len(data.shape))
-    if indices.dtype != "int32" or options.BatchDims() != 0:
+    shared, rank = options.BatchDims(), len(indices.shape)  # axes that both have
+    shared += rank if shared < 0 else 0
+    if indices.dtype not in ("int16", "int32", "int64") or not 0 <= shared <= min(axis, rank):
         raise UnsupportedOperatorError(f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
+    wanted = (*data.shape[:axis], *indices.shape[shared:], *data.shape[axis + 1 :])
+    if output.shape != wanted:
+        raise UnsupportedOperatorError(f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
     function = work.function
     source, chosen, target = work.read(0, "input"), work.read(1, "indices"), work.write()
-    rank = len(indices.shape)
+    behind = axis + rank - shared
     with function.grid(output.shape) as place:
-        index = raw_load(chosen, place[axis : axis + rank])
-        function.store(target, raw_load(source, [*place[:axis], index, *place[axis + rank :]]), *place)
+        found = cast(raw_load(chosen, [*place[:shared], *place[axis:behind]]), "int32")
+        index = clamp(found, 0, max(data.shape[axis] - 1, 0))
+        function.store(target, raw_load(source, [*place[:axis], index, *place[behind:]]), *place)
 
 
 @lowering("CONCATENATION")
@@ -219,31 +228,43 @@ def slice_(work: Lowering) -> None:
 
 @lowering("STRIDED_SLICE")
 def strided_slice(work: Lowering) -> None:
-    """Every n-th element of a box; constant bounds."""
+    """Every n-th element of a box; constant bounds, one for each axis, new axis or run of whole axes (an ellipsis)."""
     import tflite
 
     options = work.options(tflite.StridedSliceOptions)
     data, output = work.tensor(0), work.output()
     same_type((data, output))
-    if options.EllipsisMask() or options.NewAxisMask():
-        raise UnsupportedOperatorError("it uses an ellipsis or a new axis")
-    begin, end, strides = (flat_values(work, i) for i in (1, 2, 3))
-    starts, extents, axes = [], [], []
-    for axis, (first, last, stride) in enumerate(zip(begin, end, strides, strict=True)):
-        size = data.shape[axis]
-        forward = stride > 0
-        low, high = (0, size) if forward else (-1, size - 1)
-        start = (0 if forward else size - 1) if options.BeginMask() >> axis & 1 else _clamped(first, size, low, high)
-        stop = (size if forward else -1) if options.EndMask() >> axis & 1 else _clamped(last, size, low, high)
-        starts.append(start)
-        if options.ShrinkAxisMask() >> axis & 1:
+    bounds = list(zip(*(flat_values(work, i) for i in (1, 2, 3)), strict=True))
+    new, whole = options.NewAxisMask() & ~options.EllipsisMask(), options.EllipsisMask()
+    named = sum(not (new | whole) >> bit & 1 for bit in range(len(bounds)))
+    starts: list[int] = []
+    strides: list[int] = []
+    extents: list[int] = []
+    axes: list[int | None] = []  # of the input, for each of the output
+    for bit, (first, last, stride) in enumerate([*bounds, (0, 0, 1)]):
+        axis = len(starts)
+        if bit == len(bounds) or whole >> bit & 1:  # what is left out at the end is whole as well
+            rest = range(axis, len(data.shape) - (named if bit < len(bounds) else 0))
+            starts += [0] * len(rest)
+            strides += [1] * len(rest)
+            axes += rest
+            extents += [data.shape[a] for a in rest]
+        elif new >> bit & 1:
+            axes.append(None)
             extents.append(1)
         else:
-            axes.append(axis)
-            extents.append(max(0, -(-(stop - start) // stride)))
-    kept = tuple(extents[a] for a in axes)
-    if kept != output.shape:
-        raise UnsupportedOperatorError(f"its bounds give shape {list(kept)}, the output has {list(output.shape)}")
+            named -= 1
+            size, forward = data.shape[axis], stride > 0
+            low, high = (0, size) if forward else (-1, size - 1)
+            start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamped(first, size, low, high)
+            stop = (size if forward else -1) if options.EndMask() >> bit & 1 else _clamped(last, size, low, high)
+            starts.append(start)
+            strides.append(stride)
+            if not options.ShrinkAxisMask() >> bit & 1:
+                axes.append(axis)
+                extents.append(max(0, -(-(stop - start) // stride)))
+    if tuple(extents) != output.shape:
+        raise UnsupportedOperatorError(f"its bounds give shape {extents}, the output has {list(output.shape)}")
     _copy_box(work, starts, strides, output.shape, axes)
 
 
@@ -251,14 +272,17 @@ def _clamped(value: int, size: int, low: int, high: int) -> int:
     return min(max(value + size if value < 0 else value, low), high)
 
 
-def _copy_box(work: Lowering, start: list[int], stride: list[int], shape: tuple[int, ...], axes: list[int]) -> None:
-    """output[place] = input[start + stride * place]; `axes[i]` is the input axis of output axis i."""
+def _copy_box(
+    work: Lowering, start: list[int], stride: list[int], shape: tuple[int, ...], axes: Sequence[int | None]
+) -> None:
+    """output[place] = input[start + stride * place]; `axes[i]`: the input axis of output axis i, None of a new one."""
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid(shape) as place:
         indices: list[Expr] = [const(s) for s in start]
         for p, axis in zip(place, axes, strict=True):
-            indices[axis] = p * const(stride[axis]) + const(start[axis])
+            if axis is not None:
+                indices[axis] = p * const(stride[axis]) + const(start[axis])
         function.store(target, raw_load(source, indices), *place)
 
 

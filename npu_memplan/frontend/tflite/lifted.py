@@ -20,7 +20,8 @@ from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
 from ...exactness import NOT_BY_VELA
-from ...models.file import UnsupportedModelError
+from ...models.file import UnsupportedModelError, read_file
+from ...models.folding import folded
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first
@@ -30,7 +31,7 @@ from ..host_choice import forced_operators
 from .completion import NONE, completed, external_builtins
 from .described import activation_type, network_attributes, source_operators
 from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators
-from .restore import with_omitted_inputs
+from .restore import with_constant_outputs, with_omitted_inputs
 
 if TYPE_CHECKING:
     from .main_builder import MainBuilder
@@ -60,7 +61,7 @@ def import_tflite(
     Raises `NetworkError` (no TFLite file, damaged), `UnsupportedModelError` (operators that neither side can run),
     `HostOpsError`, `VelaError`, `LiftError`.
     """
-    data, name = _read(model, name)
+    data, name = read_folded(model, name)
     source = completed(read_network(data, name), external)
     host_ops = (*host_ops, *external_builtins(source, external))
     if not source.npu_calls:
@@ -103,7 +104,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
-        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
+        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), _wrong_by_vela(operator))
         if reason is not None:
             kept.setdefault(operator.name, reason)
     if kept:
@@ -111,25 +112,34 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    network = reads_first(with_omitted_inputs(result.parsed, source), source)
+    network = with_constant_outputs(reads_first(with_omitted_inputs(result.parsed, source), source), source)
     return CompiledNetwork(source, network, result, kept)
+
+
+def _wrong_by_vela(operator: CpuOperator) -> str | None:
+    """Why an operator with these options is not Vela's; None where it may be."""
+    import tflite
+
+    options = operator.options(tflite.StridedSliceOptions) if operator.name == "STRIDED_SLICE" else None
+    if options is not None and options.NewAxisMask():
+        return "Vela's stream for it takes a new axis for one of the input's"
+    return None
 
 
 def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE) -> Imported:
     """Import a TFLite model with every operator on the CPU; `external` as for `import_tflite`."""
-    data, name = _read(model, name)
+    data, name = read_folded(model, name)
     network = completed(read_network(data, name), external)
     external_builtins(network, external)
     check_host_operators(network, (), {})
     return Imported(from_network(network), network)
 
 
-def _read(model: bytes | Path, name: str) -> tuple[bytes, str]:
-    if isinstance(model, bytes):
-        return model, name or "model"
-    from ...models.file import read_file
-
-    return read_file(model), name or model.name
+def read_folded(model: bytes | Path, name: str) -> tuple[bytes, str]:
+    """The file, operators of constants folded, and what to call it."""
+    data = model if isinstance(model, bytes) else read_file(model)
+    name = name or ("model" if isinstance(model, bytes) else model.name)
+    return folded(data, name), name
 
 
 def from_network(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...exactness import Code
-from ...models.file import UnsupportedModelError, read_file
+from ...models.file import UnsupportedModelError
 from ...models.tflite import read_network
 from ...models.variables import OF_VARIABLES
 from ...vocabulary import RESHAPING
@@ -21,7 +21,7 @@ from ..host_choice import forced_operators
 from ..legalize import legalize_host
 from .completion import NONE, completed, external_builtins
 from .described import known_of, operator_label
-from .lifted import Imported, from_network
+from .lifted import Imported, from_network, read_folded
 from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
 from .operator_names import OperatorNames
 from .states import settled
@@ -52,8 +52,7 @@ def build_module(
     from .operators import import_operators
     from .repairs import round_integer_averages
 
-    data = model if isinstance(model, bytes) else read_file(model)
-    name = name or ("model" if isinstance(model, bytes) else model.name)
+    data, name = read_folded(model, name)
     network = completed(read_network(data, name), external)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")

@@ -64,13 +64,21 @@ class MainBuilder:
             with builder.dataflow():
                 for operator in () if branches else self.network.operators:
                     emit(operator)
-                outputs = [builder.emit_output(self.value(i)) for i in self.network.outputs]
+                outputs = [builder.emit_output(self._result(i)) for i in self.network.outputs]
                 outputs += [builder.emit_output(value) for value in self.updated] if return_updates else []
             builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
         module = builder.finalize()
         if not return_updates:
             module.update_func(module.get_global_var("main"), settled(module["main"]))
         return module
+
+    def _result(self, index: int) -> Any:
+        """The value of an output; of one that is a constant, a copy, since results lie in pools."""
+        if self.network.tensors[index].data is None or isinstance(self.values.get(index), relax.Var):
+            return self.value(index)
+        copying = CpuOperator(-1, "RESHAPE", -1, (index,), (index,))
+        self.host_call(copying)
+        return self.values[index]
 
     def type_of(self, index: int) -> Any:
         """Relax type of a tensor."""
@@ -142,6 +150,10 @@ class MainBuilder:
         if operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator):
             self._reshaped(operator)
             return
+        self.host_call(operator, for_good)
+
+    def host_call(self, operator: CpuOperator, for_good: bool = False) -> None:
+        """Call the host code of an operator, also where it only changes a shape."""
         from ..host_ops import lower_operator
 
         lowered = lower_operator(self.network, operator)

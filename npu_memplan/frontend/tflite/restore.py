@@ -1,4 +1,4 @@
-"""Omitted operator inputs, put back where a compiler lost them.
+"""Omitted operator inputs and constant results, put back where a compiler lost them.
 
 Invariant: only operators whose present inputs are all accounted for are changed. Vela's compiled core drops
 omitted optional inputs (-1) of the operators it leaves to the CPU, and with them the positions that give the
@@ -33,6 +33,16 @@ def with_omitted_inputs(network: Network, source: Network) -> Network:
         else:
             operators.append(operator)
     return replace(network, operators=tuple(operators))
+
+
+def with_constant_outputs(network: Network, source: Network) -> Network:
+    """`network` with the bytes of results that are constants in `source`: Vela leaves them without any."""
+    tensors = list(network.tensors)
+    for index, original in zip(network.outputs, source.outputs, strict=True):
+        constant = source.tensors[original]
+        if constant.data is not None and tensors[index].data is None:
+            tensors[index] = replace(tensors[index], data=constant.data, shape=constant.shape)
+    return replace(network, tensors=tuple(tensors))
 
 
 def _key(network: Network, operator: CpuOperator) -> tuple[object, ...]:

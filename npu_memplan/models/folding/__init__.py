@@ -1,0 +1,79 @@
+"""Operators of constants, computed when a file is read: shapes that a network computes for itself, and halves.
+
+Invariant: the folded file has the tensors of the original, at their indices; some that operators made are constants in
+it, with the bytes that the reference would make, and these operators are gone. What is returned by the network itself
+stays computed. Files with NPU calls are as they were.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+
+from ...errors import NpuMemplanError
+from ..network import CpuOperator, Network
+from ..tensor import Tensor
+from ..tflite import read_network
+from .values import EVALUATORS, Arrays
+from .writing import with_constants
+
+_MOST_GROWTH_BYTES = 1 << 16  # of constants that are larger than what they are made of
+_WIDENS = "DEQUANTIZE"  # halves have no code: they become float32, whatever their size
+
+
+@functools.lru_cache(maxsize=2)  # several stages ask for the same file
+def folded(data: bytes, name: str = "network") -> bytes:
+    """`data`, a file that `read_network` reads, with operators of constants folded; itself where there are none."""
+    if data[4:8] != b"TFL3":
+        return data
+    network = read_network(data, name)
+    if network.npu_calls:
+        return data
+    made = [_made(graph) for graph in network.subgraphs]
+    return with_constants(data, made) if any(made) else data
+
+
+def _made(graph: Network) -> dict[int, dict[int, bytes]]:
+    """Operator -> the constants that it makes, by tensor."""
+    tensors = list(graph.tensors)
+    found: dict[int, dict[int, bytes]] = {}
+    for operator in graph.operators:
+        if not isinstance(operator, CpuOperator) or set(operator.outputs) & set(graph.outputs):
+            continue
+        results = _results(replace(graph, tensors=tuple(tensors)), operator)
+        if results is None:
+            continue
+        found[operator.index] = {}
+        for index, value in zip(operator.outputs, results, strict=True):
+            content = np.ascontiguousarray(value).tobytes()
+            found[operator.index][index] = content
+            tensors[index] = replace(tensors[index], data=np.frombuffer(content, np.uint8))
+    return found
+
+
+def _results(graph: Network, operator: CpuOperator) -> Arrays | None:
+    """What `operator` makes; None where that is known only when it runs, or where the file contradicts it."""
+    if operator.name not in EVALUATORS or not operator.outputs:
+        return None
+    outputs = [graph.tensors[i] for i in operator.outputs]
+    inputs = [graph.tensors[i] if i >= 0 else None for i in operator.inputs]
+    by_shape = operator.name in ("SHAPE", "RANK", "ZEROS_LIKE")
+    if not inputs or any(_unknown(tensor) and not by_shape for tensor in inputs):
+        return None
+    try:
+        results = EVALUATORS[operator.name](operator, inputs, outputs)
+    except (NpuMemplanError, ArithmeticError, IndexError, TypeError, ValueError):
+        return None  # whoever lowers it says what is wrong
+    if results is None or len(results) != len(outputs):
+        return None
+    for tensor, value in zip(outputs, results, strict=True):
+        if tensor.is_variable or value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+            return None
+    grown = sum(t.size_bytes for t in outputs) - sum(t.size_bytes for t in inputs if t is not None)
+    return results if operator.name == _WIDENS or grown <= _MOST_GROWTH_BYTES else None
+
+
+def _unknown(tensor: Tensor | None) -> bool:
+    return tensor is not None and (tensor.data is None or tensor.is_variable)

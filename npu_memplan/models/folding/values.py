@@ -1,0 +1,230 @@
+"""What operators make of constants, in numpy.
+
+Invariant: an evaluator gives the reference's bits or None; it looks at constants, and at shapes of others.
+Only what needs no rounding of a library is here: moves, integers, and float32 operations that IEEE 754 defines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..network import CpuOperator
+from ..tensor import Tensor
+
+Arrays = list[NDArray[Any]]
+_Tensors = Sequence[Any]  # of Tensor, or None where an input is left out
+Evaluator = Callable[[CpuOperator, _Tensors, Sequence[Tensor]], Arrays | None]
+
+_NUMBERS = ("int32", "int64", "float32")
+
+
+def _options(operator: CpuOperator, kind: str) -> Any:
+    import tflite
+
+    found = operator.options(getattr(tflite, kind))
+    if found is None:
+        raise ValueError(f"the file has no {kind}")
+    return found
+
+
+def _list(tensor: Tensor) -> list[int]:
+    return [int(v) for v in tensor.array().reshape(-1)]
+
+
+def _shape(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    extents = inputs[0].shape  # of a file that leaves shapes to the run time there are none
+    return [np.array(extents, outputs[0].dtype)] if extents else None
+
+
+def _rank(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    rank = len(inputs[0].shape)
+    return [np.full(outputs[0].shape, rank, outputs[0].dtype)] if rank else None
+
+
+def _zeros(_: CpuOperator, __: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    plain = outputs[0].dtype in _NUMBERS and outputs[0].shape
+    return [np.zeros(outputs[0].shape, outputs[0].dtype)] if plain else None
+
+
+def _reshape(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    return [inputs[0].array().reshape(outputs[0].shape)]
+
+
+def _pack(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+    return [np.stack([t.array() for t in inputs], _options(operator, "PackOptions").Axis())]
+
+
+def _unpack(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    axis = _options(operator, "UnpackOptions").Axis()
+    parts = np.split(inputs[0].array(), len(outputs), axis)
+    return [np.squeeze(part, axis) for part in parts]
+
+
+def _concatenation(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    options = _options(operator, "ConcatenationOptions")
+    alike = all((t.scale, t.zero_point) == (outputs[0].scale, outputs[0].zero_point) for t in inputs)
+    if options.FusedActivationFunction() != 0 or not alike:
+        return None
+    return [np.concatenate([t.array() for t in inputs], options.Axis())]
+
+
+def _split(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    data, axis = (inputs[1], inputs[0]) if operator.name == "SPLIT" else (inputs[0], inputs[2])
+    (along,) = _list(axis)
+    ends = np.cumsum([t.shape[along] for t in outputs])
+    return np.split(data.array(), ends[:-1], along)
+
+
+def _gather(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+    options, data, indices = _options(operator, "GatherOptions"), inputs[0].array(), inputs[1].array()
+    if options.BatchDims() or indices.min(initial=0) < 0:
+        return None
+    return [np.take(data, indices, options.Axis())]
+
+
+def _slice(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    begin = _list(inputs[1])
+    return [inputs[0].array()[tuple(slice(b, b + n) for b, n in zip(begin, outputs[0].shape, strict=True))]]
+
+
+def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+    options = _options(operator, "StridedSliceOptions")
+    places: list[Any] = []
+    for bit, (first, last, step) in enumerate(zip(*map(_list, inputs[1:4]), strict=True)):
+        if options.EllipsisMask() >> bit & 1:
+            places.append(Ellipsis)
+        elif options.NewAxisMask() >> bit & 1:
+            places.append(None)
+        elif options.ShrinkAxisMask() >> bit & 1:
+            places.append(first)
+        else:
+            begin = None if options.BeginMask() >> bit & 1 else first
+            places.append(slice(begin, None if options.EndMask() >> bit & 1 else last, step))
+    return [np.asarray(inputs[0].array()[tuple(places)])]
+
+
+def _transpose(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
+    return [inputs[0].array().transpose(_list(inputs[1]))]
+
+
+def _broadcast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    return [np.broadcast_to(inputs[0].array(), outputs[0].shape)]
+
+
+def _fill(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    return [np.full(outputs[0].shape, inputs[1].array().reshape(-1)[0], outputs[0].dtype)]
+
+
+def _tile(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
+    return [np.tile(inputs[0].array(), _list(inputs[1]))]
+
+
+def _range(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    if outputs[0].dtype not in ("int32", "int64"):
+        return None
+    return [np.arange(*(_list(t)[0] for t in inputs), dtype=outputs[0].dtype)]
+
+
+def _broadcast_args(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    return [np.array(np.broadcast_shapes(*(tuple(_list(t)) for t in inputs)), outputs[0].dtype)]
+
+
+def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
+    whole = inputs[0].dtype in ("int32", "int64", "bool") and outputs[0].dtype in _NUMBERS
+    narrow = (inputs[0].dtype, outputs[0].dtype) == ("float32", "int32")
+    values = inputs[0].array()
+    if not whole and not (narrow and np.all(abs(values) < 2**31)):
+        return None
+    return [values.astype(outputs[0].dtype)]
+
+
+def _dequantize(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
+    """Halves only: integers are smaller as they are."""
+    return [inputs[0].array().astype(np.float32)] if inputs[0].dtype == "float16" else None
+
+
+def _truncated(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """C's division of integers."""
+    quotient = np.abs(a) // np.abs(b)
+    signed: NDArray[Any] = np.where((a < 0) != (b < 0), -quotient, quotient)
+    return signed.astype(a.dtype)
+
+
+_ARITHMETIC: dict[str, tuple[str, Callable[..., NDArray[Any]]]] = {
+    "ADD": ("AddOptions", np.add),
+    "SUB": ("SubOptions", np.subtract),
+    "MUL": ("MulOptions", np.multiply),
+    "DIV": ("DivOptions", np.divide),
+    "FLOOR_DIV": ("", np.floor_divide),
+    "FLOOR_MOD": ("", np.mod),
+    "MAXIMUM": ("", np.maximum),
+    "MINIMUM": ("", np.minimum),
+    **{name: ("", function) for name, function in (
+        ("EQUAL", np.equal), ("NOT_EQUAL", np.not_equal), ("LESS", np.less), ("LESS_EQUAL", np.less_equal),
+        ("GREATER", np.greater), ("GREATER_EQUAL", np.greater_equal),
+    )},
+}  # fmt: skip
+
+
+def _arithmetic(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+    """Of plain numbers of one type, without an activation, and without a division by zero."""
+    table, function = _ARITHMETIC[operator.name]
+    a, b = (t.array() for t in inputs)
+    if a.dtype != b.dtype or a.dtype.name not in _NUMBERS:
+        return None
+    if table and _options(operator, table).FusedActivationFunction() != 0:
+        return None
+    divides = operator.name in ("DIV", "FLOOR_DIV", "FLOOR_MOD")
+    if divides and (not np.all(b) or (a.dtype.kind == "f" and operator.name != "DIV")):
+        return None
+    if operator.name == "DIV" and a.dtype.kind == "i":
+        return [_truncated(*np.broadcast_arrays(a, b))]
+    with np.errstate(all="ignore"):
+        return [np.asarray(function(a, b))]
+
+
+_REDUCTIONS: dict[str, Callable[..., NDArray[Any]]] = {
+    "REDUCE_PROD": np.prod,
+    "SUM": np.sum,
+    "REDUCE_MAX": np.max,
+    "REDUCE_MIN": np.min,
+}
+
+
+def _reduced(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
+    values = inputs[0].array()
+    if values.dtype.name not in ("int32", "int64"):
+        return None
+    keep = bool(_options(operator, "ReducerOptions").KeepDims())
+    axes = tuple({axis % values.ndim for axis in _list(inputs[1])})
+    return [np.asarray(_REDUCTIONS[operator.name](values, axis=axes, keepdims=keep)).astype(values.dtype)]
+
+
+EVALUATORS: dict[str, Evaluator] = {
+    "SHAPE": _shape,
+    "RANK": _rank,
+    "ZEROS_LIKE": _zeros,
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _reshape),
+    "PACK": _pack,
+    "UNPACK": _unpack,
+    "CONCATENATION": _concatenation,
+    "SPLIT": _split,
+    "SPLIT_V": _split,
+    "GATHER": _gather,
+    "SLICE": _slice,
+    "STRIDED_SLICE": _strided_slice,
+    "TRANSPOSE": _transpose,
+    "BROADCAST_TO": _broadcast,
+    "FILL": _fill,
+    "TILE": _tile,
+    "RANGE": _range,
+    "BROADCAST_ARGS": _broadcast_args,
+    "CAST": _cast,
+    "DEQUANTIZE": _dequantize,
+    **dict.fromkeys(_ARITHMETIC, _arithmetic),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
+}

@@ -1,0 +1,131 @@
+"""What a network computes of its own shapes, and halves, are constants when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_memplan.models.folding import folded
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from tests.support.in_steps import HOST, equals_reference
+from tests.support.tflite_builder import ModelBuilder
+
+WAYS = [CompileOptions(), CompileOptions(npu_compiler="tvm")]
+
+
+def started() -> tuple[ModelBuilder, int, int]:
+    """A builder, its input, and the extents of what a RELU makes of it."""
+    b = ModelBuilder()
+    x, y = (b.tensor((1, 6, 4, 8), "int8", 0.05, 3) for _ in range(2))
+    b.operator("RELU", [x], [y])
+    extents = b.tensor((4,), "int32")
+    b.operator("SHAPE", [y], [extents], "ShapeOptions", OutType=2)
+    return b, x, extents
+
+
+def to_a_matrix() -> ModelBuilder:
+    """SHAPE -> STRIDED_SLICE -> PACK -> RESHAPE."""
+    b, x, extents = started()
+    first, target, bounds = b.tensor((), "int32"), b.tensor((2,), "int32"), ([0], [1], [1])
+    b.operator("STRIDED_SLICE", [extents, *(b.constant(np.array(v, np.int32)) for v in bounds)], [first],
+               "StridedSliceOptions", ShrinkAxisMask=1)  # fmt: skip
+    b.operator("PACK", [first, b.constant(np.array(192, np.int32))], [target], "PackOptions", ValuesCount=2)
+    z = b.tensor((1, 192), "int8", 0.05, 3)
+    b.operator("RESHAPE", [1, target], [z], "ReshapeOptions")
+    return b.made([x], [z])
+
+
+def twice_as_large() -> ModelBuilder:
+    """Height and width of the input times two are the size of a RESIZE."""
+    b, x, extents = started()
+    size, twice, bounds = b.tensor((2,), "int32"), b.tensor((2,), "int32"), ([1], [3], [1])
+    b.operator("STRIDED_SLICE", [extents, *(b.constant(np.array(v, np.int32)) for v in bounds)], [size],
+               "StridedSliceOptions")  # fmt: skip
+    b.operator("MUL", [size, b.constant(np.array([2, 2], np.int32))], [twice], "MulOptions")
+    z = b.tensor((1, 12, 8, 8), "int8", 0.05, 3)
+    b.operator("RESIZE_NEAREST_NEIGHBOR", [1, twice], [z], "ResizeNearestNeighborOptions", 3)
+    return b.made([x], [z])
+
+
+def a_plane_beside() -> ModelBuilder:
+    """GATHER -> CONCATENATION -> FILL, and the plane joined to the map."""
+    b, x, extents = started()
+    some, whole = b.tensor((3,), "int32"), b.tensor((4,), "int32")
+    b.operator("GATHER", [extents, b.constant(np.array([0, 1, 2], np.int32))], [some], "GatherOptions")
+    b.operator("CONCATENATION", [some, b.constant(np.array([1], np.int32))], [whole], "ConcatenationOptions")
+    plane, z = b.tensor((1, 6, 4, 1), "int8", 0.05, 3), b.tensor((1, 6, 4, 9), "int8", 0.05, 3)
+    b.operator("FILL", [whole, b.constant(np.array(7, np.int8), 0.05, 3)], [plane], "FillOptions")
+    b.operator("CONCATENATION", [1, plane], [z], "ConcatenationOptions", Axis=3)
+    return b.made([x], [z])
+
+
+def halves() -> ModelBuilder:
+    b, rng = ModelBuilder(), np.random.default_rng(1)
+    x = b.tensor((1, 6, 4, 3), "float32")
+    made = []
+    for shape in ((5, 3, 3, 3), (5,)):
+        made.append(b.tensor(shape, "float32"))
+        b.operator("DEQUANTIZE", [b.constant(rng.standard_normal(shape).astype(np.float16))], made[-1:])
+    y = b.tensor((1, 6, 4, 5), "float32")
+    steps = {"StrideH": 1, "StrideW": 1, "DilationHFactor": 1, "DilationWFactor": 1}
+    b.operator("CONV_2D", [x, *made], [y], "Conv2DOptions", Padding=0, **steps)
+    return b.made([x], [y])
+
+
+CASES = [(make, HOST) for make in (to_a_matrix, twice_as_large, a_plane_beside, halves)]
+CASES += [(make, way) for make in (twice_as_large, a_plane_beside) for way in WAYS]
+
+
+@pytest.mark.parametrize(("make", "options"), CASES)
+def test_the_rest_runs_and_equals_the_reference(
+    make: Callable[[], ModelBuilder], options: CompileOptions, tmp_path: Path
+) -> None:
+    artifact = equals_reference(make().finish(), tmp_path, 2, options)
+    assert {o.kind for o in artifact.operators} <= {
+        *("RELU", "RESHAPE", "RESIZE_NEAREST_NEIGHBOR", "CONCATENATION", "CONV_2D")
+    }
+
+
+def test_tensors_keep_their_indices_and_constants_have_their_bytes() -> None:
+    model = twice_as_large().finish()
+    before, after = read_network(model), read_network(folded(model))
+    assert [(t.name, t.shape) for t in before.tensors] == [(t.name, t.shape) for t in after.tensors]
+    assert [o.name for o in after.cpu_operators] == ["RELU", "RESIZE_NEAREST_NEIGHBOR"]
+    (size,) = (after.tensors[o.inputs[1]] for o in after.cpu_operators if len(o.inputs) == 2)
+    assert size.array().tolist() == [12, 8]
+    assert folded(folded(model)) == folded(model)
+
+
+def test_nothing_to_fold_is_the_same_file() -> None:
+    b = ModelBuilder()
+    x, y = (b.tensor((1, 8), "int8", 0.1) for _ in range(2))
+    b.operator("RELU", [x], [y])
+    model = b.made([x], [y]).finish()
+    assert folded(model) is model
+
+
+@pytest.mark.parametrize("change", ["returned", "large", "of no shape", "another type"])
+def test_what_stays(change: str) -> None:
+    """Results of the network, constants that would grow by much, and what the file leaves open or gets wrong."""
+    b = ModelBuilder()
+    x, s = b.tensor(() if change == "of no shape" else (2, 3), "int8", 0.1), b.tensor((2,), "int32")
+    b.operator("SHAPE", [x], [s], "ShapeOptions", OutType=2)
+    if change == "large":
+        b.operators.clear()
+        y = b.tensor((300, 300), "int8", 0.1)
+        size, seven = b.constant(np.array([300, 300], np.int32)), b.constant(np.array(7, np.int8), 0.1)
+        b.operator("FILL", [size, seven], [y], "FillOptions")
+    y = b.tensor((1, 2) if change != "large" else (300, 300), "int32" if change != "large" else "int8", 0.1)
+    made = b.tensor((2,), "int64") if change == "another type" else s
+    if change == "another type":
+        b.operators[-1] = ("SHAPE", [x], [made], "ShapeOptions", {"OutType": 2}, 1)
+    b.operator("RELU" if change == "large" else "EXPAND_DIMS", [2 if change == "large" else made], [y])
+    model = b.made([x], [y, s] if change == "returned" else [y]).finish()
+    if change == "another type":  # int64 was asked for by the tensor: that is what it gets
+        assert len(read_network(folded(model)).operators) == 1
+    else:
+        assert folded(model) is model
