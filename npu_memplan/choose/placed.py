@@ -18,7 +18,7 @@ from ..vocabulary import is_npu
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NpuCall:
+class PlacedCall:
     """One call of an NPU function: its operations are the points `[first, first + operations)` of the program."""
 
     invoke: Invoke
@@ -39,12 +39,12 @@ class NpuCall:
         return found
 
 
-def npu_calls(program: Program) -> tuple[NpuCall, ...]:
+def npu_calls(program: Program) -> tuple[PlacedCall, ...]:
     """The NPU's calls, in program order."""
     return tuple(_calls(program))
 
 
-def _calls(program: Program) -> Iterator[NpuCall]:
+def _calls(program: Program) -> Iterator[PlacedCall]:
     for invoke in program.calls:
         if not is_npu(invoke.primfunc):
             continue
@@ -60,7 +60,7 @@ def _calls(program: Program) -> Iterator[NpuCall]:
             continue
         ordered: list[Step] = list(steps(invoke.nodes))
         if len(ordered) == len(npu.operations) and ordered:
-            yield NpuCall(invoke, npu, storages, ordered[0].point)
+            yield PlacedCall(invoke, npu, storages, ordered[0].point)
 
 
 def cycles_of(program: Program, problem: Problem, plan: Plan, where: MemoryMap) -> int:

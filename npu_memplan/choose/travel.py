@@ -32,7 +32,7 @@ from ..extract import pose
 from ..extract.program import Fixed
 from ..problem import Placement, Plan, PlanStatus, Pool, PoolUsage, used_bytes
 from ..stages import Planned, Posed
-from .placed import NpuCall, npu_calls
+from .placed import PlacedCall, npu_calls
 from .ranking import Ranking
 
 _PARTS = (4, 16, 64)  # of the pool: weights of a slice
@@ -133,7 +133,7 @@ def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> P
     return Planned(without, plan)
 
 
-def _once(posed: Posed) -> list[NpuCall]:
+def _once(posed: Posed) -> list[PlacedCall]:
     """NPU calls whose function is called by nobody else."""
     called = Counter(call.function for call in posed.program.calls)
     return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
@@ -166,7 +166,7 @@ def with_attributes_of(function: Any, made: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    call: NpuCall
+    call: PlacedCall
     program: NpuProgram
     places: Mapping[str, int]  # of its copies
 
@@ -193,7 +193,7 @@ def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int
     return best
 
 
-def _held(planned: Planned, call: NpuCall, fast: int) -> list[Held]:
+def _held(planned: Planned, call: PlacedCall, fast: int) -> list[Held]:
     """What lies in the pool while a call runs, in operations of the call."""
     problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
     end = call.first + len(call.program.operations)

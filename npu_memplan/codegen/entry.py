@@ -56,7 +56,7 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RunStep:
     """One call of `run`: a C function over the pools, and what a reader should know of it."""
 
     symbol: str
@@ -68,8 +68,8 @@ class Either:
     """A choice between steps by a C condition."""
 
     condition: str
-    then: tuple[Step | Either, ...]
-    other: tuple[Step | Either, ...]
+    then: tuple[RunStep | Either, ...]
+    other: tuple[RunStep | Either, ...]
 
 
 def print_constant_pools(
@@ -96,8 +96,8 @@ def print_constant_pools(
 
 def print_main(
     interface: Interface,
-    steps: Sequence[Step | Either],
-    initialise: Sequence[Step | Either] = (),
+    steps: Sequence[RunStep | Either],
+    initialise: Sequence[RunStep | Either] = (),
     starts: Sequence[bytes] = (),
 ) -> str:
     """Text of `<name>.c`; `starts` are the bytes that states start with (see `reset`)."""
@@ -113,7 +113,7 @@ def print_main(
     return "\n".join([*lines, *_function(interface, "run", steps), ""])
 
 
-def _function(interface: Interface, name: str, steps: Sequence[Step | Either]) -> list[str]:
+def _function(interface: Interface, name: str, steps: Sequence[RunStep | Either]) -> list[str]:
     lines = [f"int32_t {interface.name}_{name}({interface.parameters}) {{", "  int32_t status = 0;"]
     lines += [f"  if ({symbol} < 0 || {symbol} > {most}) return -1;" for symbol, most in interface.symbols.items()]
     lines += _lines(steps, interface.arguments, "  ")
@@ -122,7 +122,7 @@ def _function(interface: Interface, name: str, steps: Sequence[Step | Either]) -
     return [*lines, "  return status;", "}"]
 
 
-def _lines(steps: Iterable[Step | Either], arguments: str, indent: str) -> Iterator[str]:
+def _lines(steps: Iterable[RunStep | Either], arguments: str, indent: str) -> Iterator[str]:
     for step in steps:
         if isinstance(step, Either):
             yield f"{indent}if ({step.condition}) {{"

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..artifact.parts import TensorSlot
 from . import reset
 from .c_array import c_type
-from .entry import Either, Step
+from .entry import Either, RunStep
 from .external import ExternalFunction, declarations
 from .interface import Interface, PoolSpec, identifier
 
 
 def print_header(
     interface: Interface,
-    steps: Sequence[Step | Either],
-    initialise: Sequence[Step | Either] = (),
+    steps: Sequence[RunStep | Either],
+    initialise: Sequence[RunStep | Either] = (),
     external: Sequence[ExternalFunction] = (),
 ) -> str:
     """Text of `<name>.h`; `initialise` are the steps that put constants into writable pools."""
@@ -88,7 +88,7 @@ def print_header(
     return "\n".join(lines)
 
 
-def _functions(steps: Iterable[Step | Either]) -> Iterator[str]:
+def _functions(steps: Iterable[RunStep | Either]) -> Iterator[str]:
     for step in steps:
         if isinstance(step, Either):
             yield from _functions((*step.then, *step.other))
@@ -96,7 +96,7 @@ def _functions(steps: Iterable[Step | Either]) -> Iterator[str]:
             yield step.symbol
 
 
-def _initialise_declaration(interface: Interface, steps: Sequence[Step | Either]) -> list[str]:
+def _initialise_declaration(interface: Interface, steps: Sequence[RunStep | Either]) -> list[str]:
     if not steps:
         return []
     return [

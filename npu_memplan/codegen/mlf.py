@@ -22,7 +22,7 @@ from .interface import Interface, PoolSpec
 from .interface_c import ModuleInterface, print_entry, print_header, print_main
 from .mlf_npu import print_npu
 from .mlf_runtime import runtime_files
-from .program import Choice, read_program
+from .program import IfElse, read_program
 from .sources import call_symbols, print_sources
 
 VERSION = 7
@@ -65,7 +65,7 @@ def build_library(
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
     name = interface.module
     program = read_program(module)
-    if any(isinstance(item, Choice) for item in program.body):
+    if any(isinstance(item, IfElse) for item in program.body):
         raise CodegenError(f"{name} has branches, which Model Library Format has no code for; use npu-memplan compile")
     constant_pools = tuple(PoolSpec(p.name, p.size_bytes, p.alignment, region=0) for p in interface.constant_pools)
     places = Interface(interface.prefix, tuple(pools), constant_pools=constant_pools, constants_passed=True)

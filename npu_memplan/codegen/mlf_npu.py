@@ -18,7 +18,7 @@ from ..vocabulary import ACCELERATOR, REGIONS
 from .c_array import c_array
 from .errors import CodegenError
 from .interface import Interface
-from .program import ConstantArgument, FunctionCall, PoolArgument, Program
+from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument
 
 _BASES = 6
 _NOTHING = np.zeros(0, np.uint8)
@@ -31,7 +31,7 @@ _SECTION = (
 )
 
 
-def print_npu(program: Program, symbols: Sequence[str], interface: Interface) -> tuple[str, int, int]:
+def print_npu(program: PlannedProgram, symbols: Sequence[str], interface: Interface) -> tuple[str, int, int]:
     """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads. `symbols[i]` names call i."""
     parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", _SECTION]
     weights: dict[str, str] = {}  # digest -> C array

@@ -31,7 +31,7 @@ class PoolArgument:
 
 @dataclass(frozen=True, slots=True)
 class ConstantArgument:
-    """Constant number `index` of `Program.constants`."""
+    """Constant number `index` of `PlannedProgram.constants`."""
 
     index: int
 
@@ -69,32 +69,32 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class IfElse:
     """Runs `then` or `other`."""
 
     condition: Flag
-    then: tuple[FunctionCall | Choice, ...]
-    other: tuple[FunctionCall | Choice, ...]
+    then: tuple[FunctionCall | IfElse, ...]
+    other: tuple[FunctionCall | IfElse, ...]
 
 
-def calls_in(body: Iterable[FunctionCall | Choice]) -> Iterator[FunctionCall]:
+def calls_in(body: Iterable[FunctionCall | IfElse]) -> Iterator[FunctionCall]:
     """All calls, in textual order."""
     for item in body:
-        if isinstance(item, Choice):
+        if isinstance(item, IfElse):
             yield from calls_in((*item.then, *item.other))
         else:
             yield item
 
 
 @dataclass(slots=True)
-class Program:
+class PlannedProgram:
     """What runs, in program order; equal constants are stored once.
 
     `constant_pools` says which constants are whole pools, by their names; `initialise` are the calls
     that put constants into writable pools.
     """
 
-    body: list[FunctionCall | Choice] = field(default_factory=list)
+    body: list[FunctionCall | IfElse] = field(default_factory=list)
     constants: list[npt.NDArray[np.generic]] = field(default_factory=list)
     constant_pools: dict[int, str] = field(default_factory=dict)
     initialise: list[FunctionCall] = field(default_factory=list)
@@ -106,10 +106,10 @@ class Program:
         return list(calls_in(self.body))
 
 
-def read_program(module: Any) -> Program:
+def read_program(module: Any) -> PlannedProgram:
     """Read the planned `main` of `module`; `CodegenError` says which binding is not planned."""
     main = module["main"]
-    program = Program(pool_bytes=tuple(_pool_bytes(p) for p in main.params if not _gives_symbols(p)))
+    program = PlannedProgram(pool_bytes=tuple(_pool_bytes(p) for p in main.params if not _gives_symbols(p)))
     reader = _Reader(module, program)
     program.body = reader.function(main)
     if INITIALISE in main.attrs:
@@ -125,21 +125,21 @@ def _gives_symbols(parameter: Any) -> bool:
 
 
 class _Reader:
-    def __init__(self, module: Any, program: Program) -> None:
+    def __init__(self, module: Any, program: PlannedProgram) -> None:
         self.module = module
         self.program = program
         self.seen: dict[tuple[str, str], int] = {}  # dtype and digest -> constant
 
-    def function(self, function: Any) -> list[FunctionCall | Choice]:
+    def function(self, function: Any) -> list[FunctionCall | IfElse]:
         """What one Relax function on pools does."""
         known: _Known = {p: PoolArgument(i) for i, p in enumerate(function.params)}
         attributes = function.attrs or {}
         names = [str(name) for name, size in attributes.get(CONSTANT_POOLS, ()) if size]
         return self.body(function.body, known, names)
 
-    def body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | Choice]:
+    def body(self, expr: Any, known: _Known, names: list[str]) -> list[FunctionCall | IfElse]:
         """`known` is what variables stand for, `names` are those of the constant pools still to come."""
-        found: list[FunctionCall | Choice] = []
+        found: list[FunctionCall | IfElse] = []
         blocks = expr.blocks if isinstance(expr, relax.SeqExpr) else []
         for binding in (b for block in blocks for b in block.bindings):
             value = binding.value
@@ -149,7 +149,7 @@ class _Reader:
                 known[binding.var] = self.constant_pool(names.pop(0), value)
             elif isinstance(value, relax.If):
                 sides = [tuple(self.body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)]
-                found.append(Choice(self.flag(value.cond, known), *sides))
+                found.append(IfElse(self.flag(value.cond, known), *sides))
             elif isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.assert_op":
                 continue  # the bound of a symbol, which the C function checks by itself
             elif (flag := _viewed(value, known)) is not None:

@@ -33,7 +33,7 @@ from .entry import (
     RUNTIME_HEADER,
     RUNTIME_TEXT,
     Either,
-    Step,
+    RunStep,
     print_constant_pools,
     print_main,
 )
@@ -43,7 +43,7 @@ from .header import pool_macro, print_header
 from .host_c import defined_in, print_functions, used_parameters
 from .interface import Interface, identifier
 from .npu_c import NpuLaunch, print_launch
-from .program import Argument, Choice, ConstantArgument, FunctionCall, PoolArgument, Program, read_program
+from .program import Argument, ConstantArgument, FunctionCall, IfElse, PlannedProgram, PoolArgument, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 
@@ -138,21 +138,21 @@ def call_symbols(calls: Sequence[FunctionCall], interface: Interface) -> list[st
     return symbols
 
 
-def _steps(body: Iterable[FunctionCall | Choice], symbols: Iterator[str]) -> list[Step | Either]:
+def _steps(body: Iterable[FunctionCall | IfElse], symbols: Iterator[str]) -> list[RunStep | Either]:
     """`body` as C; `symbols` are its calls' functions in textual order."""
-    steps: list[Step | Either] = []
+    steps: list[RunStep | Either] = []
     for item in body:
-        if isinstance(item, Choice):
+        if isinstance(item, IfElse):
             condition = f"pools[{item.condition.pool}][{item.condition.offset_bytes}]"
             then, other = (tuple(_steps(side, symbols)) for side in (item.then, item.other))
             steps.append(Either(condition, then, other))
         else:
-            steps.append(Step(next(symbols), "NPU" if item.is_npu else "host"))
+            steps.append(RunStep(next(symbols), "NPU" if item.is_npu else "host"))
     return steps
 
 
 def _constant_arrays(
-    program: Program, interface: Interface, wanted: Sequence[int], prefix: str, files: dict[str, bytes]
+    program: PlannedProgram, interface: Interface, wanted: Sequence[int], prefix: str, files: dict[str, bytes]
 ) -> tuple[str, dict[int, tuple[str, int]], int]:
     """C definitions of constants that lie in no pool, index -> (array, true size in bytes) of all, their bytes.
 
@@ -181,7 +181,7 @@ def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
 
 
 def _npu_file(
-    program: Program, interface: Interface, symbols: Sequence[str], files: dict[str, bytes]
+    program: PlannedProgram, interface: Interface, symbols: Sequence[str], files: dict[str, bytes]
 ) -> tuple[str, int, dict[str, NpuLaunch]]:
     """Text of the file, bytes of its constants, and symbol -> launch."""
     calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if c.is_npu}
@@ -200,7 +200,7 @@ def _npu_file(
 
 
 def _host_file(
-    program: Program, interface: Interface, listed: Sequence[tuple[str, FunctionCall]], files: dict[str, bytes]
+    program: PlannedProgram, interface: Interface, listed: Sequence[tuple[str, FunctionCall]], files: dict[str, bytes]
 ) -> tuple[str, int]:
     """Text of the file and bytes of its constants; `listed` are all calls by symbol."""
     calls = {}

@@ -25,7 +25,7 @@ from ..problem import (
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
-from .program import Branch, Candidate, Internal, Loop, Node, Plain, Program, Step, Tensor, View, result_views
+from .program import Branch, Candidate, Internal, Loop, Node, Plain, Program, RelaxTensor, Step, View, result_views
 from .relax.calls import may_overlap
 from .sizes import static_extent
 from .symbolic.dynamic import Sample
@@ -159,7 +159,7 @@ def _buffer(
 ) -> Buffer:
     assert size_bytes is not None
     alignment = max(options.alignment, storage.alignment)
-    if isinstance(storage, Tensor):
+    if isinstance(storage, RelaxTensor):
         agents = frozenset(storage.agents or {Agent.HOST})
         if storage.kind in _BOUNDARY:
             agents |= {Agent.HOST}
@@ -206,9 +206,9 @@ class _Traffic:
                     self.consumers.setdefault(storage, {})[step.label] = None
 
 
-def _merge_groups(nodes: Sequence[Node]) -> list[set[Tensor]]:
+def _merge_groups(nodes: Sequence[Node]) -> list[set[RelaxTensor]]:
     """Sets of tensors that share one placement because an `if` chooses between them."""
-    groups: list[set[Tensor]] = []
+    groups: list[set[RelaxTensor]] = []
     for node in nodes:
         if isinstance(node, Loop):
             groups += _merge_groups(node.body)
@@ -227,7 +227,7 @@ def _merge_groups(nodes: Sequence[Node]) -> list[set[Tensor]]:
 
 
 def _settle_external(
-    program: Program, groups: Sequence[set[Tensor]], options: Options, sizes: Mapping[Storage, int]
+    program: Program, groups: Sequence[set[RelaxTensor]], options: Options, sizes: Mapping[Storage, int]
 ) -> None:
     """Marks what the caller owns, and keeps groups together: all planned or none."""
     if not options.io_in_pools:
@@ -247,7 +247,7 @@ def _settle_external(
                 tensor.view = True
 
 
-def _alias_groups(groups: Sequence[set[Tensor]], planned: dict[Storage, Buffer]) -> list[AliasGroup]:
+def _alias_groups(groups: Sequence[set[RelaxTensor]], planned: dict[Storage, Buffer]) -> list[AliasGroup]:
     result = []
     for group in groups:
         names = sorted(t.name for t in group if t in planned)
@@ -309,7 +309,7 @@ def _overlaps(
     return tuple(allowed.values())
 
 
-def _lasting(program: Program) -> set[Tensor]:
+def _lasting(program: Program) -> set[RelaxTensor]:
     """Tensors whose content somebody looks at when the last point has passed: results, and what becomes one."""
     results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
     return results.union(program.kept, *(group for group in _merge_groups(program.nodes) if group & results))

@@ -12,7 +12,7 @@ from ..problem import BufferKind, Pool
 from .devices import labels, pools_by_device
 from .errors import ExtractionError
 from .liveness import Storage
-from .program import Program, Tensor
+from .program import Program, RelaxTensor
 
 
 class Homes:
@@ -54,7 +54,7 @@ class Homes:
         if storage.size_bytes is None:  # depends on shape symbols
             own = self.workspace[storage.device]
             return tuple(p.name for p in own if p.size_bytes is None and p.name not in self.filled)
-        region = storage.region if isinstance(storage, Tensor) else (storage.original or (-1, 0))[0]
+        region = storage.region if isinstance(storage, RelaxTensor) else (storage.original or (-1, 0))[0]
         if len(names) >= 2 and 1 <= region <= len(names):
             favourite = names[region - 1]
             return (favourite, *(name for name in names if name != favourite))

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from ..problem import BufferKind, Lifetime
 from ..problem.spans import Spans, merged, subtract, union
-from .program import Access, Branch, Internal, Loop, Node, Program, Step, Tensor, View, result_views, steps
+from .program import Branch, Internal, Loop, Node, Program, RelaxTensor, Step, StepAccess, View, result_views, steps
 
-Storage = Tensor | Internal
+Storage = RelaxTensor | Internal
 _EVERYTHING: Spans = ((0, 1 << 62),)
 
 ALWAYS = (BufferKind.STATE, BufferKind.CONSTANT)
@@ -170,7 +170,7 @@ def _inside(nodes: Iterable[Node], storage: Storage) -> bool:
     return False
 
 
-def _whole_end(access: Access) -> int:
+def _whole_end(access: StepAccess) -> int:
     """A write of a whole storage also ends what is live "to the end" of it."""
     size = access.storage.size_bytes
     return _EVERYTHING[0][1] if size is None or access.stop >= size else access.stop

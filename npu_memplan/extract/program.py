@@ -1,7 +1,7 @@
 """A Relax function as a short list of statements over named storages, and the points of its time.
 
-Invariant: every byte that the program touches belongs to exactly one `Tensor` (a storage that
-Relax sees) or `Internal` (an allocation inside a PrimFunc), and every touch is an `Access` of a
+Invariant: every byte that the program touches belongs to exactly one `RelaxTensor` (a storage that
+Relax sees) or `Internal` (an allocation inside a PrimFunc), and every touch is a `StepAccess` of a
 `Step`. Steps carry the points of time: point t is the t-th step in textual order. `extract`
 turns this into a planning problem, `rewrite` turns it back into Relax; neither looks at the
 original bindings again.
@@ -17,7 +17,7 @@ from ..problem import Agent, AllowedOverlap, BufferKind
 
 
 @dataclass(eq=False, slots=True)
-class Tensor:
+class RelaxTensor:
     """A storage that Relax sees: one buffer however many names and shapes look at it.
 
     `shape` and `dtype` are those of its definition; `size_bytes` is None while the shape has
@@ -57,13 +57,13 @@ class Internal:
     device: int = 0  # that the call runs on
 
 
-class Access(NamedTuple):  # not a dataclass: a large stream has tens of thousands
+class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands
     """Bytes `[start, stop)` of a storage touched in one step.
 
     `exact` says that all of these bytes are touched; otherwise some of them may be.
     """
 
-    storage: Tensor | Internal
+    storage: RelaxTensor | Internal
     start: int
     stop: int
     writes: bool
@@ -75,7 +75,7 @@ class Step:
     """What happens at one point of time."""
 
     label: str
-    accesses: tuple[Access, ...]
+    accesses: tuple[StepAccess, ...]
     point: int = -1
     origin: Any = None  # tir.walk.Origin of a statement that runs once in its call
 
@@ -90,7 +90,7 @@ class Branch:
 
     then: list[Node]
     other: list[Node]
-    merges: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+    merges: list[tuple[RelaxTensor, RelaxTensor, RelaxTensor]] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True)
@@ -123,7 +123,7 @@ def steps(nodes: Sequence[Node]) -> Iterator[Step]:
 class View:
     """A storage seen with a shape and dtype of its own."""
 
-    tensor: Tensor
+    tensor: RelaxTensor
     shape: tuple[Any, ...]
     dtype: str
 
@@ -237,16 +237,16 @@ class Program:
 
     name: str
     function: Any
-    inputs: list[Tensor]
+    inputs: list[RelaxTensor]
     result: Value
     statements: list[Statement]
     nodes: list[Node]
-    tensors: list[Tensor]
+    tensors: list[RelaxTensor]
     calls: list[Invoke]
     values: dict[Any, Value] = field(default_factory=dict)  # what each Relax variable stands for
     bounds: dict[Any, int] = field(default_factory=dict)  # greatest values promised for shape symbols
     vdevices: tuple[Any, ...] = ()  # of the module; empty: one device without a name
-    kept: tuple[Tensor, ...] = ()  # tensors that something which outlasts the function may hold
+    kept: tuple[RelaxTensor, ...] = ()  # tensors that something which outlasts the function may hold
 
     def number_points(self) -> list[Step]:
         """Gives every step its point and returns the steps in that order."""

@@ -19,7 +19,7 @@ from .tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HeldBytes:
     """The bytes of an argument that hold something, as half-open addresses: before the call, and after it.
 
     `updated`: the call adds to what earlier ones have left there.
@@ -48,7 +48,7 @@ class NpuCall:
     # (region, byte address) of inputs and outputs in the stream's address space
     input_addresses: tuple[tuple[int, int], ...] = ()
     output_addresses: tuple[tuple[int, int], ...] = ()
-    parts: Mapping[int, Part] = field(default_factory=dict)  # of arguments that no file lists, by tensor index
+    parts: Mapping[int, HeldBytes] = field(default_factory=dict)  # of arguments that no file lists, by tensor index
 
     @property
     def accelerator(self) -> Architecture:

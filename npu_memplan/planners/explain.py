@@ -15,7 +15,7 @@ from .registry import Context
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class NeededHeight:
     """Height of a pool in bytes, and which plan has it; an empty `source` says that no plan has less."""
 
     bytes: int
@@ -82,12 +82,14 @@ def no_room(context: Context, item: int, place: Callable[[Limits], tuple[Sequenc
     return _error(model, pool, load_peak(model, pool), need, lines)
 
 
-def _need(context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]) -> tuple[int, Need]:
+def _need(
+    context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]
+) -> tuple[int, NeededHeight]:
     """A pool that would hold a plan if it were larger, and how large that is."""
     model = context.model
     bounded = [pool for pool in reversed(model.items[item].pools) if model.capacity[pool] is not None]
     if context.least_found is not None:
-        return 0, Need(context.least_found, "least height found")
+        return 0, NeededHeight(context.least_found, "least height found")
     for pool in bounded:
         limits = [None if k == pool else size for k, size in enumerate(model.capacity)]
         if found := _excess(model, [pool], place(limits)):
@@ -95,22 +97,24 @@ def _need(context: Context, item: int, place: Callable[[Limits], tuple[Sequence[
     if found := _excess(model, range(len(model.capacity)), place([None] * len(model.capacity))):
         return found
     # hurried: something quick would have fitted, had there been time to look
-    return bounded[0], Need((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
+    return bounded[0], NeededHeight((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
 
 
-def _excess(model: Model, pools: Iterable[int], placed: tuple[Sequence[int], str] | None) -> tuple[int, Need] | None:
+def _excess(
+    model: Model, pools: Iterable[int], placed: tuple[Sequence[int], str] | None
+) -> tuple[int, NeededHeight] | None:
     """Of `pools` the one whose height most exceeds its size, None when none does."""
     if placed is None:
         return None
     heights, source = placed
     over = [(heights[p] - size, -p) for p in pools if (size := model.capacity[p]) is not None and heights[p] > size]
-    return (-max(over)[1], Need(heights[-max(over)[1]], source)) if over else None
+    return (-max(over)[1], NeededHeight(heights[-max(over)[1]], source)) if over else None
 
 
 def proven(context: Context, least: int, subset: Sequence[str]) -> PlanningError:
     """The error of a problem with one pool that provably needs `least` bytes; `subset` already does."""
     model = context.model
-    return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), Need(least), [], subset)
+    return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), NeededHeight(least), [], subset)
 
 
 def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
@@ -127,11 +131,11 @@ def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | Non
     _, pool, peak = worst
     if not subset and peak.point is not None:
         subset = overfull(model, peak.point, pool)
-    return _error(model, pool, peak, Need(peak.bytes), [], subset)
+    return _error(model, pool, peak, NeededHeight(peak.bytes), [], subset)
 
 
 def _error(
-    model: Model, pool: int, peak: Peak, need: Need, more: Sequence[str], subset: Sequence[str] = ()
+    model: Model, pool: int, peak: Peak, need: NeededHeight, more: Sequence[str], subset: Sequence[str] = ()
 ) -> PlanningError:
     """The error: numbers, the peak, `more` lines, who cannot be together, and the next step."""
     available = model.capacity[pool] or 0

@@ -23,9 +23,9 @@ from ..extract.program import (
     Invoke,
     Plain,
     Program,
+    RelaxTensor,
     Several,
     Statement,
-    Tensor,
     Transfer,
     Value,
     View,
@@ -34,7 +34,7 @@ from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
-from .pools import PlannedPool, Slot, fill, initialiser
+from .pools import PlannedPool, PoolSlot, fill, initialiser
 from .primfunc import Rewritten, place, storages_of
 
 
@@ -42,7 +42,7 @@ class Emitter:
     """Emits the statements of one program into `builder`, whose function the caller opens."""
 
     def __init__(
-        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], taken: set[str]
+        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], taken: set[str]
     ) -> None:
         self.program = program
         self.pools = pools
@@ -53,7 +53,7 @@ class Emitter:
         self.functions: dict[Any, tuple[Any, Rewritten]] = {}
         self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
         self.symbols = Symbols()
-        self.objects: dict[Tensor, Any] = {}  # tensors outside the pools
+        self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
         self.same = dict(_merged(program.statements))  # value of a branch -> what the `if` gives back
         self.described: list[list[Any]] = []  # `CALLS`
@@ -150,7 +150,7 @@ class Emitter:
         for parameter in self.program.function.params:
             self.bind(self.program.values[parameter], parameter)
 
-    def object(self, tensor: Tensor) -> Any:
+    def object(self, tensor: RelaxTensor) -> Any:
         """The Relax value of a tensor outside the pools, allocated on first use."""
         if tensor not in self.objects:
             shape = relax.ShapeExpr(list(tensor.shape))

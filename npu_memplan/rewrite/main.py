@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..extract.lower import prepare
-from ..extract.program import Program, Tensor, View, result_views
+from ..extract.program import Program, RelaxTensor, View, result_views
 from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols, static_extent
 from ..problem import BufferKind, Plan, Problem
@@ -34,7 +34,7 @@ from ..vocabulary import (
 )
 from .emit import Emitter
 from .formula import formula
-from .pools import PlannedPool, Slot, pools_of
+from .pools import PlannedPool, PoolSlot, pools_of
 
 
 def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = None) -> Any:
@@ -55,7 +55,7 @@ def rewrite_program(
     module: Any,
     program: Program,
     pools: Sequence[PlannedPool],
-    slots: Mapping[str, Slot],
+    slots: Mapping[str, PoolSlot],
     *,
     poison: int | None = None,
     definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
@@ -172,11 +172,11 @@ def _plain(size: Any) -> Any:
 
 
 def _described(
-    program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, Slot], *, boundary: bool
+    program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], *, boundary: bool
 ) -> dict[str, Any]:
     """The attributes that say what lies where; inputs, outputs and states where they are in the pools."""
 
-    def entry(tensor: Tensor, shape: Any, dtype: str) -> dict[str, Any]:
+    def entry(tensor: RelaxTensor, shape: Any, dtype: str) -> dict[str, Any]:
         slot = slots[tensor.name]
         return {
             "name": tensor.name,

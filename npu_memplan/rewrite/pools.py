@@ -20,7 +20,7 @@ from ..problem import BufferKind, Plan, Problem, used_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class PoolSlot:
     """Bytes of a pool: index of the pool, offset in bytes (an int, or an expression of symbols)."""
 
     pool: int
@@ -56,11 +56,11 @@ class PlannedPool:
         return image
 
 
-def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[PlannedPool], dict[str, Slot]]:
+def pools_of(problem: Problem, plan: Plan, program: Program) -> tuple[list[PlannedPool], dict[str, PoolSlot]]:
     """The pools in the problem's order, and where each buffer lies."""
     heights = used_bytes(problem, plan.placements)
     index = {pool.name: i for i, pool in enumerate(problem.pools)}
-    slots = {p.buffer: Slot(index[p.pool], p.offset_bytes) for p in plan.placements}
+    slots = {p.buffer: PoolSlot(index[p.pool], p.offset_bytes) for p in plan.placements}
     constants: list[list[tuple[int, bytes]]] = [[] for _ in problem.pools]
     for tensor in program.tensors:
         if tensor.kind is BufferKind.CONSTANT:

@@ -22,7 +22,7 @@ from tvm.tirx.analysis import undefined_vars
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
 from ..vocabulary import REGIONS, is_npu
-from .pools import PlannedPool, Slot
+from .pools import PlannedPool, PoolSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Rewritten:
     symbols: tuple[Any, ...]
 
     def arguments(
-        self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, Slot]
+        self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, PoolSlot]
     ) -> list[View | Fixed | Plain]:
         """The arguments of `call` after the pools; `values` are its shape symbols' values."""
         result: list[View | Fixed | Plain] = [call.arguments[i] for i in self.positions]
@@ -61,7 +61,7 @@ def storages_of(call: Invoke) -> list[str]:
 def place(
     call: Invoke,
     pools: Sequence[PlannedPool],
-    slots: Mapping[str, Slot],
+    slots: Mapping[str, PoolSlot],
     values: Mapping[Any, Any],
     *,
     anywhere: bool = False,
@@ -79,7 +79,7 @@ class _Placer:
         self,
         call: Invoke,
         pools: Sequence[PlannedPool],
-        slots: Mapping[str, Slot],
+        slots: Mapping[str, PoolSlot],
         values: Mapping[Any, Any],
         *,
         anywhere: bool,
@@ -143,7 +143,7 @@ class _Placer:
             result = result.with_attr(REGIONS, self.regions)
         return Rewritten(result, tuple(self.pools), positions, tuple(self.offsets), tuple(symbols))
 
-    def declare(self, buffer: Any, slot: Slot, storage: int) -> Any:
+    def declare(self, buffer: Any, slot: PoolSlot, storage: int) -> Any:
         offset = slot.offset
         if self.anywhere or static_extent(offset) is None:
             if storage not in self.offsets:

@@ -19,14 +19,14 @@ from ..extract import ExtractionError
 from ..extract.build import GETS, OWNS, Options, build
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
-from ..extract.program import Program, Tensor
+from ..extract.program import Program, RelaxTensor
 from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols
 from ..extract.symbolic.dynamic import Sample, dynamic_sizes
 from ..extract.symbolic.extents import ALIGNMENT, Extents
 from ..problem import Pool
 from ..rewrite.main import rewrite_program
-from ..rewrite.pools import PlannedPool, Slot, pools_of
+from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
 from . import last_pool
 from .config import PlanOptions, checked, options
@@ -133,7 +133,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
 
 def _plan_symbolic(
     program: Program, chosen: PlanOptions, how: Options, extents: Extents, sizes: Mapping[Storage, int]
-) -> tuple[list[PlannedPool], dict[str, Slot], Sequence[Sequence[tuple[Any, Any]]], Mapping[Storage, Any]]:
+) -> tuple[list[PlannedPool], dict[str, PoolSlot], Sequence[Sequence[tuple[Any, Any]]], Mapping[Storage, Any]]:
     """Pools, slots and the definitions that they use, for sizes that depend on symbols; and all lifetimes."""
     how = replace(how, alignment=max(how.alignment, ALIGNMENT))
     symbols = sorted(entry_symbols(program.function), key=lambda v: v.name)
@@ -145,7 +145,7 @@ def _plan_symbolic(
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
-    slots.update((name, Slot(index[homes[name]], offset)) for name, offset in found.offsets.items())
+    slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
     return pools, slots, found.definitions, lives
 
 
@@ -164,7 +164,7 @@ def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Po
     found = []
     for storage in outside:
         own = [p for p in pools if not devices or serves(p, devices[storage.device])]
-        why = storage.external if isinstance(storage, Tensor) else ""
+        why = storage.external if isinstance(storage, RelaxTensor) else ""
         if why not in (OWNS, GETS) and all(p.size_bytes is not None for p in own):
             size = "" if storage.size_bytes is None else f"{storage.size_bytes} bytes, "
             found.append(f"{storage.name!r} ({size}{why or 'its size has no upper bound'})")

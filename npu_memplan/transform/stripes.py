@@ -35,7 +35,7 @@ _ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Striping:
     """Some groups of a program, what they need and what they cost; no groups: everything at once."""
 
     groups: tuple[Group, ...]
@@ -75,7 +75,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
     return tvm.IRModule(functions, module.attrs)
 
 
-def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
+def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Striping:
     """The choice with the fewest cycles that fits the capacity, or with the fewest bytes where none does; without one,
     that with the least bytes cubed times cycles.
     """
@@ -97,25 +97,25 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Choice:
     return min(found, key=lambda c: (c.size_bytes, c.cycles))
 
 
-def front(groups: Groups) -> tuple[Choice, ...]:
+def front(groups: Groups) -> tuple[Striping, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice.
     """
     whole = _measured(groups, ())
     found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups)))]
-    best: list[Choice] = []
+    best: list[Striping] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
             best.append(choice)
     return tuple(best)
 
 
-def _product(choice: Choice) -> int:
+def _product(choice: Striping) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def _choices(groups: Groups, whole: Choice, least: int) -> Iterator[tuple[int, Choice]]:
+def _choices(groups: Groups, whole: Striping, least: int) -> Iterator[tuple[int, Striping]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fastest = inf
     seen: set[tuple[Group, ...]] = {()}
@@ -136,7 +136,7 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
+def _measured(groups: Groups, chosen: Sequence[Group]) -> Striping:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
@@ -146,7 +146,7 @@ def _measured(groups: Groups, chosen: Sequence[Group]) -> Choice:
     if any(group.upwards for group in directed):
         made = planners.plan(_problem(groups, directed, [group.overlaps for group in directed]))
     (usage,) = made.usage
-    return Choice(directed, usage.used_bytes, _estimated(groups, directed, made))
+    return Striping(directed, usage.used_bytes, _estimated(groups, directed, made))
 
 
 def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:

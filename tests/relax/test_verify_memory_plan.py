@@ -20,7 +20,7 @@ from npu_memplan.extract.relax.walk import walk
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool
 from npu_memplan.rewrite.main import rewrite_program
-from npu_memplan.rewrite.pools import Slot, pools_of
+from npu_memplan.rewrite.pools import PoolSlot, pools_of
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
 from npu_memplan.verify import Law, verify
 
@@ -76,7 +76,7 @@ def broken(module, rng):
     alone = [name for name in slots if name not in aliases]
     offsets = {s.offset for s in slots.values()} | {0, 64}
     name = rng.choice(alone)
-    moved = slots | {name: Slot(0, rng.choice(sorted(offsets - {slots[name].offset})))}
+    moved = slots | {name: PoolSlot(0, rng.choice(sorted(offsets - {slots[name].offset})))}
     size = max(s.offset + problem.buffer(n).size_bytes for n, s in moved.items())
     pools[0] = type(pools[0])(pools[0].name, max(size, pools[0].size))
     return rewrite_program(module, program, pools, moved), problem, moved

@@ -12,7 +12,7 @@ import numpy as np
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
-from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, Step, print_main
+from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, RunStep, print_main
 from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
@@ -96,7 +96,7 @@ def write(artifact: Artifact, directory: Path, step_text: str) -> None:
     artifact.save(directory)
     name = artifact.name
     interface = Interface.of(artifact)
-    steps = [Step(f"{name}_step", "by hand")]
+    steps = [RunStep(f"{name}_step", "by hand")]
     (folder / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     (folder / f"{name}.h").write_text(print_header(interface, steps))
     (folder / f"{name}.c").write_text(print_main(interface, steps))

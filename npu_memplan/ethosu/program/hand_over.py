@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
-from ...models.vela import NpuCall, Part
+from ...models.vela import HeldBytes, NpuCall
 from .access import accesses
 from .ranges import Ranges, merge_ranges, run
 from .runs import operations_of
@@ -61,7 +61,7 @@ def with_hand_overs(network: Network) -> Network:
 def _with_part(call: NpuCall, hand_over: _HandOver, tensor: int) -> NpuCall:
     before = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer < call.index)
     after = merge_ranges(ranges for writer, ranges in hand_over.written.items() if writer <= call.index)
-    part = Part(_pairs(before), _pairs(after), updated=call.index in hand_over.written and len(before) > 0)
+    part = HeldBytes(_pairs(before), _pairs(after), updated=call.index in hand_over.written and len(before) > 0)
     place = ((hand_over.region, hand_over.start),)
     call = replace(call, parts={**call.parts, tensor: part})
     if len(before):

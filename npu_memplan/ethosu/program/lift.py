@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import NpuMemplanError
 from ...models.network import Network
-from ...models.vela import NpuCall, Part
+from ...models.vela import HeldBytes, NpuCall
 from ..arch import Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
@@ -58,7 +58,7 @@ class Argument:
     region: int
     address: int
     size_bytes: int
-    part: Part | None = None  # None: all of its bytes
+    part: HeldBytes | None = None  # None: all of its bytes
 
     @property
     def before(self) -> Ranges:

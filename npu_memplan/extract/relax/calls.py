@@ -18,7 +18,7 @@ from ...names import Names
 from ...problem import Agent, BufferKind
 from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
 from ..errors import ExtractionError
-from ..program import Access, Candidate, Fixed, Internal, Invoke, Plain, Step, Tensor, View
+from ..program import Candidate, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
 from ..sizes import size_bytes, static_extent
 from ..tir.walk import Outline, instantiate, outline
 from .constants import Constants
@@ -94,7 +94,9 @@ class CallWalker:
             internal.device = call.device
             internals.append(internal)
         call.internals = tuple(internals)
-        storages: list[Tensor | Internal | None] = [a.tensor if isinstance(a, View) else None for a in call.arguments]
+        storages: list[RelaxTensor | Internal | None] = [
+            a.tensor if isinstance(a, View) else None for a in call.arguments
+        ]
         storages += [None] * (plan.parameters - len(storages))
         storages += internals or [None] * len(plan.allocations)
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
@@ -111,7 +113,7 @@ class CallWalker:
 
             self.programs[call.primfunc] = from_primfunc(call.primfunc)
         program = self.programs[call.primfunc]
-        storages: dict[str, Tensor | Internal] = {}
+        storages: dict[str, RelaxTensor | Internal] = {}
         regions = call.primfunc.attrs.get(PARAM_REGIONS) or [-1] * len(call.arguments)
         for parameter, argument, region in zip(call.primfunc.params, call.arguments, regions, strict=True):
             if isinstance(argument, View):
@@ -130,7 +132,7 @@ class CallWalker:
         steps: list[Step] = []
         for j in range(len(program.operations)):
             touched = [
-                Access(storages[name], start, stop, writes, True)
+                StepAccess(storages[name], start, stop, writes, True)
                 for name, start, stop, writes in program.accesses(j)
                 if name in storages
             ]

@@ -13,16 +13,16 @@ from tvm import DataType
 
 from ...names import Names
 from ...problem import BufferKind
-from ..program import Fixed, Tensor, View
+from ..program import Fixed, RelaxTensor, View
 
 
 class Constants:
     """Hands out the storage of each constant; new ones are appended to `tensors`."""
 
-    def __init__(self, names: Names, tensors: list[Tensor]) -> None:
+    def __init__(self, names: Names, tensors: list[RelaxTensor]) -> None:
         self.names = names
         self.tensors = tensors
-        self.known: dict[tuple[bytes, int], Tensor] = {}
+        self.known: dict[tuple[bytes, int], RelaxTensor] = {}
 
     def view(self, constant: Fixed, wish: str, device: int) -> View | Fixed:
         """The storage of `constant` on `device`, called `wish` if it is new; sub-byte elements stay what they are."""
@@ -34,7 +34,7 @@ class Constants:
         key = (hashlib.sha256(content).digest(), device)
         shape = tuple(int(extent) for extent in values.shape)
         if key not in self.known:
-            tensor = Tensor(self.names.unique(wish), shape, dtype, len(content), BufferKind.CONSTANT)
+            tensor = RelaxTensor(self.names.unique(wish), shape, dtype, len(content), BufferKind.CONSTANT)
             tensor.content, tensor.device = content, device
             self.tensors.append(tensor)
             self.known[key] = tensor

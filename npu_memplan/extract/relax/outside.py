@@ -14,16 +14,16 @@ from tvm import ir, relax
 
 from ...problem import Agent
 from ..program import (
-    Access,
     Evaluate,
     External,
     Fixed,
     Node,
     Plain,
+    RelaxTensor,
     Several,
     Statement,
     Step,
-    Tensor,
+    StepAccess,
     Value,
     View,
     result_views,
@@ -37,7 +37,7 @@ KEEPERS = ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure
 COPYING = ("vm.builtin.attention_kv_cache_", "vm.builtin.kv_state_", "vm.builtin.paged_attention_kv_cache_")
 """How packed functions begin that copy what they are given into a store of their own."""
 
-Make = Callable[[str, Any, Any], Tensor]
+Make = Callable[[str, Any, Any], RelaxTensor]
 
 
 class Outside:
@@ -45,11 +45,11 @@ class Outside:
 
     def __init__(self, make: Make) -> None:
         self.make = make
-        self.held: dict[Tensor, dict[Tensor, None]] = {}  # result of a call -> what it may share bytes with
-        self.objects: dict[Tensor, None] = {}  # what objects may hold: any of them, as they may hold each other
+        self.held: dict[RelaxTensor, dict[RelaxTensor, None]] = {}  # result of a call -> what it may share bytes with
+        self.objects: dict[RelaxTensor, None] = {}  # what objects may hold: any of them, as they may hold each other
         self.given: set[Any] = set()  # objects that the caller passed
-        self.kept: dict[Tensor, None] = {}  # what those may hold
-        self.allocated: set[Tensor] = set()
+        self.kept: dict[RelaxTensor, None] = {}  # what those may hold
+        self.allocated: set[RelaxTensor] = set()
 
     def parameter(self, name: str, ty: Any, var: Any) -> Plain:
         """A parameter (`var`), or a field of one (None), that is no tensor."""
@@ -102,9 +102,9 @@ class Outside:
         statements.append(Evaluate(call, used, var, result))
         return result
 
-    def reached(self, values: Any) -> dict[Tensor, None]:
+    def reached(self, values: Any) -> dict[RelaxTensor, None]:
         """The tensors of `values`, those that objects hold included; they are needed as tensor objects."""
-        found: dict[Tensor, None] = {}
+        found: dict[RelaxTensor, None] = {}
         for leaf in (leaf for value in values for leaf in result_views(value)):
             if isinstance(leaf, View):
                 found[leaf.tensor] = None
@@ -141,7 +141,7 @@ class Outside:
                 fields.append(self.result(own.name, ty, own, f"it is the result of {_label(call.args[0])}"))
         return Several(tuple(fields)) if isinstance(var.ty, relax.TupleType) else fields[0]
 
-    def keep(self, touched: Mapping[Tensor, None], arguments: Any, result: Value) -> None:
+    def keep(self, touched: Mapping[RelaxTensor, None], arguments: Any, result: Value) -> None:
         """Notes that `result`, and objects among `arguments`, may hold the tensors `touched`."""
         for leaf in result_views(result):
             if isinstance(leaf, View) and leaf.tensor not in touched:
@@ -154,7 +154,7 @@ class Outside:
                 if isinstance(leaf, Plain) and leaf.expr in self.given:
                     self.kept.update(touched)
 
-    def settle(self, nodes: Sequence[Node], result: Value) -> tuple[Tensor, ...]:
+    def settle(self, nodes: Sequence[Node], result: Value) -> tuple[RelaxTensor, ...]:
         """Completes the steps once all are known; returns the tensors that something outlasting the function holds."""
         for leaf in result_views(result):
             if isinstance(leaf, View):
@@ -165,7 +165,7 @@ class Outside:
         undefined = self.allocated - written  # what nobody writes has no content: nothing to keep between uses
         for step in steps(nodes):
             accesses = [a._replace(writes=True, exact=True) if a.storage in undefined else a for a in step.accesses]
-            held = {t for a in accesses if isinstance(a.storage, Tensor) for t in self.held.get(a.storage, ())}
+            held = {t for a in accesses if isinstance(a.storage, RelaxTensor) for t in self.held.get(a.storage, ())}
             missing = sorted(held - {a.storage for a in accesses}, key=lambda t: t.name)
             step.accesses = (*accesses, *(_access(t, writes=False) for t in missing))
         return tuple(self.kept)
@@ -178,8 +178,8 @@ def _is_object(leaf: View | Fixed | Plain) -> bool:
     return not isinstance(leaf.expr, ir.Var) or not isinstance(leaf.expr.ty, relax.ShapeType | ir.PrimType)
 
 
-def _access(tensor: Tensor, *, writes: bool, exact: bool = False) -> Access:
-    return Access(tensor, 0, tensor.size_bytes or 1, writes, exact)
+def _access(tensor: RelaxTensor, *, writes: bool, exact: bool = False) -> StepAccess:
+    return StepAccess(tensor, 0, tensor.size_bytes or 1, writes, exact)
 
 
 def _label(function: Any) -> str:

@@ -1,7 +1,7 @@
 """A Relax function as a `Program`: who calls what with which storage.
 
 Invariant: names that denote the same bytes (renamings, tuple fields, match_cast, reshapes and
-other views) end up as one `Tensor`; two tensors share bytes only through a merge of an `if`.
+other views) end up as one `RelaxTensor`; two tensors share bytes only through a merge of an `if`.
 Statements keep the program order of the bindings. Names of storages are unique and depend on
 nothing but the module, so a second walk finds the same names.
 """
@@ -19,7 +19,6 @@ from ...problem import Agent, BufferKind
 from ...vocabulary import RELAX_VIEWS, STATES, UPPER_BOUND
 from ..errors import ExtractionError
 from ..program import (
-    Access,
     Branch,
     Cast,
     Choose,
@@ -28,10 +27,11 @@ from ..program import (
     Node,
     Plain,
     Program,
+    RelaxTensor,
     Several,
     Statement,
     Step,
-    Tensor,
+    StepAccess,
     Transfer,
     Value,
     View,
@@ -75,7 +75,7 @@ class _Walker:
         self.function = function
         self.names = Names()
         self.env: dict[Any, Value] = {}
-        self.tensors: list[Tensor] = []
+        self.tensors: list[RelaxTensor] = []
         self.calls: list[Invoke] = []
         attrs = function.attrs if function.attrs is not None else {}
         self.states = {str(s) for s in attrs[STATES]} if STATES in attrs else set()
@@ -88,7 +88,7 @@ class _Walker:
     # -- the function ------------------------------------------------------------------------
 
     def run(self) -> Program:
-        inputs: list[Tensor] = []
+        inputs: list[RelaxTensor] = []
         for param in self.function.params:
             self.env[param] = self.parameter(param.name, param.ty, param, inputs)
         statements: list[Statement] = []
@@ -113,7 +113,7 @@ class _Walker:
             kept,
         )
 
-    def parameter(self, name: str, ty: Any, var: Any, inputs: list[Tensor]) -> Value:
+    def parameter(self, name: str, ty: Any, var: Any, inputs: list[RelaxTensor]) -> Value:
         if isinstance(ty, relax.TupleType):
             return Several(tuple(self.parameter(f"{name}_{i}", t, None, inputs) for i, t in enumerate(ty.fields)))
         if not isinstance(ty, relax.TensorType):
@@ -123,14 +123,14 @@ class _Walker:
         inputs.append(tensor)
         return View(tensor, tensor.shape, tensor.dtype)
 
-    def tensor(self, name: str, ty: Any, var: Any, kind: BufferKind = BufferKind.TENSOR) -> Tensor:
+    def tensor(self, name: str, ty: Any, var: Any, kind: BufferKind = BufferKind.TENSOR) -> RelaxTensor:
         if not isinstance(ty.shape, relax.ShapeExpr):
             shape: tuple[Any, ...] = ()
             external, size = "its shape is not known at compile time", None
         else:
             shape = tuple(ty.shape.values)
             external, size = "", size_bytes(shape, str(ty.dtype), self.greatest)
-        tensor = Tensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var)
+        tensor = RelaxTensor(self.names.unique(name), shape, str(ty.dtype), size, kind, external, var=var)
         virtual = getattr(ty, "vdevice", None)
         if virtual is not None:
             tensor.device = next((i for i, v in enumerate(self.devices) if _device(v) == _device(virtual)), 0)
@@ -242,14 +242,14 @@ class _Walker:
         """A copy to another device, which works on tensor objects."""
         target = self.tensor(var.name, var.ty, var)
         result = View(target, target.shape, target.dtype)
-        reads: list[Access] = []
+        reads: list[StepAccess] = []
         if isinstance(source, View):
             source.tensor.view = True
             source.tensor.agents.add(Agent.HOST)
-            reads = [Access(source.tensor, 0, source.tensor.size_bytes or 1, False, True)]
+            reads = [StepAccess(source.tensor, 0, source.tensor.size_bytes or 1, False, True)]
         target.view = True
         target.agents.add(Agent.HOST)
-        nodes.append(Step("to_vdevice", (*reads, Access(target, 0, target.size_bytes or 1, True, True))))
+        nodes.append(Step("to_vdevice", (*reads, StepAccess(target, 0, target.size_bytes or 1, True, True))))
         assert isinstance(source, View | Fixed)
         statements.append(Transfer(source, result))
         return result
@@ -258,13 +258,13 @@ class _Walker:
 
     def choose(self, var: Any, expr: Any, statements: list[Statement], nodes: list[Node]) -> Value:
         condition = self.value(expr.cond)
-        reads: tuple[Access, ...] = ()
+        reads: tuple[StepAccess, ...] = ()
         if isinstance(condition, View):
             condition.tensor.view = True
             condition.tensor.agents.add(Agent.HOST)
-            reads = (Access(condition.tensor, 0, condition.tensor.size_bytes or 1, False, True),)
+            reads = (StepAccess(condition.tensor, 0, condition.tensor.size_bytes or 1, False, True),)
         nodes.append(Step("if", reads))
-        sides: list[tuple[list[Statement], list[Node], Value, set[Tensor]]] = []
+        sides: list[tuple[list[Statement], list[Node], Value, set[RelaxTensor]]] = []
         for part in (expr.true_branch, expr.false_branch):
             before = len(self.tensors)
             own_statements: list[Statement] = []
@@ -291,7 +291,7 @@ class _Walker:
                 " let the branches return tensors (or tuples of tensors)"
             )
         result = self.tensor(name, ty, None)
-        sources: list[Tensor] = []
+        sources: list[RelaxTensor] = []
         for value, (own_statements, own_nodes, _, own) in zip(values, sides, strict=True):
             taken = {t for merge in branch.merges for t in merge}
             if (

@@ -1,7 +1,7 @@
 """Storages whose sizes are only known when the function is called.
 
 Invariant: such a storage is planned where its symbols are known on entry and a pool without a size, free of constants,
-serves its device; otherwise it stays a run-time allocation, and `Tensor.external` says why.
+serves its device; otherwise it stays a run-time allocation, and `RelaxTensor.external` says why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvm.tirx.analysis import undefined_vars
 from ...problem import BufferKind, Pool
 from ..devices import labels, serves
 from ..liveness import Storage
-from ..program import Internal, Program, Tensor
+from ..program import Internal, Program, RelaxTensor
 from ..sizes import entry_symbols
 from .extents import Extents, Values
 
@@ -69,7 +69,7 @@ def dynamic_sizes(
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
         if not unknown and served:
             found[storage] = extents.size(shape, dtype)
-        elif isinstance(storage, Tensor):
+        elif isinstance(storage, RelaxTensor):
             why = "its size has no upper bound, and no pool without a size is free for it"
             storage.external = (
                 f"its size depends on {', '.join(unknown)}, which the inputs do not tell" if unknown else why

@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ...vocabulary import ONLY_READ
-from ..program import Access, Branch, Internal, Loop, Node, Step, Tensor
+from ..program import Branch, Internal, Loop, Node, RelaxTensor, Step, StepAccess
 from ..sizes import static_extent
 from .distance import highest_distance
 
@@ -252,10 +252,10 @@ class Origin:
 
     outline: Outline
     node: _Node
-    storages: Sequence[Tensor | Internal | None]
+    storages: Sequence[RelaxTensor | Internal | None]
     symbols: Mapping[Any, Any]  # of the PrimFunc -> what they are in the caller
 
-    def distance(self, first: Tensor | Internal, second: Tensor | Internal) -> Any:
+    def distance(self, first: RelaxTensor | Internal, second: RelaxTensor | Internal) -> Any:
         """The greatest proven offset(second) - offset(first), in the caller's symbols; None: nothing is proven."""
         sources = tuple(i for i, s in enumerate(self.storages) if s is first)
         targets = tuple(i for i, s in enumerate(self.storages) if s is second)
@@ -276,7 +276,7 @@ class Origin:
 
 def instantiate(
     plan: Outline,
-    storages: Sequence[Tensor | Internal | None],
+    storages: Sequence[RelaxTensor | Internal | None],
     label: str,
     sizes: Sequence[int],
     symbols: Mapping[Any, Any],
@@ -293,7 +293,7 @@ def instantiate(
 def _instantiate(
     plan: Outline,
     nodes: Sequence[_Node],
-    storages: Sequence[Tensor | Internal | None],
+    storages: Sequence[RelaxTensor | Internal | None],
     label: str,
     sizes: Sequence[int],
     symbols: Mapping[Any, Any],
@@ -315,7 +315,7 @@ def _instantiate(
             for touch in node.touches:
                 storage = storages[touch.storage]
                 if storage is not None:
-                    accesses.append(Access(storage, 0, sizes[touch.storage], touch.writes, touch.exact))
+                    accesses.append(StepAccess(storage, 0, sizes[touch.storage], touch.writes, touch.exact))
             origin = Origin(plan, node, storages, symbols) if once else None
             result.append(Step(f"{label}.{node.label}", tuple(accesses), origin=origin))
     return result

@@ -16,13 +16,13 @@ from `common.h`, so placements depend on seed and budget only, on every machine.
 from __future__ import annotations
 
 from .arrays import Struct, chances, floats, int32s, int64s, laid_out
-from .library import Compiled, compiled
+from .library import CFunctions, compiled
 
 __all__ = [
     "FOUND",
     "INFEASIBLE",
     "LIMIT",
-    "Compiled",
+    "CFunctions",
     "Struct",
     "chances",
     "compiled",

@@ -31,7 +31,7 @@ TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CFunctions:
     """The functions of the library, or why there are none."""
 
     functions: Any  # ctypes.CDLL, or None
@@ -43,16 +43,16 @@ class _CannotBuild(Exception):
 
 
 @functools.cache
-def compiled() -> Compiled:
+def compiled() -> CFunctions:
     """The library: loaded, or else built; asked for once a process."""
     with paused():
         try:
             library = _library()
         except (_CannotBuild, OSError) as error:
-            return Compiled(None, str(error))
+            return CFunctions(None, str(error))
     for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts"):
         getattr(library, f"npu_memplan_{name}").restype = ctypes.c_int64
-    return Compiled(library)
+    return CFunctions(library)
 
 
 def cache_folder() -> Path:

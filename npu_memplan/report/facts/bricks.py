@@ -39,7 +39,7 @@ class BrickPadding:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class ByteMove:
     """An operation that only moves bytes; `what` says which and between what."""
 
     point: int
@@ -53,7 +53,7 @@ class NpuFindings:
     """Paddings by buffer (largest loss first) and copies in program order."""
 
     paddings: tuple[BrickPadding, ...] = ()
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[ByteMove, ...] = ()
 
 
 def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
@@ -61,7 +61,7 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
     operator of the model asked for."""
     where = _Where(artifact)
     paddings: dict[str, BrickPadding] = {}
-    copies: list[Copy] = list(_host_extras(artifact, where))
+    copies: list[ByteMove] = list(_host_extras(artifact, where))
     for point, operation in operations(artifact, directory) if directory is not None else ():
         if operation.op is Op.DMA_START:
             copies.extend(_dma(where, point, operation))
@@ -73,7 +73,7 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
             if found is not None and found.channels > getattr(paddings.get(name), "channels", 0):
                 paddings[name] = found
         if name is not None and _only_moves(operation):
-            copies.append(Copy(point, "copy by a 1x1 average pool", name, where.sizes[name]))
+            copies.append(ByteMove(point, "copy by a 1x1 average pool", name, where.sizes[name]))
     lost = sorted((p for p in paddings.values() if p.lost_bytes), key=lambda p: (-p.lost_bytes, p.buffer))
     return NpuFindings(tuple(lost), tuple(copies))
 
@@ -169,7 +169,7 @@ def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
     return BrickPadding(name, channels, bricks * BRICK_CHANNELS, size, lost)
 
 
-def _host_extras(artifact: Artifact, where: _Where) -> Iterator[Copy]:
+def _host_extras(artifact: Artifact, where: _Where) -> Iterator[ByteMove]:
     """Host calls whose name is no operator kind of the model: layout changes, copies, requantisations."""
     if not artifact.operators:
         return
@@ -178,10 +178,10 @@ def _host_extras(artifact: Artifact, where: _Where) -> Iterator[Copy]:
         name = call.function.rsplit("_", 1)[0] if call.function.rpartition("_")[2].isdigit() else call.function
         if call.agent is Agent.HOST and not {name, call.function} & kinds:
             for buffer in call.writes:
-                yield Copy(call.points[0], f"host call {name}", buffer, where.sizes.get(buffer, 0))
+                yield ByteMove(call.points[0], f"host call {name}", buffer, where.sizes.get(buffer, 0))
 
 
-def _dma(where: _Where, point: int, operation: Operation) -> Iterator[Copy]:
+def _dma(where: _Where, point: int, operation: Operation) -> Iterator[ByteMove]:
     source, target = operation.get(Register.DMA0_SRC_REGION), operation.get(Register.DMA0_DST_REGION)
     if target & _INTERNAL:
         return  # a lookup table for the NPU's own memory: no pool is touched
@@ -190,7 +190,7 @@ def _dma(where: _Where, point: int, operation: Operation) -> Iterator[Copy]:
         return
     weights = where.kinds[name] is BufferKind.WEIGHTS or source == 0
     what = "weights brought to RAM by DMA" if weights else "feature map moved by DMA"
-    yield Copy(point, what, name, operation[Register.DMA0_LEN])
+    yield ByteMove(point, what, name, operation[Register.DMA0_LEN])
 
 
 def _only_moves(operation: Operation) -> bool:

@@ -1,6 +1,6 @@
 """One Relax function, binding by binding, at given values of its shape symbols.
 
-Invariant: every name stands for what it is: bytes of a memory (`Place`), a memory, numbers of a shape, or
+Invariant: every name stands for what it is: bytes of a memory (`OwnedBytes`), a memory, numbers of a shape, or
 nothing that is known. A memory that another side of a branch made does not exist here. After a branch only what
 both sides agree on is certain.
 """
@@ -28,8 +28,8 @@ from ...vocabulary import (
     is_npu,
 )
 from .faults import FaultKind
-from .kernel import Kernel, State
-from .memory import Memory, Place
+from .kernel import CallWalk, State
+from .memory import OwnedBytes, OwnedMemory
 from .numbers import Unknown, number
 
 POISON = "npu_memplan_poison"
@@ -37,7 +37,7 @@ POISON = "npu_memplan_poison"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class KnownShape:
     """A shape's numbers."""
 
     extents: tuple[int, ...]
@@ -58,8 +58,8 @@ class FunctionWalk:
         self.attributes: dict[str, Any] = dict(attributes.items()) if attributes is not None else {}
         self.calls: Iterator[Any] = iter(self.attributes.get(CALLS, ()))
         self.entry: Any = next(self.calls, None)
-        self.pools: dict[str, Memory] = {}  # given by the caller
-        self.planned: set[Memory] = set()  # pools of this package's plans
+        self.pools: dict[str, OwnedMemory] = {}  # given by the caller
+        self.planned: set[OwnedMemory] = set()  # pools of this package's plans
         self.fresh: set[str] = set()  # what the next packed function writes
         self.count = 0
 
@@ -69,7 +69,7 @@ class FunctionWalk:
         for parameter in self.function.params:
             value = self.outside(parameter.name, parameter.ty)
             self.define(parameter, value)
-            if isinstance(value, Place) and parameter.name in pools:
+            if isinstance(value, OwnedBytes) and parameter.name in pools:
                 self.pools[parameter.name] = value.memory
                 self.planned.add(value.memory)
                 continue
@@ -82,12 +82,12 @@ class FunctionWalk:
         for place in (*_leaves(result), *self.placed(PLACED_OUTPUTS)):
             self.state.read(place, f"{self.name}, the result")
 
-    def placed(self, key: str) -> Iterator[Place]:
+    def placed(self, key: str) -> Iterator[OwnedBytes]:
         """What the attributes say to lie in the caller's pools at the beginning, or at the end."""
         for entry in self.attributes.get(key, ()):
             memory, offset, size = self.pools.get(str(entry["pool"])), entry["offset_bytes"], entry["size_bytes"]
             if memory is not None and isinstance(offset, int) and isinstance(size, int):
-                yield Place(memory, offset, offset + size, str(entry["name"]), str(entry["name"]))
+                yield OwnedBytes(memory, offset, offset + size, str(entry["name"]), str(entry["name"]))
 
     def define(self, var: Any, value: Any) -> None:
         """`var` stands for `value` from now on."""
@@ -102,14 +102,14 @@ class FunctionWalk:
             return None
         shape = self.shape(ty.shape)
         size = None if shape is None else _bytes(shape, str(ty.dtype))
-        memory = Memory(name, size)
-        return Place(memory, 0, size if size is not None else 1, memory, name, shape)
+        memory = OwnedMemory(name, size)
+        return OwnedBytes(memory, 0, size if size is not None else 1, memory, name, shape)
 
     def shape(self, expr: Any) -> tuple[int, ...] | None:
         """The numbers of a shape, None where they are not known."""
         if isinstance(expr, ir.Var | relax.Var):
             found = self.values.get(expr)
-            return found.extents if isinstance(found, Shape) else None
+            return found.extents if isinstance(found, KnownShape) else None
         if not isinstance(expr, relax.ShapeExpr):
             return None
         try:
@@ -135,7 +135,7 @@ class FunctionWalk:
             return whole[expr.index] if isinstance(whole, tuple) else None
         if isinstance(expr, relax.ShapeExpr):
             extents = self.shape(expr)
-            return None if extents is None else Shape(extents)
+            return None if extents is None else KnownShape(extents)
         if isinstance(expr, ir.Call) and not (isinstance(expr.op, ir.Op) and expr.op.name.startswith("tirx.")):
             return self.call(expr)
         if isinstance(expr, ir.Var) and expr in self.values:
@@ -167,10 +167,10 @@ class FunctionWalk:
     def match(self, ty: Any, value: Any) -> None:
         """Symbols that a cast defines get their numbers."""
         if isinstance(ty, relax.ShapeType) and ty.values is not None:
-            extents = value.extents if isinstance(value, Shape) else ()
+            extents = value.extents if isinstance(value, KnownShape) else ()
             pairs = zip(ty.values, extents, strict=False)
         elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            pairs = zip(ty.shape.values, (value.shape if isinstance(value, Place) else None) or (), strict=False)
+            pairs = zip(ty.shape.values, (value.shape if isinstance(value, OwnedBytes) else None) or (), strict=False)
         else:
             return
         for symbol, actual in pairs:
@@ -196,7 +196,7 @@ class FunctionWalk:
             return tuple(self.merge(a, b) for a, b in zip(then, other, strict=False))
         if then is other or then == other:
             return then
-        if isinstance(then, Place) and isinstance(other, Place):
+        if isinstance(then, OwnedBytes) and isinstance(other, OwnedBytes):
             self.state.hidden.update((then.owner, other.owner))
             return then if then.memory is other.memory else None
         return None
@@ -220,18 +220,18 @@ class FunctionWalk:
         arguments = [self.expression(a) for a in expr.args]
         self.count += name in ("alloc_tensor", "alloc_storage")
         if name == "alloc_storage":
-            shape = arguments[0].extents if isinstance(arguments[0], Shape) else None
-            return Memory("", None if shape is None else int(np.prod(shape, dtype=np.int64)))
-        if name == "alloc_tensor" and isinstance(arguments[0], Memory):
+            shape = arguments[0].extents if isinstance(arguments[0], KnownShape) else None
+            return OwnedMemory("", None if shape is None else int(np.prod(shape, dtype=np.int64)))
+        if name == "alloc_tensor" and isinstance(arguments[0], OwnedMemory):
             return self.tensor(expr, arguments)
         if name == "alloc_tensor":  # of its own
             return self.outside("", expr.ty)
         if name in ("view", "ensure_zero_offset"):
             return self.view(expr, arguments[0])
         if name in ("kill_storage", "kill_tensor", "kill_object") and arguments:
-            if isinstance(arguments[0], Memory):
+            if isinstance(arguments[0], OwnedMemory):
                 arguments[0].freed = True
-            elif isinstance(arguments[0], Place):
+            elif isinstance(arguments[0], OwnedBytes):
                 self.state.owners.clear(arguments[0].memory, arguments[0].start, arguments[0].stop)
             return None
         return None
@@ -239,11 +239,11 @@ class FunctionWalk:
     def tensor(self, expr: Any, arguments: list[Any]) -> Any:
         """A tensor in a memory: of TVM's planner, or one of our pools."""
         memory, offset, shape = arguments[:3]
-        if not isinstance(shape, Shape) or not isinstance(offset, int):
+        if not isinstance(shape, KnownShape) or not isinstance(offset, int):
             return None
         stop = offset + _bytes(shape.extents, str(expr.ty.dtype))
         own = memory if CALLS in self.attributes else object()
-        place = Place(memory, offset, stop, own, memory.name or "a tensor", shape.extents)
+        place = OwnedBytes(memory, offset, stop, own, memory.name or "a tensor", shape.extents)
         if CALLS in self.attributes:
             self.planned.add(memory)
         where = f"{self.name}, {self.where('alloc_tensor')}"
@@ -256,11 +256,11 @@ class FunctionWalk:
 
     def view(self, expr: Any, source: Any) -> Any:
         """The same bytes in another shape, or some of them."""
-        if not isinstance(source, Place):
+        if not isinstance(source, OwnedBytes):
             return None
         shape = self.shape(getattr(expr.ty, "shape", None))
         if expr.op.name != "relax.memory.view" or shape is None:
-            return Place(source.memory, source.start, source.stop, source.owner, source.name, shape)
+            return OwnedBytes(source.memory, source.start, source.stop, source.owner, source.name, shape)
         offset = self.expression(expr.args[3]) if len(expr.args) > 3 else 0
         if not isinstance(offset, int):
             return None
@@ -270,10 +270,10 @@ class FunctionWalk:
             where = f"{self.name}, {self.where('view')}"
             self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
         if source.memory not in self.planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
-            return Place(source.memory, start, stop, source.owner, source.name, shape)
+            return OwnedBytes(source.memory, start, stop, source.owner, source.name, shape)
         kind, (name,) = str(self.entry[0]), (str(n) for n in self.entry[1])
         self.entry = next(self.calls, None)
-        place = Place(source.memory, start, stop, name, name, shape)
+        place = OwnedBytes(source.memory, start, stop, name, name, shape)
         self.state.within(place, f"{self.name}, {self.where('view')}")
         if kind == RESULT:
             self.fresh.add(name)
@@ -288,7 +288,7 @@ class FunctionWalk:
         name = expr.op.name_hint
         if name.startswith(POISON):
             for place in arguments:
-                if isinstance(place, Place):
+                if isinstance(place, OwnedBytes):
                     self.state.owners.clear(place.memory, place.start, place.stop)
             return None
         names: list[str] = []
@@ -300,9 +300,9 @@ class FunctionWalk:
             self.count += 1
         if is_npu(callee):
             self.state.hidden.update(names)
-            self.state.hidden.update(a.owner for a in arguments if isinstance(a, Place))
+            self.state.hidden.update(a.owner for a in arguments if isinstance(a, OwnedBytes))
         else:
-            Kernel(self.state, f"{self.name}, {self.where(name)}", callee, arguments, names).run()
+            CallWalk(self.state, f"{self.name}, {self.where(name)}", callee, arguments, names).run()
         return None
 
     def opaque(self, expr: Any) -> Any:
@@ -321,18 +321,18 @@ class FunctionWalk:
             self.state.owners.write(place)
         return result
 
-    def writes(self, place: Place) -> bool:
+    def writes(self, place: OwnedBytes) -> bool:
         """Whether a packed function writes this argument: it is marked so, or nobody has written it before."""
         if place.memory in self.planned:
             return place.owner in self.fresh
         return not any(True for _ in self.state.owners.within(place.memory, place.start, place.stop))
 
 
-def _leaves(value: Any) -> Iterator[Place]:
+def _leaves(value: Any) -> Iterator[OwnedBytes]:
     if isinstance(value, tuple):
         for item in value:
             yield from _leaves(item)
-    elif isinstance(value, Place):
+    elif isinstance(value, OwnedBytes):
         yield value
 
 

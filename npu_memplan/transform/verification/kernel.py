@@ -16,9 +16,9 @@ from tvm import ir, sym, tirx
 
 from ...extract.sizes import element_bytes
 from .faults import Fault, FaultKind
-from .memory import Owners, Place
+from .memory import OwnedBytes, Owners
 from .numbers import Unknown, number
-from .trace import MOST, Access, Event, Nest, executions, stolen
+from .trace import MOST, Event, Nest, NestAccess, executions, stolen
 
 
 @dataclass(slots=True)
@@ -28,14 +28,14 @@ class State:
     owners: Owners = field(default_factory=Owners)
     faults: dict[Fault, None] = field(default_factory=dict)
     undecided: dict[str, None] = field(default_factory=dict)
-    homes: dict[Any, Place] = field(default_factory=dict)  # of each named storage, where it was first seen
+    homes: dict[Any, OwnedBytes] = field(default_factory=dict)  # of each named storage, where it was first seen
     hidden: set[Any] = field(default_factory=set)  # storages that something opaque may have written
 
     def fault(self, kind: FaultKind, where: str, text: str) -> None:
         """Notes a fault."""
         self.faults.setdefault(Fault(kind, where, text))
 
-    def read(self, place: Place, where: str) -> None:
+    def read(self, place: OwnedBytes, where: str) -> None:
         """`place` is read: all its bytes that are defined are its own, and some are."""
         if place.owner in self.hidden:
             return
@@ -52,13 +52,13 @@ class State:
         if not own and place.start < place.stop:
             self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which nobody has written")
 
-    def adopt(self, place: Place) -> None:
+    def adopt(self, place: OwnedBytes) -> None:
         """What was written into a whole pool (its constants) belongs to whoever is there."""
         for start, stop, owner, _ in list(self.owners.within(place.memory, place.start, place.stop)):
             if owner is place.memory:
                 self.owners.write(place, start, stop)
 
-    def within(self, place: Place, where: str) -> None:
+    def within(self, place: OwnedBytes, where: str) -> None:
         """`place` lies in its memory, where its elements may, and where it lay before."""
         size = place.memory.size_bytes
         if size is not None and place.stop > size:
@@ -68,7 +68,7 @@ class State:
             self.fault(FaultKind.MOVED, where, f"{place}, but earlier {home}")
 
 
-class Kernel:
+class CallWalk:
     """One call: `arguments` are places, numbers, or None for what is not looked into."""
 
     def __init__(self, state: State, where: str, function: Any, arguments: Sequence[Any], names: Iterable[str]) -> None:
@@ -76,16 +76,16 @@ class Kernel:
         self.where = where
         self.function = function
         self.known: dict[Any, Any] = {}
-        self.places: dict[Any, Place] = {}
-        self.pools: dict[Any, Place] = {}
+        self.places: dict[Any, OwnedBytes] = {}
+        self.pools: dict[Any, OwnedBytes] = {}
         for parameter, argument in zip(function.params, arguments, strict=False):
-            if isinstance(argument, Place):
+            if isinstance(argument, OwnedBytes):
                 self.take(parameter, argument)
             elif isinstance(argument, int):
                 self.known[parameter] = argument
         self.declare(iter(names))
 
-    def take(self, parameter: Any, argument: Place) -> None:
+    def take(self, parameter: Any, argument: OwnedBytes) -> None:
         """A tensor parameter; its shape says what the PrimFunc's own symbols are."""
         if argument.shape is not None and len(argument.shape) == len(parameter.shape):
             for extent, actual in zip(parameter.shape, argument.shape, strict=True):
@@ -121,7 +121,7 @@ class Kernel:
             self.state.undecided.setdefault(f"{self.where}: where {buffer.name!r} lies depends on {unknown}")
             return
         shown = name or buffer.name
-        place = Place(pool.memory, start, start + size, name or (self.where, buffer.name), shown)
+        place = OwnedBytes(pool.memory, start, start + size, name or (self.where, buffer.name), shown)
         if (start - pool.start) % element_bytes(str(buffer.dtype)):
             text = f"{place} has elements of {element_bytes(str(buffer.dtype))} bytes"
             self.state.fault(FaultKind.MISALIGNED, self.where, text)
@@ -145,7 +145,7 @@ class Kernel:
     def step(self, nest: Nest) -> None:
         """One statement: what it reads first is its own, and what it wrote is afterwards."""
         found = [(a, self.places[a.buffer]) for a in nest.accesses if a.buffer in self.places]
-        touched: dict[Any, tuple[Place, bool]] = {}  # owner -> its place, whether it is read first
+        touched: dict[Any, tuple[OwnedBytes, bool]] = {}  # owner -> its place, whether it is read first
         for access, place in found:
             touched.setdefault(place.owner, (place, not access.writes))
         written = {place.owner for access, place in found if access.writes}
@@ -160,7 +160,7 @@ class Kernel:
         for access, place in sorted(((a, p) for a, p in found if a.writes), key=lambda e: _last(e[0])):
             self.state.owners.write(place, *self.hull(access, place))
 
-    def shared(self, places: Sequence[Place], written: set[Any]) -> list[tuple[Place, Place]]:
+    def shared(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
         """Pairs of storages that have bytes in common, one of them written."""
         return [
             (a, b)
@@ -171,7 +171,7 @@ class Kernel:
             and (a.owner in written or b.owner in written)
         ]
 
-    def look(self, nest: Nest, found: Sequence[tuple[Access, Place]], a: Place, b: Place) -> None:
+    def look(self, nest: Nest, found: Sequence[tuple[NestAccess, OwnedBytes]], a: OwnedBytes, b: OwnedBytes) -> None:
         """Two storages that one statement touches share bytes: every access, one by one."""
         window = max(a.start, b.start), min(a.stop, b.stop)
         for place in (a, b):  # what is read beyond the window is an ordinary read
@@ -199,14 +199,14 @@ class Kernel:
             text = f"reads byte {byte} of {reader}, which {writer!r} has overwritten"
             self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
 
-    def beyond(self, place: Place, start: int, stop: int) -> None:
+    def beyond(self, place: OwnedBytes, start: int, stop: int) -> None:
         """Bytes of a storage that is read, and that no other one of the statement lies on."""
         for first, last, owner, name in self.state.owners.within(place.memory, start, stop):
             if owner != place.owner and place.owner not in self.state.hidden:
                 text = f"reads {place}, but bytes [{first}, {last}) there are {name!r}'s, written since"
                 self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
 
-    def hull(self, access: Access, place: Place) -> tuple[int, int]:
+    def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
         """The bytes that a store may write."""
         analyzer = sym.Analyzer()
         for var, extent, _ in access.loops:
@@ -223,7 +223,7 @@ class Kernel:
         return max(place.start, start), min(place.stop, stop)
 
 
-def _last(access: Access) -> int:
+def _last(access: NestAccess) -> int:
     """The time of an access's last execution."""
     return int(access.time + sum((extent - 1) * turn for _, extent, turn in access.loops))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(eq=False, slots=True)
-class Memory:
+class OwnedMemory:
     """Something with bytes: a pool, a storage of TVM's planner, a tensor of its own. `size_bytes` None: not known."""
 
     name: str
@@ -21,10 +21,10 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OwnedBytes:
     """Where a storage lies: bytes [start, stop) of `memory`; `shape` in elements, where it is known."""
 
-    memory: Memory
+    memory: OwnedMemory
     start: int
     stop: int
     owner: Any  # whose bytes these are: its identity
@@ -39,19 +39,19 @@ class Place:
 class Owners:
     """Whose each byte is, in every memory."""
 
-    spans: dict[Memory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
+    spans: dict[OwnedMemory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
 
     def copy(self) -> Owners:
         """The same, to be changed apart."""
         return Owners({memory: list(spans) for memory, spans in self.spans.items()})
 
-    def within(self, memory: Memory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
+    def within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
         for first, last, owner, name in self.spans.get(memory, ()):
             if first < stop and start < last:
                 yield max(first, start), min(last, stop), owner, name
 
-    def write(self, place: Place, start: int | None = None, stop: int | None = None) -> None:
+    def write(self, place: OwnedBytes, start: int | None = None, stop: int | None = None) -> None:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
         self.clear(place.memory, start, stop)
@@ -60,7 +60,7 @@ class Owners:
             spans.append((start, stop, place.owner, place.name))
             spans.sort(key=lambda span: span[0])
 
-    def clear(self, memory: Memory, start: int, stop: int) -> None:
+    def clear(self, memory: OwnedMemory, start: int, stop: int) -> None:
         """Nobody owns these bytes any more."""
         kept = []
         for span in self.spans.get(memory, ()):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, tirx
 
-from .memory import Owners, Place
+from .memory import OwnedBytes, Owners
 from .numbers import Unknown, number, value
 
 MOST = 1 << 23
@@ -25,7 +25,7 @@ Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NestAccess:
     """One load or store in the text of a nest."""
 
     buffer: Any
@@ -40,7 +40,7 @@ class Access:
 class Nest:
     """Accesses of a statement in textual order; `ordered` is False where threads run side by side."""
 
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[NestAccess] = field(default_factory=list)
     ordered: bool = True
     known: Mapping[Any, Any] = field(default_factory=dict)
     clock: int = 0
@@ -84,12 +84,14 @@ class Nest:
         for access in inner.accesses:
             own = ((stmt.loop_var, extent, turn), *access.loops)
             both = (*conditions, *access.conditions)
-            self.accesses.append(Access(access.buffer, access.indices, access.writes, own, both, start + access.time))
+            self.accesses.append(
+                NestAccess(access.buffer, access.indices, access.writes, own, both, start + access.time)
+            )
         self.clock = start + turn * extent
 
     def note(self, buffer: Any, indices: Any, conditions: tuple[Any, ...], *, writes: bool) -> None:
         """One access, now."""
-        self.accesses.append(Access(buffer, tuple(indices), writes, (), conditions, self.clock))
+        self.accesses.append(NestAccess(buffer, tuple(indices), writes, (), conditions, self.clock))
         self.clock += 1
 
     def expression(self, expr: Any, conditions: tuple[Any, ...]) -> None:
@@ -126,7 +128,7 @@ def _parts(expr: Any) -> list[Any]:
     return [part for part in found if isinstance(part, ir.Expr)]
 
 
-def executions(access: Access, known: Mapping[Any, Any], item_bytes: int) -> tuple[Array, Array]:
+def executions(access: NestAccess, known: Mapping[Any, Any], item_bytes: int) -> tuple[Array, Array]:
     """Times, and first bytes within the buffer, of all executions of one access; `Unknown` when they depend on data."""
     shape = [extent for _, extent, _ in access.loops]
     if int(np.prod(shape, dtype=np.int64)) > MOST:
@@ -155,14 +157,14 @@ def executions(access: Access, known: Mapping[Any, Any], item_bytes: int) -> tup
 class Event:
     """All executions of one access: when, and the first byte in memory of each."""
 
-    place: Place
+    place: OwnedBytes
     writes: bool
     times: Array
     starts: Array
     item_bytes: int
 
 
-def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tuple[Place, str, int] | None:
+def stolen(events: list[Event], window: tuple[int, int], owners: Owners) -> tuple[OwnedBytes, str, int] | None:
     """The first read in [start, stop) that sees what someone else wrote: who reads, who wrote, which byte.
 
     All events are in one memory. Bytes are looked at in grains that no element straddles.
