@@ -114,6 +114,7 @@ def outputs_of(
         outputs=outputs,
         pools_after=pools,
         npu_cycles=cycles,
+        npu_beats=transcript.beats if transcript.calls else None,
         cycles_are_estimates=cycles_are_estimates,
         stack=transcript.stack,
         transcript=transcript.text,

@@ -145,7 +145,9 @@ class FvpRunner:
                 seconds=seconds,
                 cycles_are_estimates=False,
             )
-            return result if self._options.npu_cycles else replace(result, npu_cycles=None)  # --fast counts nothing
+            if self._options.npu_cycles:
+                return result
+            return replace(result, npu_cycles=None, npu_beats=None)  # --fast counts nothing
         except FirmwareError as error:
             raise FirmwareError(_with_simulator(str(error), process, errors, self.binary)) from None
 

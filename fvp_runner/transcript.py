@@ -35,6 +35,7 @@ class Transcript:
     npu_config: int | None = None
     calls: int | None = None
     cycles: int | None = None
+    beats: tuple[int, ...] | None = None  # AXI port 0 read, written; port 1 read, written
     status: int | None = None
     outputs: list[bytearray] = field(default_factory=list)
     output_rows: list[tuple[int, int]] = field(default_factory=list)  # (bytes, crc)
@@ -78,6 +79,8 @@ def _line(t: Transcript, line: str) -> None:
         t.npu_id, t.npu_config = int(match[1], 16), int(match[2], 16)
     elif word in ("CALLS", "CYCLES") and rest.isdigit():
         setattr(t, word.lower(), int(rest))
+    elif word == "BEATS" and re.fullmatch(r"\d+( \d+){3}", rest):
+        t.beats = tuple(map(int, rest.split()))
     elif word == "STATUS" and re.fullmatch(r"-?\d+", rest):
         t.status = int(rest)
     elif word in ("OUTPUT", "POOL") and (match := _ROW.fullmatch(rest)):

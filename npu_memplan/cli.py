@@ -36,6 +36,7 @@ COMMANDS: dict[str, str] = {
     "operators": "List operators by who runs them and how exactly; or those that a model needs.",
     "accelerators": "List the NPU configurations, what is assumed around each, and boards that have it.",
     "boards": "List boards, or say what is known of one, with sources.",
+    "evidence": "Run a fixed set of programs where you can, and write a record that you can send.",
     "doctor": "Say what is installed, what is missing and how to install it.",
     "tvmc": "The microNPU flow of tvmc, on today's TVM.",
 }

@@ -93,7 +93,7 @@ class JobRunner:
             regions = self._fetch(spans)
             stats = self._model.run(words, regions)
             self.notes.extend((*stats.messages, *stats.timing))
-            return JobOutcome(cycles=int(stats.cycles), read_bytes=job.queue_bytes)
+            return JobOutcome(cycles=int(stats.cycles), beats=stats.beats, read_bytes=job.queue_bytes)
         except NpuMemplanError as error:
             return JobOutcome(_faults(error), message=str(error))
         finally:

@@ -83,6 +83,8 @@ FAULTS = Status.BUS_ERROR | Status.PARSE_ERROR | Status.WEIGHT_FAULT | Status.EC
 _PMU_COUNTERS = 4
 _PMU_CYCLE_BIT = 1 << 31
 _PMU_CYCLE_EVENTS = frozenset((17, 35))  # CYCLE, NPU_ACTIVE: counted as the job's cycles
+# AXI0 and AXI1, DATA_BEAT_RECEIVED and DATA_BEAT_WRITTEN: places in `JobOutcome.beats`
+_PMU_BEAT_EVENTS = {130: 0, 135: 1, 386: 2, 391: 3}
 _PLAIN = frozenset((Reg.QCONFIG, Reg.LOCK, Reg.REGIONCFG, *range(Reg.AXI_LIMIT0, Reg.AXI_LIMIT3 + 4, 4)))
 # Component identification: CID is Arm's constant; PID carries part number 0x580 (U55) or 0x58B (U65).
 _CID = (0x0D, 0xF0, 0x05, 0xB1)
@@ -103,6 +105,7 @@ class JobOutcome:
 
     faults: Status = NO_FAULT
     cycles: int = 0
+    beats: tuple[int, int, int, int] = (0, 0, 0, 0)  # port 0 read, written; port 1 read, written
     read_bytes: int = 0  # of the command stream, for QREAD
     message: str = ""
 
@@ -260,23 +263,25 @@ class EthosURegisters:
         if outcome.message:
             self.messages.append(outcome.message)
         self._queue_read = outcome.read_bytes
-        self._count(outcome.cycles)
+        self._count(outcome)
         self._status &= ~Status.RUNNING
         self._status |= Status.IRQ_RAISED | (outcome.faults or Status.END_REACHED)
         self._history |= 1
         self._drive_irq()
 
-    def _count(self, cycles: int) -> None:
-        """PMU: the cycle counter and the cycle-like events advance by `cycles` if they are enabled."""
+    def _count(self, outcome: JobOutcome) -> None:
+        """PMU: the cycle counter and the events that a job has an amount for advance, where they are enabled."""
         enabled = self._words.get(Reg.PMCNTENSET, 0)
         if not self._words.get(Reg.PMCR, 0) & 1:
             return
         if enabled & _PMU_CYCLE_BIT:
-            self._cycles = (self._cycles + cycles) & (1 << 48) - 1
+            self._cycles = (self._cycles + outcome.cycles) & (1 << 48) - 1
+        amounts = dict.fromkeys(_PMU_CYCLE_EVENTS, outcome.cycles)
+        amounts |= {event: outcome.beats[place] for event, place in _PMU_BEAT_EVENTS.items()}
         for i in range(_PMU_COUNTERS):
-            if enabled >> i & 1 and self._words.get(Reg.PMEVTYPER0 + 4 * i, 0) in _PMU_CYCLE_EVENTS:
-                counter = Reg.PMEVCNTR0 + 4 * i
-                self._words[counter] = (self._words.get(counter, 0) + cycles) & 0xFFFFFFFF
+            if enabled >> i & 1:
+                counter, event = Reg.PMEVCNTR0 + 4 * i, self._words.get(Reg.PMEVTYPER0 + 4 * i, 0)
+                self._words[counter] = (self._words.get(counter, 0) + amounts.get(event, 0)) & 0xFFFFFFFF
 
     def _write_pmu(self, offset: int, value: int) -> None:
         words = self._words

@@ -30,7 +30,9 @@ enum {
   PMCR = 0x180,
   PMCNTENSET = 0x184,
   PMCCNTR = 0x1A0,
-  PMCCNTR_CFG = 0x1A8
+  PMCCNTR_CFG = 0x1A8,
+  PMEVCNTR0 = 0x300,
+  PMEVTYPER0 = 0x380
 };
 
 #define STATUS_RUNNING (1u << 0)
@@ -52,6 +54,8 @@ enum {
 #define AXI_LIMIT 0x0F1F0000u
 /* PMU: count cycles from "NPU active" (35) to "NPU idle" (32). */
 #define PMU_WINDOW (35u | 32u << 16)
+/* PMU events of the four counters: data beats read and written on port 0, then on port 1. */
+static const uint32_t beat_events[ETHOSU_PORT_COUNTERS] = {130u, 135u, 386u, 391u};
 /* CONFIG without the bits that no program depends on (functional safety, custom DMA). */
 #define CONFIG_MASK 0xF00000FFu
 
@@ -106,7 +110,8 @@ enum ethosu_result ethosu_init(uint32_t expected_config) {
   NPU(CMD) = 0; /* clock and power stay on between jobs */
   NPU(PMCR) = 1u; /* the PMU counts */
   NPU(PMCCNTR_CFG) = PMU_WINDOW;
-  NPU(PMCNTENSET) = 1u << 31;
+  for (uint32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) NPU(PMEVTYPER0 + 4u * i) = beat_events[i];
+  NPU(PMCNTENSET) = 1u << 31 | ((1u << ETHOSU_PORT_COUNTERS) - 1u);
 #if ETHOSU_USE_INTERRUPT
   NVIC_ISER = 1u << (BOARD_NPU_IRQ % 32u);
   __asm__ volatile("cpsie i" ::: "memory");
@@ -144,6 +149,7 @@ static enum ethosu_result judge(uint32_t status) {
 enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void *const bases[], int32_t count) {
   info.status = info.queue_read = 0;
   info.cycles = 0;
+  for (uint32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) info.beats[i] = 0;
   if (stream == 0 || bytes == 0 || bytes % 4u || (uintptr_t)stream % 16u || count < 0 || count > 8) {
     return ETHOSU_BAD_ARGUMENT;
   }
@@ -155,7 +161,7 @@ enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void
   NPU(QSIZE) = bytes;
   NPU(QCONFIG) = 2; /* streams and constants through the second read port */
   NPU(REGIONCFG) = BOARD_NPU_REGIONCFG;
-  NPU(PMCR) = 1u | 1u << 2; /* cycle counter back to zero */
+  NPU(PMCR) = 1u | 1u << 1 | 1u << 2; /* all counters back to zero */
 #if ETHOSU_USE_INTERRUPT
   interrupt_status = 0;
 #endif
@@ -166,6 +172,7 @@ enum ethosu_result ethosu_run(const uint32_t *stream, uint32_t bytes, const void
   info.queue_read = NPU(QREAD);
   info.cycles = NPU(PMCCNTR);
   info.cycles |= (uint64_t)(NPU(PMCCNTR + 4u) & 0xFFFFu) << 32;
+  for (uint32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) info.beats[i] = NPU(PMEVCNTR0 + 4u * i);
   const enum ethosu_result result = judge(info.status);
   if (result != ETHOSU_TIMEOUT) NPU(CMD) = CMD_CLEAR_IRQ;
   return result;

@@ -21,12 +21,15 @@ enum ethosu_result {
   ETHOSU_NOT_FINISHED = 10     /* stopped without reaching the end of the stream */
 };
 
+#define ETHOSU_PORT_COUNTERS 4
+
 struct ethosu_info {
   uint32_t id;
   uint32_t config;
   uint32_t status;     /* STATUS when the last job ended or failed */
   uint32_t queue_read; /* bytes of the command stream read by then */
   uint64_t cycles;     /* PMU cycle counter of the last job */
+  uint32_t beats[ETHOSU_PORT_COUNTERS]; /* of the last job: port 0 read, written; port 1 read, written */
 };
 
 /* Resets the NPU (secure, privileged) and checks that it is the one `expected_config` describes. */

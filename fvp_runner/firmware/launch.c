@@ -14,5 +14,6 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
   for (int32_t i = 1; i < count; i++) npu_memplan_cache_invalidate(bases[i], base_bytes[i]);
   totals.calls++;
   totals.cycles += ethosu_last()->cycles;
+  for (int32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) totals.beats[i] += ethosu_last()->beats[i];
   return (int32_t)totals.last;
 }

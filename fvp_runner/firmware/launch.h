@@ -9,6 +9,7 @@
 struct launch_totals {
   uint32_t calls;
   uint64_t cycles;
+  uint64_t beats[ETHOSU_PORT_COUNTERS];
   enum ethosu_result last;
 };
 

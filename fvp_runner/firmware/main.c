@@ -139,6 +139,11 @@ int main(void) {
   uart_decimal(launch_totals()->calls);
   uart_text("\nCYCLES ");
   uart_decimal64(launch_totals()->cycles);
+  uart_text("\nBEATS");
+  for (int32_t i = 0; i < ETHOSU_PORT_COUNTERS; i++) {
+    uart_text(" ");
+    uart_decimal64(launch_totals()->beats[i]);
+  }
   uart_text("\nSTATUS ");
   uart_signed(status);
   uart_text("\n");

@@ -95,6 +95,7 @@ class HostRunner:
         self._ended.set()
         self._deadline = 0.0
         self._cycles = 0
+        self._beats: tuple[int, ...] = (0, 0, 0, 0)
         self._notes: list[str] = []
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
@@ -123,7 +124,7 @@ class HostRunner:
         self._check_free()
         started = time.perf_counter()
         self._deadline = started + self.options.timeout_s
-        self._error, self._cycles, self._notes, self._launches = None, 0, [], 0
+        self._error, self._cycles, self._beats, self._notes, self._launches = None, 0, (0, 0, 0, 0), [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             self._shadow.define(slot)
@@ -143,6 +144,7 @@ class HostRunner:
             ),
             pools_after=tuple(pool.copy() for pool in self.pools) if self.options.pools_after else None,
             npu_cycles=self._cycles if self._model is not None else None,
+            npu_beats=self._beats if self._model is not None else None,
             version=compiler_version(),
             seconds=time.perf_counter() - started,
             notes=tuple(self._notes),
@@ -221,6 +223,7 @@ class HostRunner:
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
             self._shadow.after_launch()
             self._cycles += int(stats.cycles)
+            self._beats = tuple(a + b for a, b in zip(self._beats, stats.beats, strict=True))
             self._notes.extend((*stats.messages, *stats.timing))
         except BaseException as error:
             self._error = error

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.ethosu.time import Estimate, MemoryMap
 
 from .bound.convolution import DecodedConstants
 from .bound.dma import Dma
@@ -37,6 +37,7 @@ class RunStats:
 
     cycles: int  # an estimate, see `npu_memplan.ethosu.time`
     operations: int  # kernels and transfers
+    beats: tuple[int, int, int, int] = (0, 0, 0, 0)  # an estimate: AXI port 0 read, written; port 1 read, written
     messages: tuple[str, ...] = ()  # features that no reference confirms
     timing: tuple[str, ...] = ()  # what is right only because something else takes its time
 
@@ -47,7 +48,7 @@ _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError,
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     program: DecodedStream
-    cycles: int
+    estimate: Estimate
     timing: tuple[str, ...]  # of `blockdep.check`
     constants: dict[int, list[DecodedConstants]]  # decoded weights of each step, by its index; at most one set
 
@@ -97,7 +98,7 @@ class NpuModel:
                     inplace.check(program)
                     hazards.check(program)
                     timing = blockdep.check(program)
-                prepared = _Prepared(program, program.estimate(self._where).total, timing, {})
+                prepared = _Prepared(program, program.estimate(self._where), timing, {})
             except _FAULTS as error:
                 raise _fault(error) from error
             _remember(self._programs, key, prepared)
@@ -123,7 +124,9 @@ class NpuModel:
         program = prepared.program
         binding = self._bind(prepared, regions, defined)
         self._execute(binding, program.steps, self.checks, observer)
-        return RunStats(prepared.cycles, len(program.steps), program.messages, prepared.timing)
+        spent = prepared.estimate
+        beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
+        return RunStats(spent.total, len(program.steps), beats, program.messages, prepared.timing)
 
     def fuzz_schedule(
         self,

@@ -124,6 +124,19 @@ def test_pmu_counts_only_while_enabled() -> None:
     assert d.read(Reg.PMCR) >> 11 & 31 == 4, "event counters"
 
 
+def test_pmu_counts_beats_of_both_ports() -> None:
+    """DATA_BEAT_RECEIVED and DATA_BEAT_WRITTEN of AXI0 and AXI1; another event counts nothing."""
+    d = Bench(JobOutcome(cycles=9, beats=(1, 2, 3, 4))).device
+    d.write(Reg.PMCR, 1)
+    d.write(Reg.PMCNTENSET, 0b1111)
+    for number, event in enumerate((391, 386, 130, 135)):
+        d.write(Reg.PMEVTYPER0 + 4 * number, event)
+    d.write(Reg.CMD, 1)
+    d.write(Reg.PMEVTYPER0, 128)
+    d.write(Reg.CMD, 1)
+    assert [d.read(Reg.PMEVCNTR0 + 4 * number) for number in range(4)] == [4, 6, 2, 4]
+
+
 def test_sabotage_is_what_a_driver_would_see() -> None:
     refused = Bench(None, "ethos-u55-256", Sabotage.REFUSE_RESET).device
     refused.write(Reg.RESET, 1)

@@ -40,6 +40,7 @@ RUN
 Warning: a line of the simulator
 CALLS 1
 CYCLES 4711
+BEATS 10 20 30 0
 STATUS 0
 OUTPUT 0 bytes=40 crc={zlib.crc32(first):08x}
 DATA {first[:32].hex()}
@@ -64,6 +65,7 @@ def test_a_good_run_gives_its_outputs(newline: str) -> None:
     np.testing.assert_array_equal(first, OUTPUT)
     np.testing.assert_array_equal(second, SECOND)
     assert (transcript.calls, transcript.cycles) == (1, 4711)
+    assert transcript.beats == (10, 20, 30, 0)
     assert transcript.pool_rows == [(1024, 0xDEADBEEF)]
     assert transcript.stack == (1160, 32768)
     assert (transcript.npu_id, transcript.npu_config) == (0x10104001, 0x3008)

@@ -1,0 +1,129 @@
+"""A record as one page, and as a row of a table of records.
+
+Invariant: what the page says is what the record has; names are escaped, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ..report.page.html import asset, fill
+from .record import FVP, Counters, EvidenceRecord, ProgramRun
+
+_HEADS = (
+    "network", "program", "outputs", "cycles", "estimated", "AXI0 read", "estimated", "AXI0 written", "estimated",
+    "AXI1 read", "estimated", "waits", "hazards found",
+)  # fmt: skip
+# Who has no record yet: a runner and what it stands for.
+WANTED = (
+    ("fvp", "Arm's FVP, Corstone-300, Ethos-U55"),
+    ("fvp", "Arm's FVP, Corstone-300, Ethos-U65"),
+    ("fvp", "Arm's FVP, Corstone-310 or 315"),
+    ("silicon", "any board with an Ethos-U"),
+)
+
+
+def page(record: EvidenceRecord) -> str:
+    """The text of evidence.html."""
+    facts = [
+        ("counted by", record.counted_by),
+        ("runner", f"{record.runner} {record.runner_version}".strip()),
+        ("accelerator", f"{record.accelerator} ({record.system_config})"),
+        ("board", record.board or "none: in this process"),
+        ("reference", record.reference or "none was installed"),
+        ("machine", record.machine),
+        ("versions", ", ".join(f"{name} {version}" for name, version in record.versions.items() if version)),
+        ("SHA-256 of the record", record.sha256),
+    ]
+    rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(v)}</td></tr>' for k, v in facts)
+    remarks = "".join(f'<p class="quiet">{escape(remark)}</p>' for remark in record.remarks)
+    body = (
+        f'<section class="panel"><h2>{escape(record.verdict())}</h2><div class="plain"><table><tbody>{rows}</tbody>'
+        f"</table></div>{remarks}</section>"
+        f'<section class="panel"><h2>Programs</h2><div class="plain">{_programs(record.runs)}</div></section>'
+        f'<section class="panel"><h2>Digests</h2><div class="plain">{_digests(record.runs)}</div></section>'
+    )
+    return fill(
+        asset("compare.html").replace(_NAVIGATION, ""),
+        {
+            "@STYLE@": asset("style.css") + asset("compare.css"),
+            "@TITLE@": "Evidence",
+            "@SUBTITLE@": escape(f"{record.runner}, {record.accelerator}"),
+            "@BODY@": body,
+            "@FOOTER@": "Estimates are of npu_memplan's model of time. What an emulator counts is that same model.",
+        },
+    )
+
+
+_NAVIGATION = (
+    '<a href="#maps">Maps</a><a href="#numbers">Numbers</a><a href="#work">NPU work</a><a href="#buffers">Buffers</a>'
+)
+
+
+def _programs(runs: Iterable[ProgramRun]) -> str:
+    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(map(_row, runs))}</tbody></table>"
+
+
+def _row(run: ProgramRun) -> str:
+    cells = [verdict_of(run), *_pairs(run.counted, run.estimated)]
+    if run.hazards is not None:
+        cells += [f"{run.hazards.kernel_waits + run.hazards.dma_waits}", "; ".join(run.hazards.found) or "none"]
+    told = "".join(f'<td class="num">{escape(cell)}</td>' for cell in cells)
+    return f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td>{told}</tr>'
+
+
+def verdict_of(run: ProgramRun) -> str:
+    """In a few words."""
+    if run.error:
+        return run.error.splitlines()[0]
+    exact = run.exact
+    return "not compared" if exact is None else "bit-exact" if exact else "WRONG"
+
+
+def _pairs(counted: Counters, estimated: Counters) -> Iterable[str]:
+    for name in ("cycles", "axi0_read", "axi0_written", "axi1_read"):
+        for counters in (counted, estimated):
+            value = getattr(counters, name)
+            yield "-" if value is None else f"{value:,}"
+
+
+def _digests(runs: Iterable[ProgramRun]) -> str:
+    rows = "".join(
+        f'<tr><th scope="row">{escape(run.network)}</th><td>{escape(run.program)}</td><td>{run.plan_sha256[:16]}</td>'
+        f"<td>{run.stream_sha256[:16]}</td><td>{', '.join(o.sha256[:16] for o in run.outputs)}</td></tr>"
+        for run in runs
+    )
+    heads = "".join(f'<th scope="col">{h}</th>' for h in ("network", "program", "plan", "streams", "outputs"))
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def table(records: Sequence[tuple[str, EvidenceRecord]]) -> str:
+    """Markdown: a row a record (its file's name with it), then a row for each that is wanted and not there."""
+    lines = ["| runner | accelerator | programs | bit-exact | counted by | beats read: counted / estimated | record |"]
+    lines.append("|---|---|--:|--:|---|---|---|")
+    for name, record in records:
+        exact = sum(run.exact is True for run in record.runs)
+        version = f"{record.runner} {record.runner_version}".strip()
+        lines.append(
+            f"| {version} | {record.accelerator} | {len(record.runs)} | {exact} | {record.counted_by} "
+            f"| {_beats(record)} | [{name}](records/{name}) |"
+        )
+    there = {record.runner for _, record in records if record.counted_by == FVP}
+    for runner, what in WANTED:
+        if runner not in there:
+            lines.append(f"| {what} | | | | | | none yet |")
+    return "\n".join(lines) + "\n"
+
+
+def _beats(record: EvidenceRecord) -> str:
+    if record.counted_by != FVP:
+        return "the same model"
+    ratios = [
+        getattr(run.counted, name) / getattr(run.estimated, name)
+        for run in record.runs
+        for name in ("axi0_read", "axi1_read")
+        if getattr(run.counted, name) and getattr(run.estimated, name)
+    ]
+    return f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "-"

@@ -1,0 +1,141 @@
+"""What a record of evidence says: who ran what on what, what came out, and what was estimated.
+
+Invariant: the same machine, tools and set give the same bytes; no clock and no path is in a record. `counted_by` is
+"Arm's FVP" only where its binary ran; what our NPU model counted says that it is an estimate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .networks import EvidenceError
+
+FORMAT = "npu_memplan evidence 1"
+FVP = "Arm's FVP"
+MODEL = "our NPU model, an estimate"
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Of one inference, all NPU calls added: cycles, and data beats on the AXI ports."""
+
+    cycles: int | None = None
+    axi0_read: int | None = None
+    axi0_written: int | None = None
+    axi1_read: int | None = None
+    axi1_written: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hazards:
+    """What keeps the operations of the streams apart, and what our model's checks found."""
+
+    kernel_waits: int
+    dma_waits: int
+    close_kernels: int  # that may start before the one before them has ended: BLOCKDEP above 0
+    found: tuple[str, ...] = ()  # nothing: no hazard
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOutput:
+    """One output tensor."""
+
+    name: str
+    elements: int
+    sha256: str
+    mismatches: int | None = None  # None: there was no reference to compare with
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramRun:
+    """One network as one program, run once."""
+
+    network: str
+    network_sha256: str
+    program: str
+    flags: tuple[str, ...]  # of npu-memplan compile
+    plan_sha256: str = ""
+    pools_bytes: dict[str, int] = field(default_factory=dict)
+    stream_sha256: str = ""
+    input: str = ""
+    outputs: tuple[RecordedOutput, ...] = ()
+    counted: Counters = Counters()
+    estimated: Counters = Counters()
+    hazards: Hazards | None = None
+    transcript: tuple[str, ...] = ()  # what the firmware and the simulator printed, without the outputs' bytes
+    error: str = ""  # why there is no result
+
+    @property
+    def exact(self) -> bool | None:
+        """Every element of every output is the reference's; None: not compared."""
+        if self.error:
+            return False
+        if any(output.mismatches is None for output in self.outputs):
+            return None
+        return all(output.mismatches == 0 for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRecord:
+    """All programs on one runner."""
+
+    runner: str
+    runner_version: str
+    counted_by: str
+    accelerator: str
+    board: str
+    system_config: str
+    reference: str  # empty: none was installed
+    versions: dict[str, str]
+    machine: str
+    runs: tuple[ProgramRun, ...]
+    remarks: tuple[str, ...] = ()
+    format: str = FORMAT
+    sha256: str = ""  # of this record without it
+
+    def sealed(self) -> EvidenceRecord:
+        """With its own digest."""
+        return replace(self, sha256=_digest(self))
+
+    def to_json(self) -> bytes:
+        """The file's bytes."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+    def verdict(self) -> str:
+        """One line."""
+        exact = sum(run.exact is True for run in self.runs)
+        failed = sum(bool(run.error) for run in self.runs)
+        wrong = sum(run.exact is False and not run.error for run in self.runs)
+        parts = [f"{exact} of {len(self.runs)} programs bit-exact on {self.runner}"]
+        if wrong:
+            parts.append(f"{wrong} WRONG")
+        if failed:
+            parts.append(f"{failed} without a result")
+        if not self.reference:
+            parts.append("compared with nothing")
+        return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
+
+
+def read_record(path: Path) -> EvidenceRecord:
+    """The record in a file; `EvidenceError` where it is none, or was changed."""
+    try:
+        record: EvidenceRecord = msgspec.json.decode(path.read_bytes(), type=EvidenceRecord)
+    except OSError as error:
+        raise EvidenceError(f"cannot read {path}: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EvidenceError(f"{path} is no record of evidence: {error}") from None
+    if record.format != FORMAT:
+        raise EvidenceError(f"{path} is {record.format!r}; this version reads {FORMAT!r}")
+    if record.sha256 != _digest(record):
+        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {_digest(record)}")
+    return record
+
+
+def _digest(record: EvidenceRecord) -> str:
+    plain: Any = msgspec.to_builtins(replace(record, sha256=""))
+    return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()

@@ -1,0 +1,228 @@
+"""Records of evidence: what is in them, who counted, that a changed one is refused, that nothing claims an FVP."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.runner import RunOptions
+from npu_memplan.cli import cli
+from npu_memplan.evidence import networks as networks_module
+from npu_memplan.evidence.gather import gather
+from npu_memplan.evidence.networks import NETWORKS, PROGRAMS, EvidenceError, networks
+from npu_memplan.evidence.page import page, table
+from npu_memplan.evidence.record import FVP, MODEL, EvidenceRecord, read_record
+from npu_memplan.files.arrays import read_inputs
+from npu_memplan.models.tflite import read_network
+from tests.support.real_data import REPOSITORY
+
+SMALL = "hello_world_int8"
+PAGE = REPOSITORY / "docs" / "evidence.md"
+SAMPLE = Path(__file__).with_name("fvp_format_sample.txt")
+BINARY = "FVP_Corstone_SSE-300_Ethos-U55"
+needs_gcc = pytest.mark.skipif(shutil.which("arm-none-eabi-gcc") is None, reason="needs arm-none-eabi-gcc")
+needs_unicorn = pytest.mark.skipif(importlib.util.find_spec("unicorn") is None, reason="needs unicorn")
+
+
+@pytest.fixture(scope="module")
+def on_host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command writes for the smallest network."""
+    folder = tmp_path_factory.mktemp("evidence") / "record"
+    done = CliRunner().invoke(cli, ["evidence", "--on", "host", "--only", SMALL, "-o", str(folder)])
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"4 of 4 programs bit-exact on host; cycles and beats counted by {MODEL}"
+    assert [line.split()[:2] for line in lines[1:-1]] == [[SMALL, program.split()[0]] for program in PROGRAMS]
+    return folder
+
+
+def test_the_set_is_whole_and_small() -> None:
+    found = list(networks())
+    assert [network.name for network in found] == list(NETWORKS)
+    assert sum(network.path.stat().st_size for network in found) < 300_000
+    shipped = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    for network in found:
+        source = network.path.relative_to(REPOSITORY).as_posix()
+        assert f'"{source}" = "npu_memplan/evidence/networks/{network.name}.tflite"' in shipped
+
+
+def test_other_files_are_not_of_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(EvidenceError, match="the set has no network 'vww'; it has: hello_world_int8, digits"):
+        list(networks(["vww"]))
+    other = tmp_path / "x.tflite"
+    other.write_bytes(b"other")
+    monkeypatch.setattr(networks_module, "_file", lambda name: other)
+    with pytest.raises(EvidenceError, match="is not the digits of the set"):
+        list(networks(["digits"]))
+
+
+def test_a_record_has_results_counters_hazards_versions_and_digests(on_host: Path) -> None:
+    record = read_record(on_host / "evidence.json")
+    assert (record.counted_by, record.runner, record.accelerator) == (MODEL, "host", "ethos-u55-128")
+    assert record.versions["ethos-u-vela"]
+    assert record.reference.startswith("tflite-micro")
+    for run in record.runs:
+        assert run.exact is True
+        assert run.counted == run.estimated, "on the host both are the model's"
+        assert (run.counted.cycles or 0) > 0 < (run.counted.axi1_read or 0)
+        assert run.hazards is not None
+        assert run.hazards.found == ()
+        assert all(len(d) == 64 for d in (run.plan_sha256, run.stream_sha256, *(o.sha256 for o in run.outputs)))
+    text = (on_host / "evidence.json").read_text(encoding="utf-8")
+    assert str(REPOSITORY) not in text
+    assert "/tmp" not in text
+
+
+def test_the_page_says_what_the_record_has(on_host: Path) -> None:
+    record = read_record(on_host / "evidence.json")
+    text = (on_host / "evidence.html").read_text(encoding="utf-8")
+    assert text == page(record)
+    assert record.sha256 in text
+    assert text.count("bit-exact</td>") == len(PROGRAMS)
+    evil = replace(record, machine="<script>alert(1)</script>")
+    assert "<script>alert" not in page(evil)
+
+
+@pytest.mark.parametrize("old, new, said", [
+    ('"mismatches": 0', '"mismatches": 1', "was changed after it was made"),
+    ('"cycles": ', '"cycles": 1', "was changed after it was made"),
+    ("npu_memplan evidence 1", "npu_memplan evidence 2", "this version reads 'npu_memplan evidence 1'"),
+    ('"runs": [', '"runs": {', "is no record of evidence"),
+])  # fmt: skip
+def test_a_changed_record_is_refused(on_host: Path, tmp_path: Path, old: str, new: str, said: str) -> None:
+    text = (on_host / "evidence.json").read_text(encoding="utf-8")
+    assert old in text
+    changed = tmp_path / "changed.json"
+    changed.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(EvidenceError, match=re.escape(said)):
+        read_record(changed)
+
+
+@needs_gcc
+@needs_unicorn
+def test_counters_come_from_the_firmware(tmp_path: Path) -> None:
+    """The firmware programs the PMU and prints it; on an emulator the device counts what the model estimates."""
+    record = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL])
+    for run in record.runs:
+        assert run.exact is True
+        assert run.counted == run.estimated
+        beats = [run.counted.axi0_read, run.counted.axi0_written, run.counted.axi1_read, run.counted.axi1_written]
+        assert f"BEATS {' '.join(map(str, beats))}" in run.transcript
+        assert not [line for line in run.transcript if line.startswith("DATA")]
+    assert record.board == "corstone-300-u55"
+
+
+@needs_gcc
+def test_a_program_without_a_result_is_a_row(tmp_path: Path) -> None:
+    if shutil.which("qemu-system-arm") is None:
+        pytest.skip("needs qemu-system-arm")
+    done = CliRunner().invoke(
+        cli, ["evidence", "--on", "qemu", "--only", SMALL, "--timeout", "0.001", "-o", str(tmp_path / "r")]
+    )
+    assert done.exit_code == 1
+    assert done.stdout.startswith("0 of 4 programs bit-exact on qemu, 4 without a result; ")
+    record = read_record(tmp_path / "r" / "evidence.json")
+    assert all(run.error and run.exact is False for run in record.runs)
+
+
+def test_a_runner_that_is_not_there(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["evidence", "--on", "fvp", "--fvp-path", str(tmp_path), "-o", str(tmp_path / "r")])
+    assert isinstance(done.exception, EvidenceError)
+    assert str(done.exception).startswith(f"runner 'fvp' cannot run here: {BINARY}")
+    assert not (tmp_path / "r").exists()
+
+
+def stand_in(folder: Path, text: str) -> Path:
+    """An executable in the FVP's place that plays a log; its version says what it is."""
+    path = folder / BINARY
+    path.write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "print('format sample, no FVP 0.0.0' if '--version' in sys.argv else "
+        f"{text!r}, end='')\n"
+    )
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@needs_gcc
+@needs_unicorn
+def test_a_log_of_the_fvps_form_is_read(tmp_path: Path) -> None:
+    """The firmware's lines between those that a simulator prints, with counters of its own."""
+    recorded = gather("unicorn", "ethos-u55-128", RunOptions(), [SMALL]).runs[0]
+    # the record has no outputs' bytes: the one element of this network comes from its reference
+    (network,) = networks([SMALL])
+    parsed = read_network(network.path.read_bytes(), SMALL)
+    inputs = read_inputs(SMALL, [parsed.tensors[i] for i in parsed.inputs], ["random:7"])
+    (expected,) = TFLiteReference(network.path.read_bytes(), SMALL).run(inputs)
+    lines = []
+    for line in recorded.transcript:
+        lines.append(line)
+        if line.startswith("OUTPUT"):
+            lines.append(f"DATA {expected.tobytes().hex()}")
+    uart = "\r\n".join(lines) + "\r\n\x04"
+    uart = re.sub(r"CYCLES \d+", "CYCLES 4711", uart)
+    uart = re.sub(r"BEATS [\d ]+", "BEATS 11 12 13 14", uart)
+    sample = SAMPLE.read_text(encoding="utf-8")
+    assert sample.startswith("# A FORMAT SAMPLE")
+    log = sample.partition("\n")[2].replace("{uart}", uart)
+    record = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=stand_in(tmp_path, log)), [SMALL])
+    assert record.counted_by == FVP
+    assert "adapters" in record.remarks[0]
+    for run in record.runs:
+        assert run.error == ""
+        assert run.exact is True
+        counted = run.counted
+        assert (counted.cycles, counted.axi0_read, counted.axi0_written) == (4711, 11, 12)
+        assert (counted.axi1_read, counted.axi1_written) == (13, 14)
+        assert run.counted != run.estimated
+        assert run.transcript[0].startswith("telnetterminal0")
+    ratio = 13 / (record.runs[0].estimated.axi1_read or 1)
+    assert f"| {ratio:.3f} to " in table([("sample.json", record)])
+    broken = stand_in(tmp_path, log.replace("NPU_MEMPLAN PASS", "NPU_MEMPLAN FAIL"))
+    failed = gather("fvp", "ethos-u55-128", RunOptions(fvp_path=broken), [SMALL])
+    assert failed.verdict().startswith("0 of 4 programs bit-exact on fvp, 4 without a result")
+
+
+def kept() -> list[tuple[str, EvidenceRecord]]:
+    """The records that the page lists; each is whole."""
+    return [(path.name, read_record(path)) for path in sorted((PAGE.parent / "records").glob("*.json"))]
+
+
+def test_the_page_of_records_is_made_from_them(request: pytest.FixtureRequest) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = "<!-- records -->\n", "<!-- end of records -->"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    made = f"{before}{begin}{table(kept())}{end}{after}"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(made, encoding="utf-8")
+        return
+    assert made == text
+
+
+def test_records_are_of_this_set_and_claim_what_ran() -> None:
+    hashes = {network.name: network.sha256 for network in networks()}
+    assert kept()
+    for name, record in kept():
+        assert (record.counted_by == FVP) == (record.runner == "fvp"), name
+        for run in record.runs:
+            assert run.network_sha256 == hashes[run.network], name
+            assert run.exact is True, name
+
+
+def test_the_hosted_workflow_does_just_that() -> None:
+    text = (REPOSITORY / ".github" / "workflows" / "fvp-evidence.yml").read_text(encoding="utf-8")
+    assert "npu-memplan evidence --on fvp" in text
+    assert "https://developer.arm.com/" in text
+    assert "--i-agree-to-the-contained-eula" in text
+    assert "workflow_dispatch" in text
+    assert "if: ${{ inputs.i_agree_to_the_fvp_eula == true }}" in text, "who starts it agrees to the licence"
