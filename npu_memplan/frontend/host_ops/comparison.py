@@ -14,7 +14,7 @@ from .elementwise import rescaled
 from .operator import Lowering, UnsupportedOperatorError, lowering
 
 _LEFT_SHIFT = 8
-_COMPARE = {
+COMPARISONS = {
     "EQUAL": tirx.EQ,
     "NOT_EQUAL": tirx.NE,
     "GREATER": tirx.GT,
@@ -24,7 +24,7 @@ _COMPARE = {
 }
 
 
-@lowering(*_COMPARE)
+@lowering(*COMPARISONS)
 def compare(work: Lowering) -> None:
     """Whether input 0 is equal to, greater or less than input 1."""
     a, b, output = work.tensor(0), work.tensor(1), work.output()
@@ -41,4 +41,4 @@ def compare(work: Lowering) -> None:
         operands = [
             function.bind(operand, "operand") for operand in rescaled(work, (first, second), place, _LEFT_SHIFT, scales)
         ]
-        function.store(target, _COMPARE[work.operator.name](*operands), *place)
+        function.store(target, COMPARISONS[work.operator.name](*operands), *place)

@@ -6,11 +6,10 @@ bias (int64 without one), because the two round differently.
 
 from __future__ import annotations
 
-import math
-
 from .common import accumulator_type, bias_of, centred, channel_scales, clamp_to_activation, require_types
 from .fixed_tir import multiply_rounded_once
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .geometry import matrix_of
+from .operator import Lowering, lowering
 from .tir import cast, const, load, row_indices
 
 
@@ -22,14 +21,7 @@ def fully_connected(work: Lowering) -> None:
     options = work.options(tflite.FullyConnectedOptions)
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
     require_types(data, weights, output)
-    if options.WeightsFormat() != 0:
-        raise UnsupportedOperatorError("its weights are shuffled")
-    units, depth = weights.shape[-2], weights.shape[-1]
-    rows = math.prod(output.shape) // units
-    if rows * units != math.prod(output.shape) or rows * depth != math.prod(data.shape):
-        raise UnsupportedOperatorError(
-            f"weights {list(weights.shape)} do not fit input {list(data.shape)} and output {list(output.shape)}"
-        )
+    rows, units, depth = matrix_of(data, weights, output, options)
     bias = bias_of(work, 2, units)
     kind = accumulator_type(data, bias)
     scales = channel_scales(data, weights, output, units)

@@ -7,29 +7,22 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ..comparison import COMPARISONS
 from ..operator import Lowering, UnsupportedOperatorError, lowering
 from .numbers import NUMBERS, element_by_element, pair_by_pair
 
-_COMPARE = {
-    "EQUAL": tirx.EQ,
-    "NOT_EQUAL": tirx.NE,
-    "GREATER": tirx.GT,
-    "GREATER_EQUAL": tirx.GE,
-    "LESS": tirx.LT,
-    "LESS_EQUAL": tirx.LE,
-}
 _EQUALITY = ("EQUAL", "NOT_EQUAL")
 _LOGIC = {"LOGICAL_AND": tirx.And, "LOGICAL_OR": tirx.Or}
 
 
-@lowering(*_COMPARE, plain=True)
+@lowering(*COMPARISONS, plain=True)
 def compare(work: Lowering) -> None:
     """Whether input 0 is equal to, greater or less than input 1."""
     if work.output().dtype != "bool":
         raise UnsupportedOperatorError(f"output {work.output().name!r} is {work.output().dtype}, not bool")
     name = work.operator.name
     allowed = (*NUMBERS, "bool") if name in _EQUALITY else NUMBERS
-    pair_by_pair(work, lambda _, x, y: _COMPARE[name](x, y), allowed)
+    pair_by_pair(work, lambda _, x, y: COMPARISONS[name](x, y), allowed)
 
 
 @lowering(*_LOGIC, plain=True)
