@@ -7,6 +7,8 @@ common kinds of colour blindness.
 
 from __future__ import annotations
 
+import colorsys
+
 from ..problem import Agent, Buffer, BufferKind
 
 KIND_COLOURS: dict[BufferKind, str] = {
@@ -34,6 +36,29 @@ KIND_LABELS: dict[BufferKind, str] = {
 }
 
 AGENT_COLOURS: dict[str, str] = {"npu": "#e8a33d", "host": "#3d7dca", "host+npu": "#2f9e6e"}
+
+
+def layer_colour(number: int) -> str:
+    """Of the layer that is `number`-th in program order: neighbours are far apart on the colour wheel."""
+    red, green, blue = colorsys.hls_to_rgb(number * 0.381966 % 1.0, (0.42, 0.56, 0.7)[number % 3], 0.48)
+    return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on `colour` (#rrggbb): by WCAG's contrast, at least 4.58 to 1."""
+    return "#ffffff" if contrast(colour, "#ffffff") >= contrast(colour, "#000000") else "#000000"
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2's contrast of two colours (#rrggbb), 1 to 21."""
+    low, high = sorted((_luminance(first), _luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def agents_of(buffer: Buffer) -> str:

@@ -7,6 +7,7 @@ Live bytes are counted once per address: aliases and proven overlaps are not cou
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -179,3 +180,21 @@ def both(size_bytes: int) -> str:
 def percent(part: float, whole: float) -> str:
     """`part` of `whole` as a percentage with one decimal; `-` when there is no whole."""
     return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"
+
+
+def shared_areas(problem: Problem, view: PoolView) -> Iterator[Rectangle]:
+    """Where buffers of a pool lie on one another at the same time, on purpose: aliases and proven overlaps."""
+    pairs = {(o.first, o.second) for o in problem.overlaps}
+    for group in problem.aliases:
+        pairs |= set(itertools.pairwise(name for name, _ in group.members))
+    of: dict[str, list[Rectangle]] = {}
+    for rectangle in view.rectangles:
+        of.setdefault(rectangle.buffer, []).append(rectangle)
+    for first, second in sorted(pairs):
+        for a, b in itertools.product(of.get(first, ()), of.get(second, ())):
+            found = Rectangle(
+                f"{first} and {second}, on purpose",
+                max(a.first, b.first), min(a.last, b.last), max(a.low, b.low), min(a.high, b.high),
+            )  # fmt: skip
+            if found.first < found.last and found.low < found.high:
+                yield found

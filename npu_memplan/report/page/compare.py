@@ -16,11 +16,11 @@ from xml.sax.saxutils import escape, quoteattr
 from ...artifact import Artifact
 from ...problem import BufferKind
 from ..colours import KIND_COLOURS, KIND_LABELS
-from ..facts.memory import kib, percent
+from ..facts.memory import kib, memory_view, percent, shared_areas
 from ..facts.work import NpuWork, WorkChange, busy, by_kind
 from ..text.diff import Change, PlanDiff, signed
 from .html import asset, fill
-from .svg import svg_inline
+from .svg import HATCH, svg_inline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +132,10 @@ def _maps(sides: _Sides) -> str:
         for k in BufferKind
         if k in present
     )
+    if any(
+        True for a in sides.artifacts for p in memory_view(a.problem, a.plan).pools for _ in shared_areas(a.problem, p)
+    ):
+        legend += '<span><i class="shared"></i>shared on purpose</span>'
     columns = "".join(
         f"<div>{caption}{svg_inline(a.problem, a.plan, scale)}</div>"
         for caption, a in zip(sides.captions(), sides.artifacts, strict=True)
@@ -139,7 +143,7 @@ def _maps(sides: _Sides) -> str:
     return (
         '<section id="maps" class="panel"><div class="bar"><h2>Memory maps</h2><span class="quiet">addresses have one '
         f'scale; time is program order</span></div><div class="legend">{legend}</div>'
-        f'<div class="sides">{columns}</div></section>'
+        f'<div class="sides">{columns}</div><svg width="0" height="0" aria-hidden="true">{HATCH}</svg></section>'
     )
 
 

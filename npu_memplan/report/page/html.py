@@ -18,8 +18,9 @@ from ...artifact import Artifact
 from ...artifact.timing import utilisation
 from ...ethosu.arch import ACCELERATORS
 from ...problem import BufferKind
-from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of
+from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.bricks import npu_labels
+from ..facts.fit import fit_of
 from ..facts.memory import PoolView, memory_view
 from ..facts.work import busy
 
@@ -50,7 +51,8 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     kinds = list(BufferKind)
     buffer_index = {b.name: i for i, b in enumerate(problem.buffers)}
     labels = _Labels()
-    buffers = _buffer_columns(artifact, labels)
+    made = _layers(artifact)
+    buffers = _buffer_columns(artifact, labels, made)
     calls = [
         {
             "index": i,
@@ -88,8 +90,10 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
         "end": view.end,
-        "kinds": [{"name": k.value, "label": KIND_LABELS[k], "colour": KIND_COLOURS[k]} for k in kinds],
-        "agents": {name: {"label": AGENT_LABELS[name], "colour": c} for name, c in AGENT_COLOURS.items()},
+        "kinds": [{"name": k.value, **_look(KIND_LABELS[k], KIND_COLOURS[k])} for k in kinds],
+        "agents": {name: _look(AGENT_LABELS[name], c) for name, c in AGENT_COLOURS.items()},
+        "layers": [_look(label, layer_colour(i)) for i, label in enumerate(made)],
+        "fit": _fit(artifact),
         "pools": [_pool(p) for p in view.pools],
         "buffers": buffers,
         "points": points,
@@ -124,13 +128,55 @@ def _times(artifact: Artifact) -> dict[int, dict[str, Any]]:
     return rows
 
 
-def _buffer_columns(artifact: Artifact, labels: _Labels) -> dict[str, list[Any]]:
+def _look(label: str, colour: str) -> dict[str, str]:
+    """An entry of a legend; `ink` is what can be read on its colour."""
+    return {"label": label, "colour": colour, "ink": ink_on(colour)}
+
+
+def _layer_of(artifact: Artifact) -> dict[str, str]:
+    """Point -> the operator of the source model that is computed there, where that is known."""
+    found: dict[str, str] = {}
+    for call in artifact.calls:
+        for point, index in enumerate(call.operators, call.points[0]):
+            if 0 <= index < len(artifact.operators) and point < len(artifact.problem.points):
+                operator = artifact.operators[index]
+                found[artifact.problem.points[point]] = f"{index}: {operator.name} ({operator.kind})"
+    return found
+
+
+def _layers(artifact: Artifact) -> list[str]:
+    """Labels of the layers that make a buffer, in program order."""
+    layer_of = _layer_of(artifact)
+    points = {point: number for number, point in enumerate(artifact.problem.points)}
+    makers = {b.producer for b in artifact.problem.buffers if b.producer in layer_of}
+    return list(dict.fromkeys(layer_of[point] for point in sorted(makers, key=lambda p: points[p])))
+
+
+def _fit(artifact: Artifact) -> dict[str, Any]:
+    """What the first card says: whether it fits what it was compiled for, and how long the NPU takes."""
+    fit = fit_of(artifact)
+    milliseconds = None
+    if artifact.timing is not None and artifact.estimated_cycles:
+        milliseconds = artifact.timing.milliseconds(artifact.estimated_cycles)
+    if fit is not None:
+        rows = [(use.memory.name, use.used_bytes, use.memory.size_bytes) for use in fit.uses]
+        where, fits = fit.board.name, fit.short is None
+    else:
+        sizes = [(p.name, artifact.pool_bytes(p.name), p.size_bytes) for p in artifact.problem.pools]
+        rows = [(name, used, size) for name, used, size in sizes if size is not None]
+        where, fits = "", all(used <= size for _, used, size in rows)
+    return {"where": where, "fits": fits if rows else None, "rows": rows, "ms": milliseconds}
+
+
+def _buffer_columns(artifact: Artifact, labels: _Labels, layers: list[str]) -> dict[str, list[Any]]:
     """One list a field, all in the problem's buffer order."""
     problem = artifact.problem
     kind_index = {kind: i for i, kind in enumerate(BufferKind)}
     pool_index = {pool.name: i for i, pool in enumerate(problem.pools)}
     placed = {p.buffer: p for p in artifact.plan.placements}
+    layer_of, layer_index = _layer_of(artifact), {label: i for i, label in enumerate(layers)}
     return {
+        "layer": [layer_index[layer_of[b.producer]] if b.producer in layer_of else -1 for b in problem.buffers],
         "name": [b.name for b in problem.buffers],
         "size": [b.size_bytes for b in problem.buffers],
         "offset": [placed[b.name].offset_bytes for b in problem.buffers],

@@ -6,22 +6,30 @@ scaled by the two factors in the root's data attributes; no script, no outside r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from xml.sax.saxutils import escape, quoteattr
 
 from ...problem import BufferKind, Plan, Problem
-from ..colours import KIND_COLOURS, KIND_LABELS
-from ..facts.memory import MemoryView, PoolView, kib, memory_view
+from ..colours import KIND_COLOURS, KIND_LABELS, ink_on
+from ..facts.memory import MemoryView, PoolView, kib, memory_view, shared_areas
 
 WIDTH, PANEL, CURVE = 960.0, 320.0, 90.0  # drawing area of one pool, in SVG units
 LEFT, RIGHT, GAP = 84.0, 24.0, 58.0
 STYLE = """
 text{font-family:Inter,"Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill:#333a44}
-.t{font-size:15px;font-weight:600}.n{font-size:10px;fill:#fff;text-anchor:middle;dominant-baseline:central}
+.t{font-size:15px;font-weight:600}.n{font-size:10px;text-anchor:middle;dominant-baseline:central}
 .g{stroke:#d8dde3;stroke-width:1}.b{stroke:#fff;stroke-width:.6}.r{text-anchor:end}.m{text-anchor:middle}
 .c{fill:#3d7dca22;stroke:#3d7dca;stroke-width:1.5}.lb{stroke:#2f9e6e;stroke-dasharray:5 3}
+.sh{fill:url(#hatch)}.hl{stroke:#fff;stroke-opacity:.65;stroke-width:1.4}
 .cap{stroke:#d1495b;stroke-dasharray:2 3}.pk{stroke:#333a44;stroke-dasharray:3 3;stroke-width:1}
 """
+
+# Where buffers lie on one another on purpose; a page with several maps has it once.
+HATCH = (
+    '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse">'
+    '<path class="hl" d="M-1,7 L7,-1 M-1,1 L1,-1 M5,7 L7,5"/></pattern></defs>'
+)
 
 
 def svg_map(problem: Problem, plan: Plan, title: str = "") -> str:
@@ -32,6 +40,7 @@ def svg_map(problem: Problem, plan: Plan, title: str = "") -> str:
     parts = [
         _root(view, bottom + 44, 'xmlns="http://www.w3.org/2000/svg"'),
         f"<style>{STYLE}</style>",
+        HATCH,
         '<rect width="100%" height="100%" fill="#fff"/>',
         f'<text class="t" x="{LEFT:g}" y="24">{escape(title or problem.name)}</text>',
         *panels,
@@ -59,17 +68,15 @@ def _root(view: MemoryView, height: float, attributes: str, margin: float = 0) -
 
 def _panels(problem: Problem, view: MemoryView, top: float, scale_bytes: Mapping[str, int]) -> tuple[list[str], float]:
     """All pools in use one below the other, and where they end."""
-    kinds = {b.name: b.kind for b in problem.buffers}
     parts: list[str] = []
     for panel in [p for p in view.pools if p.rectangles] or list(view.pools[:1]):
-        parts.extend(_panel(panel, view, kinds, top, scale_bytes.get(panel.pool.name, panel.used_bytes)))
+        parts.extend(_panel(problem, panel, view, top, scale_bytes.get(panel.pool.name, panel.used_bytes)))
         top += PANEL + CURVE + GAP + 26
     return parts, top
 
 
-def _panel(
-    panel: PoolView, view: MemoryView, kinds: dict[str, BufferKind], top: float, scale_bytes: int
-) -> Iterator[str]:
+def _panel(problem: Problem, panel: PoolView, view: MemoryView, top: float, scale_bytes: int) -> Iterator[str]:
+    kinds = {b.name: b.kind for b in problem.buffers}
     used, x_scale = max(scale_bytes, 1), WIDTH / view.end
     y_scale = PANEL / used
     floor = top + 22 + PANEL
@@ -78,10 +85,10 @@ def _panel(
         f'<text x="{LEFT:g}" y="{top + 14:g}">pool {escape(panel.pool.name)}: {panel.used_bytes:,} bytes '
         f"({kib(panel.used_bytes)}), bound {panel.lower_bound_bytes:,} bytes</text>"
     )
-    for quarter in range(5):
-        y = floor - PANEL * quarter / 4
+    for size in range(0, used + 1, _round_bytes(used / 5)):
+        y = floor - size * y_scale
         yield f'<line class="g" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
-        yield f'<text class="r" x="{LEFT - 8:g}" y="{y + 4:.2f}">{kib(used * quarter / 4)}</text>'
+        yield f'<text class="r" x="{LEFT - 8:g}" y="{y + 4:.2f}">{_size(size)}</text>'
     for r in panel.rectangles:
         x, width = LEFT + r.first * x_scale, (r.last - r.first) * x_scale
         y, tall = floor - r.high * y_scale, (r.high - r.low) * y_scale
@@ -91,7 +98,15 @@ def _panel(
             f"points {r.first}..{r.last - 1}</title></rect>"
         )
         if width > 6.2 * len(r.buffer) + 8 and tall > 13:
-            yield f'<text class="n" x="{x + width / 2:.2f}" y="{y + tall / 2:.2f}">{escape(r.buffer)}</text>'
+            ink = ink_on(KIND_COLOURS[kinds[r.buffer]])
+            middle = f'x="{x + width / 2:.2f}" y="{y + tall / 2:.2f}"'
+            yield f'<text class="n" {middle} style="fill:{ink}">{escape(r.buffer)}</text>'
+    for r in shared_areas(problem, panel):
+        yield (
+            f'<rect class="sh" x="{LEFT + r.first * x_scale:.3f}" y="{floor - r.high * y_scale:.3f}" '
+            f'width="{(r.last - r.first) * x_scale:.3f}" height="{(r.high - r.low) * y_scale:.3f}">'
+            f"<title>{escape(r.buffer)}</title></rect>"
+        )
     peak, _ = panel.curve.peak
     x = LEFT + (peak + 0.5) * x_scale
     yield f'<line class="pk" x1="{x:.2f}" x2="{x:.2f}" y1="{floor - PANEL:g}" y2="{floor + 14 + CURVE:g}"/>'
@@ -116,6 +131,19 @@ def _curve(panel: PoolView, view: MemoryView, top: float, x_scale: float, used: 
     yield f'<text class="r" x="{LEFT - 8:g}" y="{top + 12:g}">live bytes</text>'
     for tick in range(0, view.end + 1, _step(view.end / 8)):
         yield f'<text class="m" x="{LEFT + tick * x_scale:.2f}" y="{floor + 16:g}">{tick}</text>'
+
+
+def _round_bytes(least: float) -> int:
+    """The smallest power of two that is at least `least`: ticks at it are round in bytes and in KiB."""
+    return 1 << max(0, math.ceil(math.log2(max(least, 1))))
+
+
+def _size(size: int) -> str:
+    """A round size."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size and size % (unit // 4) == 0 and size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B" if size else "0"
 
 
 def _step(least: float) -> int:

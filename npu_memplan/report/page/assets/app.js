@@ -176,6 +176,7 @@ addEventListener("afterprint", () => { document.documentElement.dataset.theme = 
 window.npuMemplan = {
   data, state, draw: () => plots.forEach((p) => p.draw()), pick: (name) => pick(byName.get(name) || null, false), setView, fit,
   rectangles: () => plots.flatMap((p) => p.rectangles.map((r) => ({ buffer: r.buffer.name, pool: p.pool.name, first: r.first, last: r.last, ...p.box(r) }))),
+  written: () => plots.flatMap((p) => p.written),
   axes: () => plots.map((p) => ({ pool: p.pool.name, left: LEFT, width: p.plotWidth, top: p.mapTop, height: p.mapHeight, view: [...state.view], address: [...p.address] })),
 };
 for (const p of plots) { p.resize(); if (state.shown.has(p.index)) p.draw(); }

@@ -2,14 +2,14 @@
 const columns = data.buffers;
 const buffers = columns.name.map((name, i) => ({
   index: i, name, size: columns.size[i], offset: columns.offset[i], pool: columns.pool[i],
-  kind: columns.kind[i], agents: columns.agents[i], lifetimes: columns.lifetimes[i],
+  kind: columns.kind[i], layer: columns.layer[i], agents: columns.agents[i], lifetimes: columns.lifetimes[i],
   producer: data.labels[columns.producer[i]], consumers: columns.consumers[i].map((c) => data.labels[c]),
   read: columns.read[i], write: columns.write[i], alignment: columns.alignment[i], fixed: columns.fixed[i],
 }));
 for (const b of buffers) {
   b.first = b.lifetimes[0];
   b.last = b.lifetimes[b.lifetimes.length - 1];
-  b.haystack = [b.name, data.kinds[b.kind].name, data.kinds[b.kind].label, data.pools[b.pool].name, b.producer, ...b.consumers].join(" ").toLowerCase();
+  b.haystack = [b.name, b.layer < 0 ? "" : data.layers[b.layer].label, data.kinds[b.kind].name, data.kinds[b.kind].label, data.pools[b.pool].name, b.producer, ...b.consumers].join(" ").toLowerCase();
 }
 const byName = new Map(buffers.map((b) => [b.name, b]));
 
@@ -27,7 +27,10 @@ const lifetimeText = (b) => {
   for (let i = 0; i < b.lifetimes.length; i += 2) parts.push(`${b.lifetimes[i]}–${b.lifetimes[i + 1] - 1}`);
   return parts.join(", ");
 };
-const colourOf = (b) => (state.colour === "agent" ? data.agents[b.agents].colour : data.kinds[b.kind].colour);
+// What nobody makes, or no known layer, is grey; on every colour stands the ink that can be read there.
+const NO_LAYER = { label: "made by no layer", colour: "#b9c0c9", ink: "#000000" };
+const lookOf = (b) => state.colour === "agent" ? data.agents[b.agents] : state.colour === "layer" ? data.layers[b.layer] || NO_LAYER : data.kinds[b.kind];
+const colourOf = (b) => lookOf(b).colour;
 
 // Live bytes of pool `p` at point `t`: the step function computed by the planner's report, by bisection.
 function liveAt(p, t) {

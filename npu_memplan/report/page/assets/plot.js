@@ -1,6 +1,7 @@
 // One canvas a pool: the strip of calls, the map (address over time), the curve of live bytes.
 // A canvas stays fast at 10,000 rectangles where that many SVG nodes do not.
-const LEFT = 82, RIGHT = 14, STRIP = 16, GAP = 12, AXIS = 24;
+let LEFT = 82;
+const RIGHT = 14, STRIP = 16, GAP = 12, AXIS = 24;
 
 class Plot {
   constructor(index, host) {
@@ -23,7 +24,8 @@ class Plot {
   }
 
   resize() {
-    this.width = Math.max(320, this.node.clientWidth);
+    this.width = Math.max(240, this.node.clientWidth);
+    LEFT = this.width < 520 ? 62 : 82; // a phone has no room to give away; all plots are equally wide
     this.height = STRIP + this.mapHeight + GAP + this.curveHeight + AXIS;
     const ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(this.width * ratio);
@@ -62,6 +64,7 @@ class Plot {
     this.gridColour = style.getPropertyValue("--grid"); this.panel = style.getPropertyValue("--panel");
     this.accent = style.getPropertyValue("--accent"); this.good = style.getPropertyValue("--good");
     this.warn = style.getPropertyValue("--warn");
+    this.written = []; // texts on coloured ground: [text, ink, ground]
     c.clearRect(0, 0, this.width, this.height);
     c.font = "11px system-ui, sans-serif";
     this.drawAddresses(c);
@@ -121,10 +124,10 @@ class Plot {
       text = fits > 3 ? "…" + b.name.slice(-fits) : ""; // names differ at their ends
     }
     if (!text) return;
-    c.fillStyle = "#fff"; c.textAlign = "center"; c.textBaseline = "middle";
-    c.shadowColor = "rgba(0,0,0,.45)"; c.shadowBlur = 2;
+    const look = lookOf(b);
+    c.fillStyle = look.ink; c.textAlign = "center"; c.textBaseline = "middle";
     c.fillText(text, (left + right) / 2, y + height / 2);
-    c.shadowBlur = 0;
+    this.written.push([text, look.ink, look.colour]);
   }
 
   drawLevels(c) {
@@ -134,7 +137,11 @@ class Plot {
     for (const [value, colour, name] of levels) {
       if (value > this.address[1]) continue;
       const y = this.y(value);
-      c.strokeStyle = c.fillStyle = colour; line(c, LEFT, y, this.width - RIGHT, y); c.fillText(name, this.width - RIGHT - 3, y - this.mapTop < 14 ? y + 13 : y - 1);
+      c.strokeStyle = c.fillStyle = colour; line(c, LEFT, y, this.width - RIGHT, y);
+      const at = y - this.mapTop < 14 ? y + 13 : y - 1;
+      c.save(); c.setLineDash([]); c.lineWidth = 4; c.lineJoin = "round"; c.strokeStyle = this.panel; // readable on whatever lies below
+      c.strokeText(name, this.width - RIGHT - 3, at); c.restore();
+      c.fillText(name, this.width - RIGHT - 3, at);
     }
     c.setLineDash([]);
   }
@@ -144,10 +151,15 @@ class Plot {
     for (const call of data.calls) {
       const x0 = Math.max(LEFT, this.x(call.first)), x1 = Math.min(this.width - RIGHT, this.x(call.last));
       if (x1 <= x0) continue;
-      c.fillStyle = data.agents[call.agent].colour; c.globalAlpha = 0.85;
-      c.fillRect(x0, 2, Math.max(x1 - x0 - 1, 0.7), STRIP - 5); c.globalAlpha = 1;
+      const look = data.agents[call.agent];
+      c.fillStyle = look.colour;
+      c.fillRect(x0, 2, Math.max(x1 - x0 - 1, 0.7), STRIP - 5);
       const fits = Math.floor((x1 - x0 - 6) / 5.6);
-      if (fits >= 3) { c.fillStyle = "#fff"; c.fillText(call.function.length <= fits ? call.function : call.function.slice(0, fits - 1) + "…", (x0 + x1) / 2, 7.5); }
+      if (fits >= 3) {
+        const text = call.function.length <= fits ? call.function : call.function.slice(0, fits - 1) + "…";
+        c.fillStyle = look.ink; c.fillText(text, (x0 + x1) / 2, 7.5);
+        this.written.push([text, look.ink, look.colour]);
+      }
     }
     c.font = "11px system-ui, sans-serif";
     c.fillStyle = this.quiet; c.textAlign = "right"; if (data.calls.length) c.fillText("calls", LEFT - 8, 8);

@@ -4,6 +4,7 @@ function makeCards() {
   $("title").textContent = data.title;
   document.title = data.title + " - memory plan";
   $("subtitle").textContent = [data.source, t.accelerator === "none" ? "host only" : t.accelerator, t.memory_mode, t.optimise && "optimise " + t.optimise].filter(Boolean).join(" · ");
+  makeFitCard(host);
   for (const p of data.pools) {
     const scale = Math.max(p.capacity || 0, p.used, p.bound, 1);
     const tight = p.used === p.bound;
@@ -32,18 +33,30 @@ function makeCards() {
     element("div", { class: "quiet" }, `read-only: ${kib(data.constants_bytes)} weights, ${kib(data.stream_bytes)} streams`)));
 }
 
+// The first card: does it fit, how long does it take.
+function makeFitCard(host) {
+  const f = data.fit, badge = f.fits === null ? ["", "no size given"] : f.fits ? ["good", "fits"] : ["warn", "does not fit"];
+  const rows = f.rows.map(([name, used, size]) => element("div", { class: "quiet" }, `${name}: ${number.format(used)} of ${bytes(size)}, ${percent(size - used, size)} free`));
+  host.append(element("div", { class: "card", id: "fit" },
+    element("div", { class: "label" }, f.where ? "fit on " + f.where : "fit and time", element("span", { class: "badge " + badge[0] }, badge[1])),
+    element("div", { class: "value" }, ...(f.ms === null ? ["host only"] : [f.ms.toFixed(3) + " ms ", element("small", {}, "NPU, estimated")])),
+    ...rows, rows.length ? null : element("div", { class: "quiet" }, "give --board, or --pool NAME=SIZE, to be told whether it fits")));
+}
+
+const LEGEND_LAYERS = 16;
 function makeLegend() {
   const host = $("legend");
   host.replaceChildren();
-  const entries = state.colour === "agent" ? Object.values(data.agents) : data.kinds;
-  const present = new Set(buffers.map((b) => (state.colour === "agent" ? data.agents[b.agents] : data.kinds[b.kind])));
-  for (const e of entries) {
-    if (!present.has(e)) continue;
+  const present = new Set(buffers.map(lookOf));
+  const every = state.colour === "agent" ? Object.values(data.agents) : state.colour === "layer" ? [...data.layers, NO_LAYER] : data.kinds;
+  const entries = every.filter((e) => present.has(e));
+  for (const e of entries.slice(0, state.colour === "layer" ? LEGEND_LAYERS : entries.length)) {
     const mark = element("i", { style: `background:${e.colour}` });
     // a kind in the legend is also a filter: a second click takes it away
-    if (state.colour === "kind") host.append(element("button", { type: "button", title: "Show only these", onclick: () => search(state.query === e.label ? "" : e.label) }, mark, e.label));
+    if (state.colour !== "agent" && e !== NO_LAYER) host.append(element("button", { type: "button", title: "Show only these", onclick: () => search(state.query === e.label ? "" : e.label) }, mark, e.label));
     else host.append(element("span", {}, mark, e.label));
   }
+  if (state.colour === "layer" && entries.length > LEGEND_LAYERS) host.append(element("span", {}, `and ${entries.length - LEGEND_LAYERS} more layers, in program order`));
   if (data.pools.some((_, i) => sharedAreas(i).length)) host.append(element("span", {}, element("i", { class: "shared" }), "shared on purpose"));
   host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--good)" }), "lower bound"));
   if (data.pools.some((p) => p.capacity)) host.append(element("span", {}, element("i", { class: "line", style: "border-color:var(--warn)" }), "capacity"));
@@ -98,7 +111,7 @@ function describe(b, pick) {
     return;
   }
   const kin = family(b), p = data.pools[b.pool];
-  const rows = [["kind", data.kinds[b.kind].label], ["size", both(b.size)], ["place", `${p.name} ${number.format(b.offset)} – ${number.format(b.offset + b.size)}`],
+  const rows = [["kind", data.kinds[b.kind].label], ["layer", b.layer < 0 ? "none" : data.layers[b.layer].label], ["size", both(b.size)], ["place", `${p.name} ${number.format(b.offset)} – ${number.format(b.offset + b.size)}`],
     ["points", lifetimeText(b)], ["made by", b.producer || "the caller"], ["read by", b.consumers.join(", ") || "the caller"],
     ["touched by", data.agents[b.agents].label], ["alignment", bytes(b.alignment)]];
   if (b.read || b.write) rows.push(["traffic", `${bytes(b.read)} read, ${number.format(b.write)} written`]);
