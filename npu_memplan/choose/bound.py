@@ -13,6 +13,7 @@ from ..ethosu.schedule.copies.search import without_copies
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
 from .placed import npu_calls
+from .ranking import Ranking
 from .travel import fast_pool
 
 
@@ -21,9 +22,9 @@ def port_bound(planned: Planned, where: MemoryMap) -> int:
     return sum(_port(in_place(call.program), where) for call in npu_calls(planned.posed.program))
 
 
-def bound_of(planned: Planned, where: MemoryMap) -> int:
+def bound_of(planned: Planned, rank: Ranking) -> int:
     """Cycles of all NPU calls: the port's for all constants once, or the kernels' with copies of them."""
-    problem, plan = planned.posed.problem, planned.plan
+    problem, plan, where = planned.posed.problem, planned.plan, rank.where
     fast = fast_pool(problem.pools, where)
     total = 0
     for call in npu_calls(planned.posed.program):
@@ -31,7 +32,7 @@ def bound_of(planned: Planned, where: MemoryMap) -> int:
         kernels = 0
         if fast is not None:
             places = call.places(problem, plan)
-            course = Course(program, pieces(program), places.__getitem__, where, fast + 1)
+            course = Course(program, pieces(program), places.__getitem__, rank.fitted(program.accelerator), fast + 1)
             kernels = without_copies(course.with_all_copied()).cycles
         total += max(_port(program, where), kernels)
     return total

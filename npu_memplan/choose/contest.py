@@ -24,8 +24,9 @@ from ..stages import Loaded, Planned, Posed
 from ..transform.stripes import front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
+from .modules import with_attributes_of
 from .ranking import Ranking
-from .travel import fast_pool, travel, with_attributes_of
+from .travel import fast_pool, travel
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -119,7 +120,7 @@ def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
 def _said(best: Planned, rank: Ranking, others: tuple[Planned, ...] | list[Planned]) -> Planned:
     """`best`, with the line that says why."""
     loaded = best.posed.loaded
-    text = f"{_figures(best, rank)}, {bound_of(best, rank.where):,} at least"
+    text = f"{_figures(best, rank)}, {bound_of(best, rank):,} at least"
     text += "".join(f"; {_figures(other, rank)}" for other in others)
     return replace(best, posed=replace(best.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
 

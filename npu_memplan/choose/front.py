@@ -104,10 +104,11 @@ def explore(
         except NpuMemplanError:
             continue
         verify.check(best.posed.problem, best.plan)
-        cycles, _ = Ranking(where)(best)
+        rank = Ranking(where)
+        cycles, _ = rank(best)
         used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == pool)
         maker, flags = best.posed.loaded.maker, " ".join(asked.flags())
-        found.append(FrontPoint(size, used, cycles, 1000 * cycles / clock, maker, bound_of(best, where), flags))
+        found.append(FrontPoint(size, used, cycles, 1000 * cycles / clock, maker, bound_of(best, rank), flags))
     if not found:
         raise FrontError(
             f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import BufferRole, NpuProgram
-from ..ethosu.time import MemoryMap, estimate
+from ..ethosu.time import Demands, MemoryMap, timeline
 from ..extract.program import Fixed, Invoke, Program, Step, View, steps
 from ..problem import Plan, Problem
 from ..vocabulary import is_npu
@@ -65,9 +65,12 @@ def _calls(program: Program) -> Iterator[PlacedCall]:
 
 def cycles_of(program: Program, problem: Problem, plan: Plan, where: MemoryMap) -> int:
     """Estimated cycles of all NPU calls under `plan`."""
-    total = 0
-    for call in npu_calls(program):
-        places = call.places(problem, plan)
-        operations = [call.program.place(i, places.__getitem__) for i in range(len(call.program.operations))]
-        total += estimate(schedule(operations, call.program.accelerator), call.program.accelerator, where).total
-    return total
+    return sum(stream_cycles(call.program, call.places(problem, plan), where) for call in npu_calls(program))
+
+
+def stream_cycles(
+    program: NpuProgram, places: Mapping[str, tuple[int, int]], where: MemoryMap, known: Demands | None = None
+) -> int:
+    """Estimated cycles of one call whose buffers lie at `places`."""
+    operations = [program.place(i, places.__getitem__) for i in range(len(program.operations))]
+    return timeline(schedule(operations, program.accelerator), program.accelerator, where, known).total

@@ -1,15 +1,20 @@
 """What programs are compared by: their estimated cycles, then their bytes.
 
-Invariant: the cycles of a program are estimated once, however often it is compared.
+Invariant: the cycles of a program are estimated once, however often it is compared, and what a kernel needs is worked
+out once for all programs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..ethosu.arch import Architecture
+from ..ethosu.schedule.copies.fitted import Fitted
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
-from .placed import cycles_of
+from .placed import npu_calls, stream_cycles
+
+Rank = tuple[int, int]  # cycles, bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +22,26 @@ class Ranking:
     """Called with a planned program: (cycles, bytes), the smaller the better."""
 
     where: MemoryMap
-    known: dict[Planned, tuple[int, int]] = field(default_factory=dict)
+    _known: dict[Planned, Rank] = field(default_factory=dict)
+    _fitted: dict[str, Fitted] = field(default_factory=dict)
 
-    def __call__(self, planned: Planned) -> tuple[int, int]:
+    def __call__(self, planned: Planned) -> Rank:
         """Cycles, then bytes."""
-        if planned not in self.known:
-            cycles = cycles_of(planned.posed.program, planned.posed.problem, planned.plan, self.where)
-            self.known[planned] = cycles, sum(usage.used_bytes for usage in planned.plan.usage)
-        return self.known[planned]
+        if planned not in self._known:
+            problem, plan = planned.posed.problem, planned.plan
+            cycles = 0
+            for call in npu_calls(planned.posed.program):
+                known = self.fitted(call.program.accelerator).demands
+                cycles += stream_cycles(call.program, call.places(problem, plan), self.where, known)
+            self.note(planned, (cycles, sum(usage.used_bytes for usage in plan.usage)))
+        return self._known[planned]
+
+    def note(self, planned: Planned, rank: Rank) -> None:
+        """Remember what is known of a program."""
+        self._known[planned] = rank
+
+    def fitted(self, accelerator: Architecture) -> Fitted:
+        """What kernels need on this NPU."""
+        if accelerator.name not in self._fitted:
+            self._fitted[accelerator.name] = Fitted(accelerator, self.where)
+        return self._fitted[accelerator.name]

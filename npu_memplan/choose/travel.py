@@ -7,19 +7,12 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-import tvm
-import tvm_ffi
-from tvm import relax
 
 from .. import planners
-from ..ethosu.program.primfunc import to_primfunc
-from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.insert import insert
@@ -28,12 +21,13 @@ from ..ethosu.schedule.copies.room import Held, Room
 from ..ethosu.schedule.copies.search import WORK, best_copies
 from ..ethosu.schedule.copies.slices import Slicer
 from ..ethosu.time import MemoryMap, Traffic
-from ..extract import pose
 from ..extract.program import Fixed
-from ..problem import Placement, Plan, PlanStatus, Pool, PoolUsage, used_bytes
+from ..problem import Pool
 from ..stages import Planned, Posed
-from .placed import PlacedCall, npu_calls
-from .ranking import Ranking
+from .candidate import Candidate, Moved, with_copies
+from .modules import called_once, posed_again
+from .placed import NpuCall
+from .ranking import Rank, Ranking
 
 _PARTS = (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
@@ -51,24 +45,29 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
     if fast is None:
         return min((planned, *rivals), key=rank)
     limit = _limit(planned, fast)
-    found, quick = [planned, *(r for r in rivals if _limit(r, fast) <= limit)], []
+    found = [Candidate(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
+    quick: list[Candidate] = []
     for program in tuple(found):
-        plain = _read_in_place(program, fast, limit)
+        plain = _read_in_place(program.plain, fast, limit)
         if plain is not None:
-            quick.append((_with_copies(plain, rank, fast, limit, 0), plain))
-    quick.sort(key=lambda pair: rank(pair[0]))
-    for _, plain in quick[:_CUT]:
-        quick += [(_with_copies(cut, rank, fast, limit, 0), cut) for cut in _cut(plain, fast, limit)]
-    quick.sort(key=lambda pair: rank(pair[0]))
-    found += [made for made, _ in quick]
-    found += [_with_copies(variant, rank, fast, limit, WORK) for _, variant in quick[:_FINALISTS]]
-    return min(found, key=rank)
+            quick.append(_with_copies(plain, rank, fast, limit, 0))
+    quick.sort(key=_rank)
+    for best in quick[:_CUT]:
+        quick += [_with_copies(cut, rank, fast, limit, 0) for cut in _cut(best.plain, fast, limit)]
+    quick.sort(key=_rank)
+    found += quick
+    found += [_with_copies(variant.plain, rank, fast, limit, WORK) for variant in quick[:_FINALISTS]]
+    return min(found, key=_rank).made(rank)
+
+
+def _rank(candidate: Candidate) -> Rank:
+    return candidate.rank
 
 
 def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
     """The program with convolutions of much weight in slices of several sizes, where that fits."""
     slicers = []
-    for call in _once(plain.posed):
+    for call in called_once(plain.posed):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
         if len(held) == 1 and held[0][1].dtype == np.uint8:
             slicers.append((call.invoke.function, held[0][0], Slicer(call.program, held[0][1].tobytes())))
@@ -82,7 +81,7 @@ def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
                 constants.append((old, data))
         if changed and changed not in seen:
             seen.append(changed)
-            made = _planned_again(plain, _posed_again(plain.posed, changed, constants), fast, limit)
+            made = _planned_again(plain, posed_again(plain.posed, changed, constants), fast, limit)
             if made is not None:
                 yield made
 
@@ -109,13 +108,13 @@ def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
     """The program without its compiler's copies, in pools that are no larger; None where that cannot be planned."""
     posed = planned.posed
     changed = {}
-    for call in _once(posed):
+    for call in called_once(posed):
         program = in_place(call.program)
         if program is not call.program:
             changed[call.invoke.function] = program
     if not changed:
         return planned
-    return _planned_again(planned, _posed_again(posed, changed), fast, limit)
+    return _planned_again(planned, posed_again(posed, changed), fast, limit)
 
 
 def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:
@@ -133,64 +132,24 @@ def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> P
     return Planned(without, plan)
 
 
-def _once(posed: Posed) -> list[PlacedCall]:
-    """NPU calls whose function is called by nobody else."""
-    called = Counter(call.function for call in posed.program.calls)
-    return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
-
-
-def _posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()) -> Posed:
-    """`posed` with other programs for some NPU functions, and other bytes for some constants of main."""
-    module = posed.loaded.module
-    functions = dict(module.functions.items())
-    for variable, function in module.functions.items():
-        if variable.name_hint in changed:
-            functions[variable] = with_attributes_of(function, to_primfunc(changed[variable.name_hint]))
-        elif variable.name_hint == "main" and constants:
-            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
-    loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))
-    again = pose(loaded)
-    return replace(again, problem=replace(again.problem, pools=posed.problem.pools))
-
-
-def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:
-    made = [(old, relax.const(np.frombuffer(data, np.uint8), "uint8")) for old, data in constants]
-    return lambda constant: next((new for old, new in made if constant.same_as(old)), constant)
-
-
-def with_attributes_of(function: Any, made: Any) -> Any:
-    """`made`, with the attributes of `function` that it has not."""
-    kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
-    return made.with_attr(kept) if kept else made
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    call: PlacedCall
-    program: NpuProgram
-    places: Mapping[str, int]  # of its copies
-
-
-def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Planned:
+def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Candidate:
     """`plain` with the best copies that are found within `work`, planned around what is there."""
     posed = plain.posed
-    calls = _once(posed)
+    calls = called_once(posed)
     operations = sum(len(call.program.operations) for call in calls)
     schedules = []
     for call in calls:
-        places = call.places(posed.problem, plain.plan)
-        line = Course(call.program, pieces(call.program), places.__getitem__, rank.where, fast + 1)
+        places, fitted = call.places(posed.problem, plain.plan), rank.fitted(call.program.accelerator)
+        line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
         room = Room(_held(plain, call, fast), limit, len(line))
         schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
-    best = plain
+    found = [Candidate(plain, rank(plain))]
     for reblocked in (False, True):
-        moved = [_Moved(call, *insert(line, copies, fast + 1, reblocked)) for call, line, copies in schedules]
-        changed = {m.call.invoke.function: m.program for m in moved if m.program is not m.call.program}
-        if changed:
-            again = _posed_again(posed, changed)
-            made = Planned(again, _same_places(again, plain.plan, moved, posed.problem.pools[fast].name))
-            best = min(best, made, key=rank)
-    return best
+        moved = [Moved(call, *insert(line, copies, fast + 1, reblocked)) for call, line, copies in schedules]
+        moved = [m for m in moved if m.program is not m.call.program]
+        if moved:
+            found.append(with_copies(plain, moved, fast, rank))
+    return min(found, key=_rank)
 
 
 def _held(planned: Planned, call: PlacedCall, fast: int) -> list[Held]:
@@ -210,16 +169,3 @@ def _held(planned: Planned, call: PlacedCall, fast: int) -> list[Held]:
         for life in buffer.lifetimes
         if life.first < end and life.last > call.first
     ]
-
-
-def _same_places(posed: Posed, plan: Plan, moved: list[_Moved], pool: str) -> Plan:
-    """The plan of the program with copies: everything where it was, the copies where they were put."""
-    at = {p.buffer: p for p in plan.placements}
-    calls = {call.invoke.function: call for call in npu_calls(posed.program)}
-    for m in moved:
-        storages = calls[m.call.invoke.function].storages
-        at |= {storages[name]: Placement(storages[name], pool, offset) for name, offset in m.places.items()}
-    placements = tuple(at[buffer.name] for buffer in posed.problem.buffers)
-    usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(posed.problem, placements).items())
-    known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
-    return planners.plan(posed.problem, "linear", seed=plan.seed, incumbent=known)

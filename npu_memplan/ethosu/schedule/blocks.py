@@ -17,7 +17,7 @@ from ..program.access import lut_index
 from ..program.featuremap import FeatureMap, Kernel
 from ..stream.commands import Operation
 from ..stream.fields import KernelStride
-from ..stream.groups import ADDRESS_REGISTERS
+from ..stream.groups import kind_of
 from ..stream.isa import BRICK_CHANNELS, Op, PoolMode, Upscale
 from ..stream.isa import Register as R
 from ..time.cost import Demand, kernel_demand
@@ -74,8 +74,7 @@ class Blocks:
         Its regions say where its maps and weights lie. `encoded`: its weights are, so their order and the depth of
         blocks stay.
         """
-        rest = frozenset(item for item in operation.registers.items() if item[0] not in ADDRESS_REGISTERS)
-        key = (operation.op, operation.parameter, rest, encoded)
+        key = (kind_of(operation), encoded)
         if key not in self._known:
             self._known[key] = self._cheapest(operation, encoded)
         return self._known[key]

@@ -5,9 +5,11 @@ Invariant: every fact about a register's role is in these tables; nobody reads i
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from ..arch.architecture import Language
+from .commands import Operation
 from .isa import Op
 from .isa import Register as R
 from .languages import VOCABULARIES
@@ -123,6 +125,15 @@ _READ_BY = {
         Op.RESIZE: (_KERNEL - _ONLY_WEIGHTS - _OPERANDS - IFM2.all) | {IFM2.zero_point},
     },
 }
+
+
+_WHERE_AND_WHEN = ADDRESS_REGISTERS | {R.BLOCKDEP}
+
+
+def kind_of(operation: Operation) -> Hashable:
+    """Equal for operations that differ only in addresses and in how far they run ahead."""
+    rest = frozenset([item for item in operation.registers.items() if item[0] not in _WHERE_AND_WHEN])
+    return operation.op, operation.parameter, rest
 
 
 def registers_of(op: Op, language: Language = Language.U55_U65) -> frozenset[R]:

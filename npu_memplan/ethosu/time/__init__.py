@@ -7,12 +7,12 @@ what an operation needs, `cost` of which memory, `timeline` when, `estimate` why
 """
 
 from .boards import Needs, board_map, constants_home, homes
-from .cost import Demand, demand
+from .cost import Demand, Demands, demand
 from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
 from .lanes import LANE_NAMES, lanes
 from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
 from .systems import System, SystemDataError, default_memory_map, load_system, system_names
-from .timeline import Clock, stream_words
+from .timeline import Clock, stream_words, timeline
 
 __all__ = [
     "LANE_NAMES",
@@ -20,6 +20,7 @@ __all__ = [
     "Cause",
     "Clock",
     "Demand",
+    "Demands",
     "Direction",
     "Estimate",
     "Memory",
@@ -41,4 +42,5 @@ __all__ = [
     "load_system",
     "stream_words",
     "system_names",
+    "timeline",
 ]

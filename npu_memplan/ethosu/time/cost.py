@@ -5,18 +5,23 @@ Invariant: a `Demand` is a sum over the operation's blocks, not a decision about
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 from ..arch import Architecture, Channel
 from ..program.access import Role
 from ..stream.commands import Operation
+from ..stream.groups import kind_of
 from ..stream.isa import Op
 from .compute import multiplier_cycles, output_cycles
 from .memory import Direction, Memory, MemoryMap, Traffic
 from .traffic import Flow, dma_flows, flows
 from .work import Work, work_of
+
+_INPUTS = (Role.IFM, Role.IFM2)
+_WEIGHTS = (Role.WEIGHTS, Role.SCALES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,43 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """Loads as a clock asks for them, added up: an operation passes many clocks while schedules are compared."""
+
+    inputs: tuple[tuple[int, float], ...]  # (latency, cycles of asking) of each
+    weights: tuple[tuple[int, float], ...]
+    memories: tuple[tuple[str, float, int], ...]  # (name, cycles in use, latency of the first that is read)
+    asked: tuple[tuple[Channel, int, float], ...]  # (reader, latency, cycles) where asking takes longer than the memory
+    input_latency: int  # the longest
+    input_asking: float
+    output_latency: int
+    output_cycles: float
+
+    @classmethod
+    def of(cls, loads: tuple[Load, ...]) -> Passage:
+        """The sums of `loads`."""
+        inputs = tuple((load.latency, load.asking) for load in loads if load.role in _INPUTS)
+        weights = tuple((load.latency, load.asking) for load in loads if load.role in _WEIGHTS)
+        outputs = [load for load in loads if load.writes]
+        by_memory: dict[str, list[Load]] = {}
+        for load in loads:
+            by_memory.setdefault(load.memory.name, []).append(load)
+        return cls(
+            inputs,
+            weights,
+            tuple(
+                (name, sum(load.cycles for load in group), max((g.latency for g in group if not g.writes), default=0))
+                for name, group in by_memory.items()
+            ),
+            tuple((g.channel, g.latency, g.asking) for g in loads if g.channel and g.asking > g.cycles),
+            max((latency for latency, _ in inputs), default=0),
+            sum(asking for _, asking in inputs),
+            max((load.latency for load in outputs), default=0),
+            sum(load.cycles for load in outputs),
+        )
+
+
+@dataclass(frozen=True)
 class Demand:
     """An operation's needs."""
 
@@ -62,10 +104,21 @@ class Demand:
             busy[load.memory.name] = busy.get(load.memory.name, 0.0) + load.cycles
         return max(self.multipliers, self.output, *busy.values())
 
+    @cached_property
+    def passage(self) -> Passage:
+        """What passes between the NPU and its memories."""
+        return Passage.of(self.loads)
+
     @property
     def is_transfer(self) -> bool:
         """A DMA, not a kernel."""
         return self.operation.op is Op.DMA_START
+
+    def of(self, operation: Operation) -> Demand:
+        """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""
+        other = object.__new__(Demand)
+        other.__dict__.update(self.__dict__, operation=operation)
+        return other
 
 
 def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) -> Demand:
@@ -74,6 +127,21 @@ def demand(operation: Operation, accelerator: Architecture, where: MemoryMap) ->
         loads = _loads(dma_flows(operation, accelerator), accelerator, where)
         return Demand(operation, 0, 0, loads, 0, 1, 1)
     return kernel_demand(operation, work_of(operation, accelerator), accelerator, where)
+
+
+class Demands:
+    """Needs of operations of one NPU among one set of memories, each kind worked out once: streams repeat them."""
+
+    def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:
+        self.accelerator, self.where = accelerator, where
+        self._known: dict[Hashable, Demand] = {}
+
+    def __call__(self, operation: Operation) -> Demand:
+        """What `demand` says."""
+        kind = kind_of(operation)
+        if kind not in self._known:
+            self._known[kind] = demand(operation, self.accelerator, self.where)
+        return self._known[kind].of(operation)
 
 
 def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, where: MemoryMap) -> Demand:

@@ -6,22 +6,18 @@ the stream, and a wait is never shorter than what it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..arch import Architecture, Channel
 from ..hazards.blockdep import MAX_BLOCKDEP
-from ..program.access import Role
 from ..stream.commands import Command, Operation, Wait
 from ..stream.encode import needed_anew, starts_anew
-from ..stream.groups import ADDRESS_REGISTERS
 from ..stream.isa import Op, Register
-from .cost import Demand, Load, demand
+from .cost import Demand, Demands, Passage
 from .memory import Memory, MemoryMap
 from .traffic import run
 
-_INPUTS = (Role.IFM, Role.IFM2)
-_WEIGHTS = (Role.WEIGHTS, Role.SCALES)
 _WORDS = {register: 1 + register.has_payload for register in Register}  # of the stream that set one
 
 
@@ -69,6 +65,7 @@ class Clock:
     """The NPU's time while a stream runs: give it the stream's parts in order."""
 
     accelerator: Architecture
+    stream: Memory  # where commands lie
     now: float = 0  # when the next command is read
     engines: _Engines = field(default_factory=_Engines)
     kernels: list[float] = field(default_factory=list)  # ends
@@ -76,12 +73,19 @@ class Clock:
     busy: dict[str, float] = field(default_factory=dict)  # memory -> until when
     asking: dict[Channel, float] = field(default_factory=dict)  # reader -> until when it asks
     commands: _Commands = field(default_factory=_Commands)
+    fetches: dict[int, float] = field(default_factory=dict)  # words -> cycles of the memory; the same for all forks
+
+    @classmethod
+    def of(cls, accelerator: Architecture, where: MemoryMap) -> Clock:
+        """At the start of a stream."""
+        return cls(accelerator, where.stream, where.stream.read.latency)
 
     def fork(self) -> Clock:
         """The same time, to go on otherwise."""
         engines = self.engines  # replaced as a whole, never changed
         return Clock(
             self.accelerator,
+            self.stream,
             self.now,
             engines,
             self.kernels[-2:],
@@ -89,6 +93,7 @@ class Clock:
             dict(self.busy),
             dict(self.asking),
             replace(self.commands),
+            self.fetches,
         )
 
     @property
@@ -108,26 +113,30 @@ class Clock:
         if len(done) > outstanding:
             self.now = max(self.now, done[len(done) - 1 - outstanding])
 
-    def take(self, loads: Sequence[Load], start: float) -> float:
-        """When `loads`, asked for from `start` on, have passed; who else uses their memories takes turns with them."""
+    def take(self, needs: Passage, start: float) -> float:
+        """When loads, asked for from `start` on, have passed; who else uses their memories takes turns with them."""
         stop = start
-        for memory, group in _by_memory(loads):
-            occupied = sum(load.cycles for load in group)
+        for memory, occupied, latency in needs.memories:
             free = self.busy.get(memory, 0.0)
-            self.busy[memory] = max(free, start) + occupied
-            first = max((load.latency for load in group if not load.writes), default=0)
-            stop = max(stop, start + first + occupied + min(occupied, max(0.0, free - start)))
-        for load in loads:
-            if load.channel and load.asking > load.cycles:
-                begun = max(start, self.asking.get(load.channel, 0.0))
-                self.asking[load.channel] = begun + load.asking
-                stop = max(stop, begun + load.latency + load.asking)
+            if free > start:
+                self.busy[memory] = free + occupied
+                stop = max(stop, start + latency + occupied + min(occupied, free - start))
+            else:
+                self.busy[memory] = start + occupied
+                stop = max(stop, start + latency + occupied)
+        for channel, latency, asking in needs.asked:
+            begun = max(start, self.asking.get(channel, 0.0))
+            self.asking[channel] = begun + asking
+            stop = max(stop, begun + latency + asking)
         return stop
 
-    def fetch(self, words: int, memory: Memory) -> None:
+    def fetch(self, words: int) -> None:
         """Commands pass the port while others work; they only take of the memory's time."""
-        traffic = run(4 * words, 1, self.accelerator)
-        occupied = memory.cycles(traffic, False, self.accelerator.cores)
+        memory = self.stream
+        occupied = self.fetches.get(words)
+        if occupied is None:
+            traffic = run(4 * words, 1, self.accelerator)
+            occupied = self.fetches[words] = memory.cycles(traffic, False, self.accelerator.cores)
         self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + occupied
         if self.accelerator.command_fetch_bytes:
             self.now = max(self.now, self.commands.arrival(4 * words, memory.read.latency, self.accelerator))
@@ -136,8 +145,8 @@ class Clock:
         limit = self.accelerator.max_outstanding_dma
         if len(self.transfers) >= limit:
             self.now = max(self.now, self.transfers[-limit])
-        start = self.now
-        stop = self.take(needs.loads, start) + max((load.latency for load in needs.loads if load.writes), default=0)
+        start, passage = self.now, needs.passage
+        stop = self.take(passage, start) + passage.output_latency
         self.transfers.append(max(stop, self.transfers[-1] if self.transfers else 0))
         return Slot(needs, start, stop)
 
@@ -145,39 +154,32 @@ class Clock:
         limit = self.accelerator.max_outstanding_kernels
         if len(self.kernels) >= limit:
             self.now = max(self.now, self.kernels[-limit])
-        before, n, jobs = self.engines, needs.blocks, needs.jobs
-        depends = needs.operation.get(Register.BLOCKDEP)
+        before, n, jobs, passage = self.engines, needs.blocks, needs.jobs, needs.passage
+        depends = needs.operation.registers.get(Register.BLOCKDEP, 0)
         start = max(self.now, before.fetch, before.end - depends * before.block)
-        inputs = [load for load in needs.loads if load.role in _INPUTS]
-        weights = [load for load in needs.loads if load.role in _WEIGHTS]
-        outputs = [load for load in needs.loads if load.writes]
-        fetch = sum(load.asking for load in inputs)
-        first = start + max((load.latency for load in inputs), default=0) + fetch / jobs
+        first = start + passage.input_latency + passage.input_asking / jobs
         multiply = max(first, before.end)
-        fetched = max(first, self.alone(inputs, start))
-        weighed = self.alone(weights, max(self.now, before.multipliers))
+        fetched = max(first, _alone(passage.inputs, start))
+        weighed = _alone(passage.weights, max(self.now, before.multipliers))
         multiplied = max(multiply + needs.multipliers, fetched + needs.multipliers / jobs, weighed)
         output = max(multiply + needs.multipliers / n, before.output)
         made = max(output + needs.output, multiplied + needs.output / n)
-        writing = sum(load.cycles for load in outputs)
+        writing = passage.output_cycles
         write = max(output + needs.output / n, before.write)
-        written = max(made + writing / n, write + writing, self.take(needs.loads, start))
-        stop = written + max((load.latency for load in outputs), default=0)
+        written = max(made + writing / n, write + writing, self.take(passage, start))
+        stop = written + passage.output_latency
         self.engines = _Engines(fetched, multiplied, made, written, written, (written - start) / n)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop)
 
-    @staticmethod
-    def alone(loads: list[Load], start: float) -> float:
-        return max((start + load.latency + load.asking for load in loads), default=0.0)
 
-
-def _by_memory(loads: Iterable[Load]) -> Iterator[tuple[str, list[Load]]]:
-    found: dict[str, list[Load]] = {}
-    for load in loads:
-        found.setdefault(load.memory.name, []).append(load)
-    yield from found.items()
+def _alone(loads: Iterable[tuple[int, float]], start: float) -> float:
+    """When loads that share their memories with nobody have passed."""
+    stop = 0.0
+    for latency, asking in loads:
+        stop = max(stop, start + latency + asking)
+    return stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +191,13 @@ class Timeline:
     words: int  # of the stream, waits and its end included
 
 
-def timeline(commands: Iterable[Command], accelerator: Architecture, where: MemoryMap) -> Timeline:
-    """Place all operations."""
-    clock = Clock(accelerator, where.stream.read.latency)
+def timeline(
+    commands: Iterable[Command], accelerator: Architecture, where: MemoryMap, known: Demands | None = None
+) -> Timeline:
+    """Place all operations. `known`: needs in these memories that were worked out before."""
+    clock = Clock.of(accelerator, where)
     slots: list[Slot] = []
-    known: dict[object, Demand] = {}  # long streams repeat a kernel at other addresses
+    known = known or Demands(accelerator, where)
     before: dict[Register, int] = {}
     chains = False  # the kernel before is one of a chain
     total = 0
@@ -205,12 +209,9 @@ def timeline(commands: Iterable[Command], accelerator: Architecture, where: Memo
                 before.pop(register, None)
             chains = chained
             words = stream_words(command.registers, before)
-            clock.fetch(words, where.stream)
+            clock.fetch(words)
             before.update(command.registers)
-            kind = _but_for_addresses(command)
-            if kind not in known:
-                known[kind] = demand(command, accelerator, where)
-            needs = replace(known[kind], operation=command)
+            needs = known(command)
             slots.append(clock.transfer(needs) if needs.is_transfer else clock.kernel(needs))
         elif isinstance(command, Wait):
             clock.wait(command.op, command.outstanding)
@@ -223,15 +224,9 @@ def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:
     wait; its commands are not counted.
     """
     free = needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
-    clock = Clock(accelerator, where.stream.read.latency)
-    once, twice = (clock.kernel(replace(needs, operation=free)).stop for _ in range(2))
+    clock = Clock.of(accelerator, where)
+    once, twice = (clock.kernel(needs.of(free)).stop for _ in range(2))
     return round(twice - once)
-
-
-def _but_for_addresses(operation: Operation) -> object:
-    """What an operation's needs follow from: equal for operations that differ in addresses only."""
-    rest = frozenset(item for item in operation.registers.items() if item[0] not in ADDRESS_REGISTERS)
-    return operation.op, operation.parameter, rest
 
 
 def stream_words(registers: Mapping[Register, int], before: Mapping[Register, int]) -> int:

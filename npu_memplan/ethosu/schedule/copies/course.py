@@ -7,15 +7,14 @@ here knows a rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...hazards.waits import schedule
 from ...program.program import NpuProgram
 from ...stream.commands import Operation, Wait
 from ...stream.isa import Op, Register
-from ...time import Clock, Demand, MemoryMap, cycles_in_a_row, demand, stream_words
-from ..blocks import BlockError, Blocks
+from ...time import Clock, Demand, stream_words
+from .fitted import Changes, Fitted
 from .reads import STREAMS, Parcel
 
 _COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
@@ -36,12 +35,12 @@ class _Step:
 class Course:
     """A program whose buffers have places. `fast_region`: where copies would lie."""
 
-    def __init__(self, program: NpuProgram, pieces: Sequence[Parcel], place: Place, where: MemoryMap, fast_region: int):
-        self.program, self.pieces, self.where = program, pieces, where
+    def __init__(self, program: NpuProgram, pieces: Sequence[Parcel], place: Place, fitted: Fitted, fast_region: int):
+        self.program, self.pieces, self.where = program, pieces, fitted.where
         self.reads: dict[int, int] = {i: k for k, piece in enumerate(pieces) for i in piece.readers}
         self._fast_region = fast_region
-        self._blocks = Blocks(program.accelerator, where)
-        self.blocks: dict[tuple[int, bool], dict[Register, int]] = {}  # (operation, copied) -> better blocks
+        self._fitted = fitted
+        self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
         self._steps = self._read(place)
         self._transfers: dict[int, Demand] = {}
 
@@ -60,9 +59,10 @@ class Course:
                 waits.append(command)
             elif isinstance(command, Operation):
                 index = len(steps)
-                slow = fast = demand(command, accelerator, self.where)
                 if index in self.reads:
-                    slow, fast = self._fitted(index, command, False), self._fitted(index, self._copied(command), True)
+                    slow, fast = self._needs(index, command, False), self._needs(index, self._copied(command), True)
+                else:
+                    slow = fast = self._fitted.demands(command)
                 words = stream_words(command.registers, before) + len(waits)
                 before = {**before, **command.registers}
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
@@ -73,17 +73,12 @@ class Course:
                 waits = []
         return steps
 
-    def _fitted(self, index: int, kernel: Operation, copied: bool) -> Demand:
+    def _needs(self, index: int, kernel: Operation, copied: bool) -> Demand:
         """What a kernel needs in the best blocks for where its constants are."""
-        choice = None
-        with suppress(BlockError):
-            choice = self._blocks.choose(kernel, encoded=True)
-        if choice is not None and choice.cycles < cycles_in_a_row(kernel, self.program.accelerator, self.where):
-            changes = choice.registers(kernel)
-            if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
-                self.blocks[index, copied] = changes
-                kernel = kernel.with_registers(changes)
-        return demand(kernel, self.program.accelerator, self.where)
+        changes, needs = self._fitted.best(kernel)
+        if changes is not None:
+            self.blocks[index, copied] = changes
+        return needs.of(kernel)
 
     def _copied(self, kernel: Operation) -> Operation:
         regions = {stream.region: self._fast_region for stream in STREAMS if stream.region in kernel.registers}
@@ -100,7 +95,7 @@ class Course:
             registers = {r.DMA0_SRC_REGION: 0, r.DMA0_DST_REGION: self._fast_region}
             registers |= {r.DMA0_SRC: 0, r.DMA0_DST: 0, r.DMA0_LEN: size_bytes}
             copy = Operation(Op.DMA_START, 0, registers)
-            self._transfers[size_bytes] = demand(copy, self.program.accelerator, self.where)
+            self._transfers[size_bytes] = self._fitted.demands(copy)
         return self._transfers[size_bytes]
 
     def with_all_copied(self) -> Course:
@@ -116,7 +111,7 @@ class Run:
 
     def __init__(self, line: Course) -> None:
         self.line = line
-        self.clock = Clock(line.program.accelerator, line.where.stream.read.latency)
+        self.clock = Clock.of(line.program.accelerator, line.where)
         self._started: list[int] = []  # transfers: operations, or -1 - piece
 
     def fork(self) -> Run:
@@ -130,7 +125,7 @@ class Run:
         line, clock = self.line, self.clock
         clock.wait(Op.KERNEL_WAIT, unfinished)
         for start, stop in line.pieces[piece].spans:
-            clock.fetch(_COPY_WORDS, line.where.stream)
+            clock.fetch(_COPY_WORDS)
             clock.transfer(line.transfer(stop - start))
             self._started.append(-1 - piece)
 
@@ -139,7 +134,7 @@ class Run:
         step, clock = self.line.step(index), self.clock
         for unfinished in step.kernels:
             clock.wait(Op.KERNEL_WAIT, unfinished)
-        clock.fetch(step.words, self.line.where.stream)
+        clock.fetch(step.words)
         needs = step.fast if copied else step.slow
         if copied or step.transfers:
             mine = -1 - self.line.reads[index] if copied else None

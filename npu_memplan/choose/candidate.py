@@ -1,0 +1,79 @@
+"""A planned program with copies of constants that are not in its module yet: cheap to compare, made when it is taken.
+
+Invariant: `rank` is that of the program that `made` makes, whose copies lie where they were weighed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .. import planners
+from ..ethosu.program.program import NpuProgram
+from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
+from ..stages import Planned, Posed
+from .modules import posed_again
+from .placed import NpuCall, npu_calls, stream_cycles
+from .ranking import Rank, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A call with another program, which has copies at `places` of the fast pool."""
+
+    call: NpuCall
+    program: NpuProgram
+    places: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """`plain`, with the programs of some of its calls replaced."""
+
+    plain: Planned
+    rank: Rank
+    moved: tuple[Moved, ...] = ()
+    fast: int = -1  # the pool of their copies
+
+    def made(self, ranking: Ranking) -> Planned:
+        """The program."""
+        if not self.moved:
+            return self.plain
+        again = posed_again(self.plain.posed, {m.call.invoke.function: m.program for m in self.moved})
+        pool = again.problem.pools[self.fast].name
+        made = Planned(again, _same_places(again, self.plain.plan, self.moved, pool))
+        ranking.note(made, self.rank)
+        return made
+
+
+def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> Candidate:
+    """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
+    problem, plan = plain.posed.problem, plain.plan
+    changed = {m.call.first: m for m in moved}
+    cycles = 0
+    for call in npu_calls(plain.posed.program):
+        known = ranking.fitted(call.program.accelerator).demands
+        places, program = call.places(problem, plan), call.program
+        if call.first in changed:
+            program = changed[call.first].program
+            places |= {name: (fast + 1, at) for name, at in changed[call.first].places.items()}
+        cycles += stream_cycles(program, places, ranking.where, known)
+    used = {usage.pool: usage.used_bytes for usage in plan.usage}
+    pool = problem.pools[fast].name
+    for m in moved:
+        sizes = {b.name: b.size_bytes for b in m.program.buffers}
+        used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
+    return Candidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
+
+
+def _same_places(posed: Posed, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:
+    """The plan of the program with copies: everything where it was, the copies where they were put."""
+    at = {p.buffer: p for p in plan.placements}
+    calls = {call.invoke.function: call for call in npu_calls(posed.program)}
+    for m in moved:
+        storages = calls[m.call.invoke.function].storages
+        at |= {storages[name]: Placement(storages[name], pool, offset) for name, offset in m.places.items()}
+    placements = tuple(at[buffer.name] for buffer in posed.problem.buffers)
+    usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(posed.problem, placements).items())
+    known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
+    return planners.plan(posed.problem, "linear", seed=plan.seed, incumbent=known)

@@ -1,0 +1,53 @@
+"""A posed program with other programs for some of its NPU functions.
+
+Invariant: what is not replaced stays as it is, the attributes of replaced functions included.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import relax
+
+from ..ethosu.program.primfunc import to_primfunc
+from ..ethosu.program.program import NpuProgram
+from ..extract import pose
+from ..stages import Posed
+from .placed import NpuCall, npu_calls
+
+
+def called_once(posed: Posed) -> list[NpuCall]:
+    """NPU calls whose function is called by nobody else."""
+    called = Counter(call.function for call in posed.program.calls)
+    return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
+
+
+def posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()) -> Posed:
+    """`posed` with other programs for some NPU functions, and other bytes for some constants of main."""
+    module = posed.loaded.module
+    functions = dict(module.functions.items())
+    for variable, function in module.functions.items():
+        if variable.name_hint in changed:
+            functions[variable] = with_attributes_of(function, to_primfunc(changed[variable.name_hint]))
+        elif variable.name_hint == "main" and constants:
+            functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
+    loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))
+    again = pose(loaded)
+    return replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+
+
+def _replacing(constants: Sequence[tuple[Any, bytes]]) -> Callable[[Any], Any]:
+    made = [(old, relax.const(np.frombuffer(data, np.uint8), "uint8")) for old, data in constants]
+    return lambda constant: next((new for old, new in made if constant.same_as(old)), constant)
+
+
+def with_attributes_of(function: Any, made: Any) -> Any:
+    """`made`, with the attributes of `function` that it has not."""
+    kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
+    return made.with_attr(kept) if kept else made
