@@ -19,10 +19,10 @@ from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..extract import pose
 from ..stages import Posed
-from .placed import NpuCall, npu_calls
+from .placed import PlacedCall, npu_calls
 
 
-def called_once(posed: Posed) -> list[NpuCall]:
+def called_once(posed: Posed) -> list[PlacedCall]:
     """NPU calls whose function is called by nobody else."""
     called = Counter(call.function for call in posed.program.calls)
     return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]

@@ -24,9 +24,9 @@ from ..ethosu.time import MemoryMap, Traffic
 from ..extract.program import Fixed
 from ..problem import Pool
 from ..stages import Planned, Posed
-from .candidate import Candidate, Moved, with_copies
+from .entrant import Entrant, Moved, with_copies
 from .modules import called_once, posed_again
-from .placed import NpuCall
+from .placed import PlacedCall
 from .ranking import Rank, Ranking
 
 _PARTS = (4, 16, 64)  # of the pool: weights of a slice
@@ -45,8 +45,8 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
     if fast is None:
         return min((planned, *rivals), key=rank)
     limit = _limit(planned, fast)
-    found = [Candidate(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
-    quick: list[Candidate] = []
+    found = [Entrant(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
+    quick: list[Entrant] = []
     for program in tuple(found):
         plain = _read_in_place(program.plain, fast, limit)
         if plain is not None:
@@ -60,8 +60,8 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
     return min(found, key=_rank).made(rank)
 
 
-def _rank(candidate: Candidate) -> Rank:
-    return candidate.rank
+def _rank(entrant: Entrant) -> Rank:
+    return entrant.rank
 
 
 def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
@@ -132,7 +132,7 @@ def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> P
     return Planned(without, plan)
 
 
-def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Candidate:
+def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Entrant:
     """`plain` with the best copies that are found within `work`, planned around what is there."""
     posed = plain.posed
     calls = called_once(posed)
@@ -143,7 +143,7 @@ def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int
         line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
         room = Room(_held(plain, call, fast), limit, len(line))
         schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
-    found = [Candidate(plain, rank(plain))]
+    found = [Entrant(plain, rank(plain))]
     for reblocked in (False, True):
         moved = [Moved(call, *insert(line, copies, fast + 1, reblocked)) for call, line, copies in schedules]
         moved = [m for m in moved if m.program is not m.call.program]

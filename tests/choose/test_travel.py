@@ -10,6 +10,8 @@ import pytest
 from fvp_runner.npu_model.errors import NpuModelError
 from npu_memplan import pipeline
 from npu_memplan.choose.placed import cycles_of
+from npu_memplan.choose.ranking import Ranking
+from npu_memplan.choose.travel import travel
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.stages import Planned
@@ -49,6 +51,16 @@ def test_less_time_in_the_same_bytes_and_the_same_results(
     old, new = stream(before), stream(after)
     assert new.compiled.artifact.estimated_cycles == cycles(after)  # what is weighed is what is printed
     assert new.run(new.commands, fuzz=4) == old.run(old.commands)
+
+
+def test_what_is_weighed_before_it_is_made_is_what_is_made(planned: Callable[..., Planned]) -> None:
+    before = planned("kws_ref_model", "tvm", 22192)
+    where = before.posed.loaded.request.options.memory_map()
+    assert where is not None
+    weighed = Ranking(where)
+    after = travel(before, weighed)
+    assert after is not before
+    assert weighed(after) == Ranking(where)(after)
 
 
 def test_who_asks_for_bytes_gets_what_was_planned(

@@ -117,7 +117,8 @@ class Run:
     def fork(self) -> Run:
         """The same moment, to go on otherwise."""
         other = object.__new__(Run)
-        other.line, other.clock, other._started = self.line, self.clock.fork(), self._started[-2:]
+        other.line, other.clock = self.line, self.clock.fork()
+        other._started = self._started[-self.line.program.accelerator.max_outstanding_dma :]
         return other
 
     def copy(self, piece: int, unfinished: int) -> None:

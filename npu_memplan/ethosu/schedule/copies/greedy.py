@@ -6,8 +6,8 @@ is read in place where that ends sooner.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .course import Course, Run
 from .room import Room
@@ -31,22 +31,57 @@ class Itinerary:
     copies: tuple[Copy, ...] = ()
 
 
-def greedy(line: Course, empty: Room, kept: Collection[int] = (), sooner: Mapping[int, int] | None = None) -> Itinerary:
-    """Copies of all pieces but `kept`; one is started at most `sooner[piece]` operations before it is read."""
-    return _Greedy(line, empty.copy(), kept, sooner or {}).made()
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the greedy rule is told: pieces that stay, and how many operations early others are sent at most."""
+
+    kept: frozenset[int] = frozenset()
+    sooner: Mapping[int, int] = field(default_factory=dict)
+
+    def earliest(self, line: Course, piece: int) -> int:
+        """The operation before which a piece may be sent; the one that reads it first where it stays."""
+        first = line.pieces[piece].readers[0]
+        if piece in self.kept:
+            return first
+        return max(0, first - self.sooner[piece]) if piece in self.sooner else 0
 
 
-class _Greedy:
-    def __init__(self, line: Course, room: Room, kept: Collection[int], sooner: Mapping[int, int]) -> None:
-        self.line, self.room, self.run = line, room, Run(line)
-        firsts = {k: piece.readers[0] for k, piece in enumerate(line.pieces) if k not in kept}
-        self.waiting = sorted(firsts, key=lambda k: (firsts[k], k))
-        self.not_before = {k: max(0, firsts[k] - sooner[k]) if k in sooner else 0 for k in firsts}
-        self.copies: dict[int, Copy] = {}
+_AHEAD = Choice()
+_MARK = 8  # operations from one mark to the next
 
-    def made(self) -> Itinerary:
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A moment of a schedule, before one of its operations."""
+
+    room: Room
+    run: Run
+    copies: Mapping[int, Copy]
+
+    def fork(self) -> _Mark:
+        return _Mark(self.room.copy(), self.run.fork(), dict(self.copies))
+
+
+class Greedy:
+    """The schedule of a choice. `marks`: of one that is the same up to there."""
+
+    def __init__(self, line: Course, room: Room, choice: Choice = _AHEAD, marks: Sequence[_Mark] = ()) -> None:
+        self.line, self.choice = line, choice
+        self._marks = list(marks) or [_Mark(room.copy(), Run(line), {})]
+        begun = self._marks[-1].fork()
+        self.room, self.run, self.copies = begun.room, begun.run, dict(begun.copies)
+        self._start = _MARK * (len(self._marks) - 1)
+        firsts = {k: piece.readers[0] for k, piece in enumerate(line.pieces)}
+        waiting = (k for k in firsts if k not in choice.kept and k not in self.copies and firsts[k] >= self._start)
+        self.waiting = sorted(waiting, key=lambda k: (firsts[k], k))
+        self.not_before = {k: choice.earliest(line, k) for k in self.waiting}
+        self.made = self._made()
+
+    def _made(self) -> Itinerary:
         line = self.line
-        for index in range(len(line)):
+        for index in range(self._start, len(line)):
+            if index == _MARK * len(self._marks):
+                self._marks.append(_Mark(self.room, self.run, self.copies).fork())
             piece = line.reads.get(index, -1)
             if piece in self.waiting and line.pieces[piece].readers[0] == index:
                 self.waiting.remove(piece)
@@ -54,6 +89,17 @@ class _Greedy:
             self._ahead(index)
             self.run.step(index, piece in self.copies)
         return Itinerary(self.run.cycles, tuple(self.copies.values()))
+
+    def otherwise(self, choice: Choice, piece: int) -> Greedy | None:
+        """The schedule of a choice that differs for one piece; None where it is this one."""
+        line, kept, was_kept = self.line, piece in choice.kept, piece in self.choice.kept
+        before, now = self.choice.earliest(line, piece), choice.earliest(line, piece)
+        sent = self.copies[piece].before if piece in self.copies else None  # no other piece minds what is not sent
+        same_tries = not was_kept and (kept or before <= now)
+        if same_tries and (sent is None or (not kept and now <= sent)):
+            return None
+        since = sent if same_tries and sent is not None else now
+        return Greedy(line, self.room, choice, self._marks[: since // _MARK + 1])
 
     def _ahead(self, index: int) -> None:
         """Send what is read later, while the port is idle."""
@@ -92,6 +138,8 @@ class _Greedy:
             if at is not None:
                 return Copy(piece, index, at)
         at = self.room.find(size, first, last)
+        if at is None and unfinished:
+            self.not_before[piece] = max(self.not_before[piece], self.room.tight_until(first, last) + unfinished + 1)
         return None if at is None else Copy(piece, index, at, unfinished)
 
     def _send(self, copy: Copy) -> None:

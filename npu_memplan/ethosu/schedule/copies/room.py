@@ -65,6 +65,11 @@ class Room:
         top = int(ends[-1])
         return top if size_bytes <= self._limit - top else None
 
+    def tight_until(self, first: int, last: int) -> int:
+        """Where `find` found nothing: the operation at which the first of what is in the way ends."""
+        taken = self._held[(self._held[:, 0] <= last) & (self._held[:, 1] >= first)]
+        return int(taken[:, 1].min()) if len(taken) else last
+
     def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
         """Fill what `find` found."""
         stop = at + size_bytes + -size_bytes % self._grain

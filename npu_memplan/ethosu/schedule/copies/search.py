@@ -6,10 +6,10 @@ never slower than the program without copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from .course import Course, Run
-from .greedy import Itinerary, greedy
+from .greedy import Choice, Greedy, Itinerary
 from .room import Room
 
 WORK = 30_000  # operations on the clock: about a CPU second
@@ -32,21 +32,17 @@ def best_copies(line: Course, room: Room, work: int = WORK) -> Itinerary:
     return _Search(line, room, best, work).made()
 
 
-_Choice = tuple[frozenset[int], Mapping[int, int]]  # pieces that stay, and how early others are sent
-
-
 class _Search:
     def __init__(self, line: Course, room: Room, best: Itinerary, work: int) -> None:
         self.line, self.room, self.best, self.left = line, room, best, work
-        self.choice: _Choice = (frozenset(), {})
+        self.schedule = self._first(Choice())
 
     def made(self) -> Itinerary:
         everyone = range(len(self.line.pieces))
-        self._better((frozenset(), {}))
         for sooner in _SOONER:
             if self.left <= 0:
                 return self.best
-            self._better((frozenset(), dict.fromkeys(everyone, sooner)))
+            self._first(Choice(sooner=dict.fromkeys(everyone, sooner)))
         largest = sorted(everyone, key=lambda k: (-self.line.pieces[k].size_bytes, k))
         improved = True
         while improved:
@@ -55,23 +51,31 @@ class _Search:
                 for choice in self._moves(piece):
                     if self.left <= 0:
                         return self.best
-                    improved |= self._better(choice)
+                    improved |= self._better(choice, piece)
         return self.best
 
-    def _moves(self, piece: int) -> Iterator[_Choice]:
-        kept, sooner = self.choice
+    def _moves(self, piece: int) -> Iterator[Choice]:
+        kept, sooner = self.schedule.choice.kept, self.schedule.choice.sooner
         if piece not in kept:
-            yield kept | {piece}, sooner
+            yield Choice(kept | {piece}, sooner)
         for ahead in _SOONER:
             if piece in kept or sooner.get(piece) != ahead:
-                yield kept - {piece}, {**sooner, piece: ahead}
+                yield Choice(kept - {piece}, {**sooner, piece: ahead})
         if piece in kept or piece in sooner:
-            yield kept - {piece}, {k: v for k, v in sooner.items() if k != piece}
+            yield Choice(kept - {piece}, {k: v for k, v in sooner.items() if k != piece})
 
-    def _better(self, choice: _Choice) -> bool:
+    def _first(self, choice: Choice) -> Greedy:
+        made = Greedy(self.line, self.room, choice)
+        self._taken(made)
+        return made
+
+    def _better(self, choice: Choice, piece: int) -> bool:
+        made = self.schedule.otherwise(choice, piece)
+        return self._taken(made)
+
+    def _taken(self, made: Greedy | None) -> bool:
         self.left -= len(self.line)
-        found = greedy(self.line, self.room, *choice)
-        if found.cycles >= self.best.cycles:
+        if made is None or made.made.cycles >= self.best.cycles:
             return False
-        self.best, self.choice = found, choice
+        self.best, self.schedule = made.made, made
         return True

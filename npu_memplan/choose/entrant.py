@@ -13,7 +13,7 @@ from ..ethosu.program.program import NpuProgram
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned, Posed
 from .modules import posed_again
-from .placed import NpuCall, npu_calls, stream_cycles
+from .placed import PlacedCall, npu_calls, stream_cycles
 from .ranking import Rank, Ranking
 
 
@@ -21,13 +21,13 @@ from .ranking import Rank, Ranking
 class Moved:
     """A call with another program, which has copies at `places` of the fast pool."""
 
-    call: NpuCall
+    call: PlacedCall
     program: NpuProgram
     places: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Entrant:
     """`plain`, with the programs of some of its calls replaced."""
 
     plain: Planned
@@ -46,7 +46,7 @@ class Candidate:
         return made
 
 
-def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> Candidate:
+def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Ranking) -> Entrant:
     """`plain` with the programs of `moved`, which differ from those of their calls in copies to pool `fast`."""
     problem, plan = plain.posed.problem, plain.plan
     changed = {m.call.first: m for m in moved}
@@ -63,7 +63,7 @@ def with_copies(plain: Planned, moved: Sequence[Moved], fast: int, ranking: Rank
     for m in moved:
         sizes = {b.name: b.size_bytes for b in m.program.buffers}
         used[pool] = max([used[pool], *(at + sizes[name] for name, at in m.places.items())])
-    return Candidate(plain, (cycles, sum(used.values())), tuple(moved), fast)
+    return Entrant(plain, (cycles, sum(used.values())), tuple(moved), fast)
 
 
 def _same_places(posed: Posed, plan: Plan, moved: Sequence[Moved], pool: str) -> Plan:
