@@ -28,7 +28,7 @@ def test_stripes_need_fewer_bytes_and_compute_the_same(cli, tmp_path: Path) -> N
     assert json.loads((tmp_path / "cut" / "plan.json").read_text())["target"]["stripes"] is True
     ran = cli("run", tmp_path / "cut", "--on", "host", "--input", "random:3", "--reference", DIGITS)
     assert ran.code == 0
-    assert ran.out.rstrip().endswith("bit-exact")
+    assert ran.out.splitlines()[0].endswith("bit-exact")
 
 
 def test_a_pool_says_how_far_to_go(cli, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_real_models_need_less_than_on_the_host_alone(
     used, _ = _sram(cli, model, tmp_path / "out", "--stripes", "--accelerator", npu)
     assert used <= HOST_ALONE.get(name, 11000)
     ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:5", "--reference", model)
-    assert ran.out.rstrip().endswith("bit-exact")
+    assert ran.out.splitlines()[0].endswith("bit-exact")
 
 
 @pytest.mark.parametrize(
