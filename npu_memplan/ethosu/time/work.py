@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..arch import Architecture, Language, OutputKind, Shape
-from ..program.access import lut_index
+from ..program.access import AccessError, lut_index
 from ..program.extents import results
 from ..program.featuremap import FeatureMap, Kernel
 from ..stream.commands import Operation
@@ -103,6 +103,7 @@ class Work:
         return min(max(self.ifm.depth, 1), traits.part_slice if self.part_kernel else traits.deep_slice)
 
 
+_MAX_PIECES = 1024  # of 8 x 8 elements, of one kernel
 _ENGINES = {
     Op.CONV: Engine.CONV,
     Op.DEPTHWISE: Engine.DEPTHWISE,
@@ -132,6 +133,11 @@ def work_of(operation: Operation, accelerator: Architecture) -> Work:
         limit = accelerator.sub_kernel
         rows = _pieces((kernel.height - 1) // kernel.dilation_y + 1, limit // kernel.dilation_y)
         columns = _pieces((kernel.width - 1) // kernel.dilation_x + 1, limit // kernel.dilation_x)
+        if len(rows) * len(columns) > _MAX_PIECES:
+            raise AccessError(
+                f"{operation.op.name} at stream offset {operation.offset_bytes:#x} has a kernel of {kernel.height} x "
+                f"{kernel.width} elements: more than any NPU takes; the stream is damaged"
+            )
         pieces = tuple(len(a) * len(b) for a in rows for b in columns)
         down = (kernel.stride_y, kernel.dilation_y, kernel.pad_top)
         across = (kernel.stride_x, kernel.dilation_x, kernel.pad_left)
