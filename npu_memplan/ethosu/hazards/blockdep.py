@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..arch.architecture import Language
+from ..arch.architecture import Architecture, Language
 from ..program.featuremap import FeatureMap, Kernel
 from ..program.ranges import Ranges, share_byte
+from ..program.slices import PART_KERNEL_SLICE, deep_slice
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, OutputWord
 from ..stream.isa import Op, PoolMode, Register, Upscale
@@ -26,8 +27,12 @@ MAX_BLOCKDEP = 3
 Box = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # half-open rows, columns, channels
 
 
-def blockdep(previous: Operation, op: Operation, most: int = MAX_BLOCKDEP) -> int:
-    """The largest BLOCKDEP, up to `most`, with which kernel `op` reads nothing that `previous` has yet to write."""
+def blockdep(previous: Operation, op: Operation, accelerator: Architecture | None = None) -> int:
+    """The largest BLOCKDEP with which kernel `op` reads nothing that `previous` has yet to write.
+
+    `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
+    """
+    most = MAX_BLOCKDEP if accelerator is None else accelerator.max_blockdep
     if op.language is Language.U85 and AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.KEEP:
         return 0
     output = FeatureMap.ofm(previous)
@@ -43,7 +48,7 @@ def blockdep(previous: Operation, op: Operation, most: int = MAX_BLOCKDEP) -> in
         return 0
     last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, most)]
     safe = most
-    for job, block in enumerate(jobs(op)):
+    for job, block in enumerate(jobs(op, accelerator)):
         if job >= safe:
             break
         read = [v.box_ranges(*input_box(op, v, block)) for v in inputs]
@@ -91,7 +96,7 @@ def last_blocks(op: Operation, number: int) -> Iterator[Box]:
         yield _block(op, index)
 
 
-def jobs(op: Operation) -> Iterator[Box]:
+def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box]:
     """OFM rows and columns, and input channels, of a kernel's jobs in order."""
     if not _sums_channels(op):
         for index in range(block_count(op)):
@@ -99,8 +104,9 @@ def jobs(op: Operation) -> Iterator[Box]:
         return
     view = FeatureMap.ifm(op)
     step = 16 if view.element_bytes == 2 else 32
-    if op.language is Language.U85:  # the most that any of its kernels takes in at once
-        step = 16 if Kernel.of(op).part_kernel_first and not op.parameter & 1 else 128
+    if accelerator is not None and op.language is Language.U85:
+        part = op.op is Op.POOL or not op.parameter & 1
+        step = PART_KERNEL_SLICE if part and Kernel.of(op).part_kernel_first else deep_slice(op, accelerator)
     for index in range(block_count(op)):
         rows, columns, _ = _block(op, index)
         for start in range(0, view.depth, step):

@@ -50,7 +50,7 @@ def schedule(operations: Sequence[Operation], accelerator: Architecture) -> tupl
             del kernels[: -accelerator.max_outstanding_kernels]
             distance = 0
             if previous is not None and not spoils:
-                distance = min(blockdep(previous, one, accelerator.max_blockdep) for one in chained)
+                distance = min(blockdep(previous, one, accelerator) for one in chained)
         else:
             kernels[-1] = kernels[-1].with_(mine)
         previous = op if place == last else previous

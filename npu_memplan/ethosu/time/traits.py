@@ -10,10 +10,11 @@ from enum import Enum
 
 from ..arch import Architecture, OutputKind, Shape
 from ..program.featuremap import FeatureMap
+from ..program.slices import PART_KERNEL_SLICE, deep_slice, is_sparse, micro_block
 from ..stream.commands import Operation
-from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord, WeightWord
+from ..stream.fields_u85 import AccumulatorWord, OutputWord, TableWord
 from ..stream.isa import Op, Register
-from ..stream.isa_u85 import MapStorage, MicroBlock, StoredBackwards, StoredOrder
+from ..stream.isa_u85 import MapStorage, StoredBackwards, StoredOrder
 
 
 class Engine(Enum):
@@ -54,14 +55,9 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
     """
     accumulators = operation.get(Register.ACC_FORMAT)
     output = operation[Register.OFM_PRECISION]
-    micro = _micro_block(accumulators, accelerator)
-    sparse = engine is Engine.CONV and bool(WeightWord.SPARSE.of(operation.get(Register.WEIGHT_FORMAT)))
+    micro = micro_block(operation, accelerator)
+    sparse = is_sparse(operation)
     bits = 8 * FeatureMap.ifm(operation).element_bytes
-    slices = 64
-    if bits == 32 or (accelerator.cores == 1 and micro.depth == 16 and not sparse):
-        slices = 32
-    elif sparse and bits == 8:
-        slices = 128
     turned = OutputWord.TRANSPOSE.of(output) in _HALF_SPEED or OutputWord.REVERSE.of(output) == StoredBackwards.W
     return Traits(
         micro=micro,
@@ -73,20 +69,10 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
         cores=1,
         taps=1,
         channels=2 * accelerator.ifm_micro_depth if sparse else accelerator.ifm_micro_depth,
-        part_slice=16,
-        deep_slice=slices,
+        part_slice=PART_KERNEL_SLICE,
+        deep_slice=deep_slice(operation, accelerator),
         sparse=sparse,
     )
-
-
-def _micro_block(word: int, accelerator: Architecture) -> Shape:
-    code = AccumulatorWord.MICRO_BLOCK.of(word)
-    if code in tuple(MicroBlock):
-        plane = MicroBlock(code).plane
-        for shape in accelerator.micro_blocks:
-            if (shape.height, shape.width) == plane:
-                return shape
-    return accelerator.micro_blocks[0]
 
 
 def _output(operation: Operation, engine: Engine, bits: int, word: int) -> OutputKind:
