@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
+from .kept_variables import with_kept_variables
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
@@ -50,7 +51,7 @@ def _read_tflite(data: bytes, name: str) -> Network:
     if not model.SubgraphsLength():
         raise NetworkError(f"{name} has no subgraph: there is nothing to run")
     graphs = tuple(_graph(model, number, name) for number in range(model.SubgraphsLength()))
-    network = with_variables(replace(graphs[0], subgraphs=graphs), graphs)
+    network = with_kept_variables(with_variables(replace(graphs[0], subgraphs=graphs), graphs))
     check_network(network)
     return network
 

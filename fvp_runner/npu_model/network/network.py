@@ -6,7 +6,7 @@ NPU regions are views of it, and host operators read and write the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.time import MemoryMap
+from npu_memplan.models.kept_variables import kept_variables
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.variables import OF_VARIABLES, moved
 from npu_memplan.models.vela import NpuCall
@@ -103,6 +104,7 @@ class NetworkModel:
         self._pooled: dict[int, tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]] = {}
         for call in network.npu_calls:
             self._bind(call)
+        self._starts = dict(self._made_once())
         self.reset()
 
     def _place(self, index: int) -> _Place:
@@ -178,10 +180,25 @@ class NetworkModel:
         """State tensors back to what they start with, host operators to their initial state."""
         for index in self.network.states:
             tensor, place = self.network.tensors[index], self._place(index)
-            place.data[:] = tensor.start()
+            place.data[:] = self._starts.get(index, tensor.start())
             place.shadow[:] = True
         for host in self._hosts.values():
             host.reset()
+
+    def _made_once(self) -> Iterator[tuple[int, Bytes]]:
+        """States that the NPU itself makes, in a stream that CALL_ONCE calls, where the first call has them."""
+        kept = {self.network.tensors[i].name: i for i, _ in kept_variables(self.network)}
+        read = {o.inputs[0]: o.outputs[0] for o in self.network.cpu_operators if o.name == "READ_VARIABLE"}
+        for graph in self.network.subgraphs[1:] if kept else ():
+            for call in graph.npu_calls:
+                arena = np.full(max(call.scratch_bytes, self.arena.size), POISON, np.uint8)
+                fast = np.full(max(call.scratch_fast_bytes, 1), POISON, np.uint8)
+                NpuModel(call.accelerator, self.checks).run(call.words, [call.read_only, arena, fast])
+                for output in call.outputs:
+                    state = kept.get(graph.tensors[output].name)
+                    if state is not None:
+                        tensor = self.network.tensors[read[state]]
+                        yield state, arena[tensor.arena_offset : tensor.arena_offset + tensor.size_bytes]
 
     def value(self, index: int) -> NDArray[Any]:
         """What tensor `index` holds now, as a copy in its own type and shape."""

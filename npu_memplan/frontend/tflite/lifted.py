@@ -22,6 +22,7 @@ from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compil
 from ...exactness import NOT_BY_VELA
 from ...models.file import UnsupportedModelError, read_file
 from ...models.folding import folded
+from ...models.kept_variables import starting_as
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first
@@ -112,7 +113,8 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     start_compile(data, options)
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
-    network = with_constant_outputs(reads_first(with_omitted_inputs(result.parsed, source), source), source)
+    parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
+    network = with_constant_outputs(reads_first(parsed, source), source)
     return CompiledNetwork(source, network, result, kept)
 
 
