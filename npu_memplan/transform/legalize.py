@@ -8,11 +8,13 @@ their own.
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import ir, relax, s_tir, tirx
+from tvm import ir, relax, s_tir, sym, tirx
 
 from ..extract.lower import prepare
 from ..vocabulary import RELAX_VIEWS
@@ -47,13 +49,27 @@ def _views(module: Any) -> Any:
         legalised = isinstance(call.op, ir.Op) and call.op.name == "relax.call_tir"
         if not legalised or call.args[0].name_hint not in copies or not isinstance(call.args[1], relax.Tuple):
             return call
-        return relax.op.reshape(call.args[1].fields[0], call.ty.shape) if len(call.args[1].fields) == 1 else call
+        source = call.args[1].fields[0] if len(call.args[1].fields) == 1 else None
+        return call if source is None or not _as_large(source.ty, call.ty) else relax.op.reshape(source, call.ty.shape)
 
     functions = {
         gv: tvm_ffi.structural_map(f, (ir.Call, view)) if isinstance(f, relax.Function) else f
         for gv, f in module.functions.items()
     }
+    used = {gv.name_hint for f in functions.values() for gv in _finds(f.body, ir.GlobalVar)}
+    for gv, f in module.functions.items():
+        if gv.name_hint in copies - used and (f.attrs is None or "global_symbol" not in f.attrs):
+            del functions[gv]
     return relax.transform.Normalize()(ir.IRModule(functions, module.attrs, dict(module.global_infos.items())))
+
+
+def _as_large(source: Any, result: Any) -> bool:
+    """Whether two tensor types have as many elements: the first rows of a tensor look like a reshape too."""
+    if not all(isinstance(ty.shape, relax.ShapeExpr) for ty in (source, result)):
+        return False
+    one = tirx.IntImm("int64", 1)
+    first, second = (functools.reduce(operator.mul, ty.shape.values, one) for ty in (source, result))
+    return bool(sym.Analyzer().can_prove_equal(first, second))
 
 
 def _is_root(body: Any) -> bool:

@@ -317,3 +317,24 @@ def test_reshapes_are_never_copies_whatever_ran_before(before, run):
     for c in (True, False):
         inputs = [[x, np.array(c)]]
         assert run(planned, inputs)[0][0].tobytes() == run(Reshaped, inputs)[0][0].tobytes()
+
+
+def test_the_first_rows_of_a_tensor_are_no_reshape(run):
+    """Legalised, a slice from 0 has the addresses of a reshape (found in Swin): only as many elements make one."""
+
+    @I.ir_module
+    class Slices:
+        @R.function
+        def main(x: R.Tensor((8, 6), "float32")):
+            a = R.exp(x)
+            b = R.strided_slice(a, axes=[0], begin=[0], end=[5])
+            c = R.reshape(R.add(b, b), (30,))
+            return c
+
+    legalised = tvm.relax.transform.LegalizeOps()(Slices)
+    planned = PlanMemory(poison=0xA5)(legalised)
+    x = np.arange(48, dtype=np.float32).reshape(8, 6) / 48
+    np.testing.assert_array_equal(run(planned, [[x]])[0][0], run(Slices, [[x]])[0][0])
+    names = {gv.name_hint for gv in planned.functions}
+    assert "strided_slice" in names
+    assert "reshape" not in names  # this one is no copy, and nobody compiles it
