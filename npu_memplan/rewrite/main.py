@@ -32,6 +32,7 @@ from ..vocabulary import (
     POOLS,
     SYMBOLS,
 )
+from .apart import Apart
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
@@ -48,7 +49,7 @@ def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = N
     constants = any(b.kind is BufferKind.CONSTANT for b in problem.buffers)
     program = walk(module, problem.name, constants=constants)
     pools, slots = pools_of(problem, plan, program)
-    return rewrite_program(module, program, pools, slots, poison=poison)
+    return rewrite_program(module, program, pools, slots, poison=poison, apart=Apart(problem, slots))
 
 
 def rewrite_program(
@@ -60,11 +61,13 @@ def rewrite_program(
     poison: int | None = None,
     definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
     kept: bool = False,
+    apart: Apart | None = None,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level. With `kept`, the
-    function takes its pools behind its own parameters, at least as large as it needs them.
+    function takes its pools behind its own parameters, at least as large as it needs them. `apart` knows which calls
+    keep the promise that nothing aliases, if their PrimFuncs made it; None: that is not known of any.
     """
     boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
@@ -84,7 +87,7 @@ def rewrite_program(
         emitter.define(definitions)
         emitter.make_pools(given, poison, larger)
         if not io_in_pools:
-            emitter.share()
+            emitter.share(apart)
             emitter.take_inputs()
         emitter.statements(program.statements)
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result)

@@ -7,7 +7,7 @@ pass is idempotent. Every plan is verified before it is written into the module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -25,6 +25,7 @@ from ..extract.sizes import entry_symbols
 from ..extract.symbolic.dynamic import Sample, dynamic_sizes
 from ..extract.symbolic.extents import ALIGNMENT, Extents
 from ..problem import Pool
+from ..rewrite.apart import Apart
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
@@ -114,27 +115,51 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         tensor.external = (
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
-    extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
-    definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
-    if sizes:
-        pools, slots, definitions, lives = _plan_symbolic(program, chosen, how, extents, sizes)
-    else:
-        problem, lives = build(program, chosen.pools, how)
-        plan = last_pool.plan(problem, chosen.planner, chosen.seed)
-        verify.check(problem, plan)
-        pools, slots = pools_of(problem, plan, program)
-    _check_hard(program, [s for s in lives if s.name not in slots], chosen.pools)
-    planned = rewrite_program(module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=kept)
+    laid = _lay(program, chosen, how)
+    _check_hard(program, [s for s in laid.lives if s.name not in laid.slots], chosen.pools)
+    planned = rewrite_program(
+        module,
+        program,
+        laid.pools,
+        laid.slots,
+        poison=chosen.poison,
+        definitions=laid.definitions,
+        kept=kept,
+        apart=laid.apart,
+    )
+    slots = laid.slots
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
     return planned
 
 
-def _plan_symbolic(
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Pools, slots and the definitions that they use; all lifetimes; which calls have their storages apart."""
+
+    pools: list[PlannedPool]
+    slots: dict[str, PoolSlot]
+    lives: Mapping[Storage, Any]
+    apart: Apart
+    definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
+
+
+def _lay(program: Program, chosen: PlanOptions, how: Options) -> _Laid:
+    """A verified plan of a program, or formulas where sizes depend on symbols."""
+    extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
+    if sizes:
+        return _lay_symbolic(program, chosen, how, extents, sizes)
+    problem, lives = build(program, chosen.pools, how)
+    plan = last_pool.plan(problem, chosen.planner, chosen.seed)
+    verify.check(problem, plan)
+    pools, slots = pools_of(problem, plan, program)
+    return _Laid(pools, slots, lives, Apart(problem, slots))
+
+
+def _lay_symbolic(
     program: Program, chosen: PlanOptions, how: Options, extents: Extents, sizes: Mapping[Storage, int]
-) -> tuple[list[PlannedPool], dict[str, PoolSlot], Sequence[Sequence[tuple[Any, Any]]], Mapping[Storage, Any]]:
-    """Pools, slots and the definitions that they use, for sizes that depend on symbols; and all lifetimes."""
+) -> _Laid:
     how = replace(how, alignment=max(how.alignment, ALIGNMENT))
     symbols = sorted(entry_symbols(program.function), key=lambda v: v.name)
     points = samples(symbols, program.bounds)
@@ -146,7 +171,7 @@ def _plan_symbolic(
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
     slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
-    return pools, slots, found.definitions, lives
+    return _Laid(pools, slots, lives, Apart(problem, slots, {s.name for s in sizes}, found.sharing), found.definitions)
 
 
 def _called(module: Any) -> set[str]:
