@@ -8,20 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import tvm
 
 from .. import planners
 from ..errors import NpuMemplanError
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
+from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.stripes.apply import apply
-from ..ethosu.schedule.stripes.groups import Groups
+from ..ethosu.schedule.stripes.groups import Group, Groups
 from ..ethosu.time import MemoryMap
 from ..extract import pose
 from ..options import AUTO, CompileOptions
 from ..planners import PlanningError, prefetch
 from ..stages import Loaded, Planned, Posed
-from ..transform.stripes import front
+from ..transform.stripes import at_limit, front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .modules import with_attributes_of
@@ -31,6 +33,7 @@ from .travel import fast_pool, travel
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
+_FAR_SHARES = (1.0, 0.85)  # the same where constants are read in place
 
 
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
@@ -96,15 +99,10 @@ def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
     size = posed.problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not loaded.request.options.overlaps:
         return
-    near = where.with_constants_near()
     functions = {variable: f for variable, f in loaded.module.functions.items() if is_npu(f)}
-    reuse = loaded.request.options.reuse_inputs
     programs = {v: from_primfunc(f) for v, f in functions.items()}
-    fronts = {v: front(Groups(p, reuse_inputs=reuse, where=near)) for v, p in programs.items()}
     seen: list[object] = []
-    for share in _SHARES:
-        fitting = {v: [c for c in found if c.size_bytes <= size * share] for v, found in fronts.items()}
-        chosen = {v: (fitting[v] or [found[0]])[-1].groups for v, found in fronts.items()}
+    for near, chosen in _stripings(programs, size, where, loaded.request.options.reuse_inputs):
         if any(chosen.values()) and chosen not in seen:
             seen.append(chosen)
             module = dict(loaded.module.functions.items())
@@ -115,6 +113,26 @@ def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
             cut = replace(loaded, module=tvm.IRModule(module, loaded.module.attrs), maker=STRIPES)
             again = pose(cut)
             yield replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+
+
+_Groups = dict[Any, tuple[Group, ...]]  # by function
+
+
+def _stripings(
+    programs: dict[Any, NpuProgram], size: int, where: MemoryMap, reuse: bool
+) -> Iterator[tuple[MemoryMap, _Groups]]:
+    """Which operations are made in stripes, and where their constants were taken to be: near, copied into what stripes
+    leave of the pool, or far, read where they are but for those that groups keep.
+    """
+    near = where.with_constants_near()
+    limits = [int(size * share) for share in _SHARES]
+    fronts = {v: front(Groups(p, reuse_inputs=reuse, where=near), limits) for v, p in programs.items()}
+    for limit in limits:
+        fitting = {v: [c for c in found if c.size_bytes <= limit] for v, found in fronts.items()}
+        yield near, {v: (fitting[v] or [found[0]])[-1].groups for v, found in fronts.items()}
+    far = {v: Groups(p, reuse_inputs=reuse, where=where) for v, p in programs.items()}
+    for share in _FAR_SHARES:
+        yield where, {v: at_limit(groups, int(size * share)).groups for v, groups in far.items()}
 
 
 def _said(best: Planned, rank: Ranking, others: tuple[Planned, ...] | list[Planned]) -> Planned:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -29,10 +30,9 @@ from .modules import called_once, posed_again
 from .placed import PlacedCall
 from .ranking import Rank, Ranking
 
-_PARTS = (4, 16, 64)  # of the pool: weights of a slice
+_PART, _OTHER_PARTS = 16, (4, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
-_CUT = 2  # programs that are tried in slices, too
-_FINALISTS = 3  # programs that the search spends its work on
+_ROUNDS = ((8, WORK // 10), (3, WORK))  # how many of the best programs go on, and the work spent on each
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -46,33 +46,49 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
         return min((planned, *rivals), key=rank)
     limit = _limit(planned, fast)
     found = [Entrant(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
-    quick: list[Entrant] = []
-    for program in tuple(found):
-        plain = _read_in_place(program.plain, fast, limit)
-        if plain is not None:
-            quick.append(_with_copies(plain, rank, fast, limit, 0))
-    quick.sort(key=_rank)
-    for best in quick[:_CUT]:
-        quick += [_with_copies(cut, rank, fast, limit, 0) for cut in _cut(best.plain, fast, limit)]
-    quick.sort(key=_rank)
+    programs = (_read_in_place(entrant.plain, fast, limit) for entrant in found)
+    quick = _tried([program for program in programs if program is not None], rank, fast, limit)
     found += quick
-    found += [_with_copies(variant.plain, rank, fast, limit, WORK) for variant in quick[:_FINALISTS]]
+    for most, work in _ROUNDS:
+        quick = [_with_copies(best.plain, rank, fast, limit, work) for best in sorted(quick, key=_rank)[:most]]
+        found += quick
     return min(found, key=_rank).made(rank)
+
+
+def _tried(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int) -> list[Entrant]:
+    """All programs with what copies are found at once, whole and with much weight in slices; the best in others too."""
+    slicers = [_slicers(program) for program in programs]
+    tried: list[list[Entrant]] = []
+    for program, cutters in zip(programs, slicers, strict=True):
+        variants = (program, *_cut(program, cutters, (_PART,), fast, limit))
+        tried.append([_with_copies(variant, rank, fast, limit, 0) for variant in variants])
+    if tried:
+        best = min(range(len(tried)), key=lambda i: min(map(_rank, tried[i])))
+        others = _cut(programs[best], slicers[best], _OTHER_PARTS, fast, limit)
+        tried.append([_with_copies(cut, rank, fast, limit, 0) for cut in others])
+    return [entrant for entrants in tried for entrant in entrants]
 
 
 def _rank(entrant: Entrant) -> Rank:
     return entrant.rank
 
 
-def _cut(plain: Planned, fast: int, limit: int) -> Iterator[Planned]:
-    """The program with convolutions of much weight in slices of several sizes, where that fits."""
-    slicers = []
+_Slicers = list[tuple[str, Any, Slicer]]  # function, its constants in main, what cuts them
+
+
+def _slicers(plain: Planned) -> _Slicers:
+    found = []
     for call in called_once(plain.posed):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
         if len(held) == 1 and held[0][1].dtype == np.uint8:
-            slicers.append((call.invoke.function, held[0][0], Slicer(call.program, held[0][1].tobytes())))
+            found.append((call.invoke.function, held[0][0], Slicer(call.program, held[0][1].tobytes())))
+    return found
+
+
+def _cut(plain: Planned, slicers: _Slicers, parts: Sequence[int], fast: int, limit: int) -> Iterator[Planned]:
+    """The program with convolutions of much weight in slices of several sizes, where that fits."""
     seen: list[object] = []
-    for part in _PARTS:
+    for part in parts:
         changed, constants = {}, []
         for name, old, slicer in slicers:
             program = slicer.sliced(max(limit // part, _LEAST_SLICE))

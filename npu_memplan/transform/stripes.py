@@ -97,13 +97,14 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Striping:
     return min(found, key=lambda c: (c.size_bytes, c.cycles))
 
 
-def front(groups: Groups) -> tuple[Striping, ...]:
+def front(groups: Groups, limits: Sequence[int] = ()) -> tuple[Striping, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
-    The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice.
+    The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
+    at steps of five per cent, and at `limits`.
     """
     whole = _measured(groups, ())
-    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups)))]
+    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
     best: list[Striping] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
@@ -115,11 +116,16 @@ def _product(choice: Striping) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def _choices(groups: Groups, whole: Striping, least: int) -> Iterator[tuple[int, Striping]]:
+def at_limit(groups: Groups, limit_bytes: int) -> Striping:
+    """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive."""
+    return _measured(groups, choose(groups, limit_bytes))
+
+
+def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] = ()) -> Iterator[tuple[int, Striping]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fastest = inf
     seen: set[tuple[Group, ...]] = {()}
-    for limit in _limits(least, whole.size_bytes):
+    for limit in sorted({*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}):
         chosen = choose(groups, limit)
         cycles = cycles_of(groups, chosen)
         if chosen not in seen and (limit <= least or cycles < fastest * _FASTER):

@@ -19,6 +19,9 @@ from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room
 from npu_memplan.ethosu.schedule.copies.slices import Slicer
+from npu_memplan.ethosu.schedule.regions import places
+from npu_memplan.ethosu.schedule.stripes.apply import apply
+from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
@@ -51,6 +54,10 @@ def test_a_hole_is_free_and_none_is_missed(
     found = room.find(size, first, last)
     assert (found is None) == (not free)
     assert found is None or found in free
+    highest = room.find(size, first, last, from_top=True)
+    assert (highest is None) == (not free)
+    assert highest is None or highest in free
+    assert highest is None or highest == max(free)
     if room.full_at(size, first, last) >= 0:
         assert found is None
     if found is not None:
@@ -149,6 +156,34 @@ def test_a_schedule_that_differs_late_goes_on_from_there(planned: Callable[..., 
         same += resumed is None
         schedule = resumed or fresh
     assert 0 < same < 60
+
+
+def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planned]) -> None:
+    program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
+    groups = Groups(program)
+    once = Slicer(program, data)
+    assert once.sliced(4096) is not None
+    striped = apply(program, [groups.even(chain, 2) for chain in (groups.chain(i, i) for i in (1, 2)) if chain])
+    assert len(striped.operations) > len(program.operations) + 20
+    slicer = Slicer(striped, data)
+    cut = slicer.sliced(2048)
+    assert cut is not None
+    assert len(cut.operations) > len(striped.operations)
+    whole = Slicer(program, data)
+    whole.sliced(2048)
+    assert slicer.extended == whole.extended  # every slice is there once, however many stripes read it
+
+
+def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
+    made = planned("pretrainedResnet_quant", "tvm", 51840)
+    (call,) = npu_calls(made.posed.program)
+    program = in_place(call.program)
+    where = made.posed.loaded.request.options.memory_map()
+    line = Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
+    room = Room([Held(0, 3, 0, 10000)], 16384, len(line))
+    for in_turn in (True, False):
+        sent = [copy.piece for copy in Greedy(line, room, Choice(in_turn=in_turn)).made.copies]
+        assert (sent == sorted(sent)) == in_turn
 
 
 def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:

@@ -37,6 +37,8 @@ class Choice:
 
     kept: frozenset[int] = frozenset()
     sooner: Mapping[int, int] = field(default_factory=dict)
+    in_turn: bool = False  # none is sent while one that is read before has no room
+    from_top: bool = False  # copies lie as high in the pool as they can
 
     def earliest(self, line: Course, piece: int) -> int:
         """The operation before which a piece may be sent; the one that reads it first where it stays."""
@@ -94,6 +96,8 @@ class Greedy:
         """The schedule of a choice that differs for one piece; None where it is this one."""
         line, kept, was_kept = self.line, piece in choice.kept, piece in self.choice.kept
         before, now = self.choice.earliest(line, piece), choice.earliest(line, piece)
+        if choice.in_turn:  # others wait for this one
+            return Greedy(line, self.room, choice, self._marks[: min(before, now) // _MARK + 1])
         sent = self.copies[piece].before if piece in self.copies else None  # no other piece minds what is not sent
         same_tries = not was_kept and (kept or before <= now)
         if same_tries and (sent is None or (not kept and now <= sent)):
@@ -111,6 +115,8 @@ class Greedy:
                 if copy is not None:
                     self._send(copy)
                     self.waiting.remove(piece)
+            if self.choice.in_turn and piece in self.waiting and self.choice.earliest(self.line, piece) <= index:
+                return
 
     def _in_time(self, piece: int, index: int) -> None:
         """Send what is read next, or leave it where it is."""
@@ -134,10 +140,10 @@ class Greedy:
                 self.not_before[piece] = max(self.not_before[piece], full + 1)
             return None
         if unfinished == 1 and index > 1:
-            at = self.room.find(size, first - 1, last)
+            at = self.room.find(size, first - 1, last, self.choice.from_top)
             if at is not None:
                 return Copy(piece, index, at)
-        at = self.room.find(size, first, last)
+        at = self.room.find(size, first, last, self.choice.from_top)
         if at is None and unfinished:
             self.not_before[piece] = max(self.not_before[piece], self.room.tight_until(first, last) + unfinished + 1)
         return None if at is None else Copy(piece, index, at, unfinished)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,14 @@ class Room:
         full = (self._used[first : last + 1] > self._limit - size_bytes).nonzero()[0]
         return first + int(full[-1]) if len(full) else -1
 
-    def find(self, size_bytes: int, first: int, last: int) -> int | None:
-        """The start of the smallest hole that has `size_bytes` from operation `first` to `last`; the top comes last."""
+    def find(self, size_bytes: int, first: int, last: int, from_top: bool = False) -> int | None:
+        """The start of the smallest hole that has `size_bytes` from operation `first` to `last`; the top comes last.
+
+        `from_top`: the highest place there is, and nothing else matters.
+        """
         taken = self._held[(self._held[:, 0] <= last) & (self._held[:, 1] >= first)]
+        if from_top:
+            return self._highest(size_bytes + -size_bytes % self._grain, taken)
         if not len(taken):
             return 0 if size_bytes <= self._limit else None
         ends = np.maximum.accumulate(taken[:, 3])
@@ -64,6 +70,12 @@ class Room:
             return int(begins[best])
         top = int(ends[-1])
         return top if size_bytes <= self._limit - top else None
+
+    def _highest(self, size_bytes: int, taken: NDArray[np.int64]) -> int | None:
+        ends = np.concatenate(([0], np.maximum.accumulate(taken[:, 3])))
+        starts = np.concatenate((taken[:, 2], [self._limit]))
+        fits = (starts - ends >= size_bytes).nonzero()[0]
+        return int(starts[fits[-1]]) - size_bytes if len(fits) else None
 
     def tight_until(self, first: int, last: int) -> int:
         """Where `find` found nothing: the operation at which the first of what is in the way ends."""

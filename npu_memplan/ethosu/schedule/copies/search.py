@@ -7,12 +7,14 @@ never slower than the program without copies.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from .course import Course, Run
 from .greedy import Choice, Greedy, Itinerary
 from .room import Room
 
 WORK = 30_000  # operations on the clock: about a CPU second
+_MANNERS = (Choice(in_turn=True), Choice(from_top=True), Choice(in_turn=True, from_top=True))
 _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most
 
 
@@ -36,13 +38,16 @@ class _Search:
     def __init__(self, line: Course, room: Room, best: Itinerary, work: int) -> None:
         self.line, self.room, self.best, self.left = line, room, best, work
         self.schedule = self._first(Choice())
+        for manner in _MANNERS:
+            self._first(manner)
 
     def made(self) -> Itinerary:
         everyone = range(len(self.line.pieces))
+        manner = self.schedule.choice
         for sooner in _SOONER:
             if self.left <= 0:
                 return self.best
-            self._first(Choice(sooner=dict.fromkeys(everyone, sooner)))
+            self._first(replace(manner, sooner=dict.fromkeys(everyone, sooner)))
         largest = sorted(everyone, key=lambda k: (-self.line.pieces[k].size_bytes, k))
         improved = True
         while improved:
@@ -55,14 +60,16 @@ class _Search:
         return self.best
 
     def _moves(self, piece: int) -> Iterator[Choice]:
-        kept, sooner = self.schedule.choice.kept, self.schedule.choice.sooner
+        choice = self.schedule.choice
+        kept, sooner = choice.kept, choice.sooner
         if piece not in kept:
-            yield Choice(kept | {piece}, sooner)
+            yield replace(choice, kept=kept | {piece})
         for ahead in _SOONER:
             if piece in kept or sooner.get(piece) != ahead:
-                yield Choice(kept - {piece}, {**sooner, piece: ahead})
+                yield replace(choice, kept=kept - {piece}, sooner={**sooner, piece: ahead})
         if piece in kept or piece in sooner:
-            yield Choice(kept - {piece}, {k: v for k, v in sooner.items() if k != piece})
+            without = {k: v for k, v in sooner.items() if k != piece}
+            yield replace(choice, kept=kept - {piece}, sooner=without)
 
     def _first(self, choice: Choice) -> Greedy:
         made = Greedy(self.line, self.room, choice)

@@ -40,14 +40,15 @@ class Slicer:
         self.program, self.data = program, data
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
         self.extended = bytearray()
-        self._cores: dict[int, tuple[_Core, ...] | None] = {}
-        self._encoded: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+        # stripes of a convolution read the same weights: they are looked at, and cut, once
+        self._cores: dict[object, tuple[_Core, ...] | None] = {}
+        self._encoded: dict[object, tuple[int, int]] = {}
 
     def sliced(self, most_bytes: int) -> NpuProgram | None:
         """The program with convolutions whose weights take more in slices of at most so many, where that can be."""
         operations: list[NpuOperation] = []
-        for index, operation in enumerate(self.program.operations):
-            operations += self._slices(index, operation, most_bytes)
+        for operation in self.program.operations:
+            operations += self._slices(operation, most_bytes)
         if len(operations) == len(self.program.operations):
             return None
         size = len(self.data) + len(self.extended)
@@ -58,13 +59,13 @@ class Slicer:
     def _larger(constants: NpuBuffer, size_bytes: int) -> NpuBuffer:
         return replace(constants, size_bytes=size_bytes, shape=(size_bytes,))
 
-    def _slices(self, index: int, operation: NpuOperation, most_bytes: int) -> list[NpuOperation]:
+    def _slices(self, operation: NpuOperation, most_bytes: int) -> list[NpuOperation]:
         registers = operation.registers
         total = sum(registers.get(stream.length, 0) for stream in WEIGHTS)
         if operation.op is not Op.CONV or total <= most_bytes:
             return [operation]
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
-        cores = self._read(index)
+        cores = self._read(operation)
         # scales of a slice start at a multiple of 16 bytes, for each core
         step = int(np.lcm(block, BRICK_CHANNELS * max(1, len(cores or ()))))
         parts = -(-total // most_bytes)
@@ -72,15 +73,15 @@ class Slicer:
         if cores is None or step >= depth:
             return [operation]
         return [
-            self._slice(index, operation, cores, (start, min(start + step, depth)), block)
-            for start in range(0, depth, step)
+            self._slice(operation, cores, (start, min(start + step, depth)), block) for start in range(0, depth, step)
         ]
 
-    def _read(self, index: int) -> tuple[_Core, ...] | None:
+    def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         """The weights of an operation by core; None where they are not what is expected."""
-        if index not in self._cores:
-            self._cores[index] = self._decoded(self.program.operations[index])
-        return self._cores[index]
+        key = _weights_of(operation)
+        if key not in self._cores:
+            self._cores[key] = self._decoded(operation)
+        return self._cores[key]
 
     def _decoded(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         npu, registers = self.program.accelerator, operation.registers
@@ -100,9 +101,10 @@ class Slicer:
         return tuple(found)
 
     def _slice(
-        self, index: int, operation: NpuOperation, cores: tuple[_Core, ...], part: tuple[int, int], block: int
+        self, operation: NpuOperation, cores: tuple[_Core, ...], part: tuple[int, int], block: int
     ) -> NpuOperation:
         start, stop = part
+        whole = _weights_of(operation)
         registers, addresses = dict(operation.registers), dict(operation.addresses)
         registers[Register.OFM_DEPTH_M1] = stop - start - 1
         for base in OFM.bases:
@@ -111,16 +113,16 @@ class Slicer:
                 addresses[base] = (name, at + _channel_bytes(registers) * start)
         for core, known in enumerate(cores):
             first, last = start // len(cores), _count(stop, core, len(cores))
-            at, length = self._weights(index, core, known, (first, last), block // len(cores))
+            at, length = self._weights(whole, core, known, (first, last), block // len(cores))
             addresses[WEIGHTS[core].base] = (self.constants, at)
             registers[WEIGHTS[core].length] = length
             addresses[SCALES[core].base] = (self.constants, known.scale + _SCALE_BYTES * first)
             registers[SCALES[core].length] = round_up(_SCALE_BYTES * (last - first), _GRAIN)
         return replace(operation, registers=registers, addresses=addresses)
 
-    def _weights(self, index: int, core: int, known: _Core, part: tuple[int, int], block: int) -> tuple[int, int]:
+    def _weights(self, whole: object, core: int, known: _Core, part: tuple[int, int], block: int) -> tuple[int, int]:
         """Where the encoded weights of some channels of a core lie in the constants, and their bytes."""
-        key = (index, core, *part)
+        key = (whole, core, part)
         if key not in self._encoded:
             npu = self.program.accelerator
             first, last = (_padded(channel, block, npu) * known.padded for channel in part)
@@ -128,6 +130,14 @@ class Slicer:
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
             self.extended += data
         return self._encoded[key]
+
+
+def _weights_of(operation: NpuOperation) -> object:
+    """Which weights and scales an operation reads, and what their order follows from: the depth of its blocks."""
+    registers = operation.registers
+    streams = [(operation.addresses.get(stream.base), registers.get(stream.length)) for stream in (*WEIGHTS, *SCALES)]
+    depths = (registers[Register.OFM_DEPTH_M1], registers[Register.OFM_BLK_DEPTH_M1])
+    return (*streams, *depths, registers.get(Register.PARALLEL_MODE))
 
 
 def _count(stop: int, core: int, cores: int) -> int:
