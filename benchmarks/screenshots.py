@@ -47,7 +47,8 @@ def terminal_page(artifact: Artifact) -> str:
         "body{margin:0;background:#12161b;color:#e6eaef}"
         "pre{margin:0;padding:18px 22px;font:13px/1.35 'DejaVu Sans Mono',monospace}"
     )
-    head = f"$ npu-memplan compile {html.escape(artifact.source)}\n\n"
+    board = f" --board {artifact.target.board}" if artifact.target.board else ""
+    head = f"$ npu-memplan compile {html.escape(artifact.source)}{html.escape(board)} -o build/{artifact.name}\n\n"
     return f"<meta charset=utf-8><style>{style}</style>" + text.replace("<pre>", "<pre>" + head, 1)
 
 

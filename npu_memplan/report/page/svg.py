@@ -89,6 +89,7 @@ def _panel(problem: Problem, panel: PoolView, view: MemoryView, top: float, scal
         y = floor - size * y_scale
         yield f'<line class="g" x1="{LEFT:g}" x2="{LEFT + WIDTH:g}" y1="{y:.2f}" y2="{y:.2f}"/>'
         yield f'<text class="r" x="{LEFT - 8:g}" y="{y + 4:.2f}">{_size(size)}</text>'
+    names = []
     for r in panel.rectangles:
         x, width = LEFT + r.first * x_scale, (r.last - r.first) * x_scale
         y, tall = floor - r.high * y_scale, (r.high - r.low) * y_scale
@@ -97,16 +98,17 @@ def _panel(problem: Problem, panel: PoolView, view: MemoryView, top: float, scal
             f'fill="{KIND_COLOURS[kinds[r.buffer]]}"><title>{escape(r.buffer)}: {r.high - r.low:,} bytes at {r.low:,}, '
             f"points {r.first}..{r.last - 1}</title></rect>"
         )
-        if width > 6.2 * len(r.buffer) + 8 and tall > 13:
+        if width > 6.2 * len(r.buffer) + 8 and tall > 13:  # shown above the hatching
             ink = ink_on(KIND_COLOURS[kinds[r.buffer]])
             middle = f'x="{x + width / 2:.2f}" y="{y + tall / 2:.2f}"'
-            yield f'<text class="n" {middle} style="fill:{ink}">{escape(r.buffer)}</text>'
+            names.append(f'<text class="n" {middle} style="fill:{ink}">{escape(r.buffer)}</text>')
     for r in shared_areas(problem, panel):
         yield (
             f'<rect class="sh" x="{LEFT + r.first * x_scale:.3f}" y="{floor - r.high * y_scale:.3f}" '
             f'width="{(r.last - r.first) * x_scale:.3f}" height="{(r.high - r.low) * y_scale:.3f}">'
             f"<title>{escape(r.buffer)}</title></rect>"
         )
+    yield from names
     peak, _ = panel.curve.peak
     x = LEFT + (peak + 0.5) * x_scale
     yield f'<line class="pk" x1="{x:.2f}" x2="{x:.2f}" y1="{floor - PANEL:g}" y2="{floor + 14 + CURVE:g}"/>'

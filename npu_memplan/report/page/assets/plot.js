@@ -100,7 +100,6 @@ class Plot {
       if (colour !== last) { c.fillStyle = colour; last = colour; }
       c.fillRect(x, y, Math.max(width, 0.7), Math.max(height, 0.7));
       if (width > 3 && height > 3) { c.strokeStyle = this.panel; c.lineWidth = 0.8; c.strokeRect(x + 0.4, y + 0.4, width - 0.8, height - 0.8); }
-      if (height > 13 && width > 34) { this.label(c, b, x, y, width, height); last = ""; }
     }
     c.globalAlpha = 1;
     if (this.shared.length) c.fillStyle = hatch(c);
@@ -108,6 +107,13 @@ class Plot {
       const { x, y, width, height } = this.box(r);
       c.fillRect(x, y, width, height);
     }
+    for (const r of this.rectangles) { // names last: nothing is drawn over them
+      const { x, y, width, height } = this.box(r);
+      if (height <= 13 || width <= 34 || r.last <= state.view[0] || r.first >= state.view[1]) continue;
+      c.globalAlpha = !selective || stands(r.buffer) ? 1 : 0.16;
+      this.label(c, r.buffer, x, y, width, height);
+    }
+    c.globalAlpha = 1;
     for (const b of [state.hover, state.picked]) {
       if (!b || b.pool !== this.index) continue;
       c.strokeStyle = this.ink; c.lineWidth = b === state.picked ? 2.5 : 1.5;
