@@ -17,6 +17,8 @@ from ..firmware_build.elf import Elf
 from .job import GuestMemory, JobRunner
 from .register_page import EthosURegisters, Sabotage
 
+_COMMON = (".text", ".rodata", ".data", ".bss")  # sections that hold what nobody placed
+
 
 def pool_spans(firmware: Firmware) -> list[tuple[int, int]]:
     """(address, size in bytes) of each planned pool in the linked image."""
@@ -55,7 +57,17 @@ def why_unreachable(board: Board, elf: Elf, address: int, written: bool) -> str:
     found = elf.name_of(address)
     what = f"{found} lies" if found else "that is"
     section = next((s.name for s in elf.sections if s.address <= address < s.address + s.size_bytes), "what lies there")
-    return f" ({what} in {place.name}, which the NPU cannot reach{unset}; place {section} in one of {reachable})"
+    return f" ({what} in {place.name}, which the NPU cannot reach{unset}; {_advice(section, reachable)})"
+
+
+def _advice(section: str, reachable: str) -> str:
+    """Where a section should lie; one that holds other things too (.text, .bss) is not to move as a whole."""
+    if section in _COMMON:
+        return (
+            f"the linker script has no place for it and took it into {section}: give it a section of its own in one of "
+            f"{reachable}, as examples/firmware/linker/npu_memplan.ld does for .rodata.npu_memplan and .bss.npu_memplan"
+        )
+    return f"place {section} in one of {reachable}"
 
 
 @dataclass(frozen=True, slots=True)

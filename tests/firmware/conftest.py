@@ -40,12 +40,12 @@ def artifact(tools: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def built(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """`built(NPU_CONSTANTS="DDR")` -> the example's ELF, built by CMake with these settings."""
+    """`built(NPU_CONSTANTS="DDR")` -> the example's ELF by CMake, with these settings; `example`: a changed copy."""
     folder = tmp_path_factory.mktemp("build")
 
-    def build(**settings: str) -> Path:
-        made = folder / "-".join(("fw", *settings.values()))
-        configure = ["cmake", "-S", str(EXAMPLE), "-B", str(made), "-G", "Ninja", f"-DARTIFACT={artifact}"]
+    def build(example: Path = EXAMPLE, **settings: str) -> Path:
+        made = folder / "-".join(("fw", example.name, *settings.values()))
+        configure = ["cmake", "-S", str(example), "-B", str(made), "-G", "Ninja", f"-DARTIFACT={artifact}"]
         configure += [f"-DCMAKE_TOOLCHAIN_FILE={EXAMPLE / 'cmake' / 'arm-none-eabi.cmake'}", f"-DDRIVER={DRIVER}"]
         for command in ([*configure, *(f"-D{k}={v}" for k, v in settings.items())], ["cmake", "--build", str(made)]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -58,14 +58,17 @@ def built(artifact: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 @pytest.fixture(scope="session")
 def program(tools: None, built: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """`program(name, source, *more)` -> ELF of one C file with the example's startup; `more` go to the compiler."""
+    """`program(name, source, *more)` -> ELF of one C file with the example's startup; `more` go to the compiler.
+
+    Our small driver is in it unless `driver=False`.
+    """
     folder = tmp_path_factory.mktemp("programs")
     regions = built().parent
 
-    def build(name: str, source: str, *more: str) -> Path:
+    def build(name: str, source: str, *more: str, driver: bool = True) -> Path:
         (folder / f"{name}.c").write_text(source)
         elf = folder / f"{name}.elf"
-        files = [str(DRIVER / f"{module}.c") for module in ("startup", "uart", "exit", "ethosu")]
+        files = [str(DRIVER / f"{module}.c") for module in ("startup", "uart", "exit", *(["ethosu"] if driver else []))]
         linker = [f"-L{EXAMPLE / 'linker'}", f"-L{regions}", f"-T{EXAMPLE / 'linker' / 'corstone-300.ld'}"]
         command = ["arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard", "-O2", "-nostartfiles"]
         command += [

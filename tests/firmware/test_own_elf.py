@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.runner import RunnerError, RunOptions, RunTimeoutError
 from npu_memplan.cli import cli
 from npu_memplan.target_data import board_names
+from tests.firmware.conftest import EXAMPLE
 from tests.support.real_data import real_model
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
@@ -64,6 +66,21 @@ def test_a_section_that_the_npu_cannot_reach_is_named(
     said = f"({what} lies in {place}, which the NPU cannot reach; place {section} in one of {others})"
     assert said in done.output
     assert "the run returned 6: bus error" in done.output
+
+
+def test_a_linker_script_that_places_nothing_is_explained(built: Callable[..., Path], tmp_path: Path) -> None:
+    """Without the fragment the constants go with .rodata and the pools with .bss, into memory of the CPU's own."""
+    plain = tmp_path / "plain"
+    shutil.copytree(EXAMPLE, plain)
+    script = plain / "linker" / "corstone-300.ld"
+    script.write_text(script.read_text().replace("  INCLUDE npu_memplan.ld\n", ""))
+    done = command("--elf", str(built(example=plain)), "--board", BOARD)
+    assert done.exit_code == 1
+    assert (
+        "(kws_ref_model_npu_stream in .text lies in ITCM, which the NPU cannot reach; the linker script has no place "
+        "for it and took it into .text: give it a section of its own in one of SRAM, ISRAM, QSPI, DDR, as "
+        "examples/firmware/linker/npu_memplan.ld does for .rodata.npu_memplan and .bss.npu_memplan)"
+    ) in done.output
 
 
 # The interface of Arm's driver as its public header declares it, on our small driver: what the glue must satisfy.

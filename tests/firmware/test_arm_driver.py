@@ -1,0 +1,73 @@
+"""Arm's own driver, unmodified, linked with an artifact and run on QEMU: the sources are named by ETHOS_U_CORE_DRIVER.
+
+They are not part of this repository and on no package index, so hosted CI clones them; without them this skips.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fvp_runner.emulators.own_elf import run_elf
+from fvp_runner.runner import RunOptions
+from tests.firmware.test_own_elf import BOARD, expected_line
+
+pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
+
+MAIN = """
+#include "board.h"
+#include "ethosu_driver.h"
+#include "kws_ref_model.h"
+#include "uart.h"
+static struct ethosu_driver driver;
+void npu_interrupt(void) { ethosu_irq_handler(&driver); }
+static __attribute__((aligned(32), section(".bss.npu_memplan.sram"))) uint8_t sram[KWS_REF_MODEL_SRAM_BYTES];
+static uint8_t *const pools[] = {sram};
+int main(void) {
+  uart_init();
+  *(volatile uint32_t *)(0xE000E100u + 4u * (BOARD_NPU_IRQ / 32u)) = 1u << (BOARD_NPU_IRQ % 32u); /* NVIC */
+  __asm__ volatile("cpsie i" ::: "memory");
+  if (ethosu_init(&driver, (void *)BOARD_NPU_BASE, 0, 0, 0, 1) != 0) return 1;
+  for (uint32_t i = 0; i < KWS_REF_MODEL_INPUT_0_BYTES; i++) kws_ref_model_input_0(pools)[i] = (int8_t)(7u * i + 3u);
+  if (kws_ref_model_run(pools) != 0) return 2;
+  uart_text("output ");
+  for (int i = 0; i < KWS_REF_MODEL_OUTPUT_0_BYTES; i++) uart_hex8((uint8_t)kws_ref_model_output_0(pools)[i]);
+  uart_text("\\n");
+  return 0;
+}
+"""
+# What the driver takes of CMSIS-Core, for those who have none.
+CMSIS = '#define __WFE() __asm__ volatile("wfe")\n#define __SEV() __asm__ volatile("sev")\n'
+
+
+@pytest.fixture
+def driver() -> Path:
+    named = os.environ.get("ETHOS_U_CORE_DRIVER")
+    if not named or not (Path(named) / "include" / "ethosu_driver.h").is_file():
+        pytest.skip("needs Arm's ethos-u-core-driver: clone it and set ETHOS_U_CORE_DRIVER to its folder")
+    return Path(named)
+
+
+def test_the_artifact_runs_with_arms_driver(
+    program: Callable[..., Path], artifact: Path, driver: Path, tmp_path: Path
+) -> None:
+    """Its own sources, its interrupt, its semaphores; the output is the reference's."""
+    (tmp_path / "cmsis_compiler.h").write_text(CMSIS)
+    names = ("ethosu_driver", "ethosu_pmu", "ethosu_device_u55_u65")
+    sources = [str(driver / "src" / f"{name}.c") for name in names]
+    sources += [str(path) for path in sorted((artifact / "src").glob("*.c"))]
+    more = [
+        f"-I{driver / 'include'}", f"-I{driver / 'src'}", f"-I{tmp_path}", f"-I{artifact / 'src'}",
+        "-DETHOSU_ARCH=u55", "-DETHOSU55", "-DETHOSU_MACS=256", "-DETHOSU_LOG_ENABLE=0", "-DETHOSU_LOG_SEVERITY=0",
+        "-Wno-error", "-DNDEBUG", "--specs=nosys.specs", "-Wl,--defsym=end=0x20040000",
+    ]  # fmt: skip
+    elf = program("arm_core_driver", MAIN, *more, *sources, driver=False)
+    ran = run_elf(elf, BOARD, RunOptions(timeout_s=60.0))
+    assert ran.right, (ran.console, ran.failed_jobs)
+    assert expected_line() in ran.console
+    version = re.findall(r"ETHOSU_DRIVER_VERSION_\w+ (\d+)", (driver / "include" / "ethosu_driver.h").read_text())
+    print(f"Arm's driver {'.'.join(version)}")
