@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from .codegen.interface import identifier
 from .options import CompileOptions
-from .problem import Plan, Pool, Problem
+from .problem import Lifetime, Plan, Pool, Problem
 
 if TYPE_CHECKING:
     from .artifact import Artifact
     from .codegen.sources import Sources
+    from .extract.liveness import Storage
     from .extract.program import Program
+    from .extract.symbolic.dynamic import Sample
     from .transform.stripes import StripeOptions
 
 
@@ -33,6 +35,12 @@ class Request:
     model_format: str = ""  # "tflite", "onnx" or "torch"; empty: by the file's name
     fast_region: int = -1  # the NPU region that feature maps prefer; -1: none
     beyond: str = ""  # a pool that may become larger than it is, where nothing fits it
+    function: str = "main"  # of the module
+    io_in_pools: bool = True  # its inputs, outputs and states are planned with the rest
+    alignment: int = 16  # the least of a buffer, in bytes
+    worst_case: bool = True  # sizes with bounds are the greatest ones
+    run_time: bool = False  # what cannot be planned is allocated at run time; sizes may depend on shape symbols
+    kept: bool = False  # the caller keeps the pools, so nothing that outlasts the call lies there
 
 
 def request(options: CompileOptions, beyond: str = "") -> Request:
@@ -78,11 +86,13 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Posed:
-    """The planning problem of a loaded model, and the program that it was read from."""
+    """The planning problem of a function, and the program that it was read from."""
 
     loaded: Loaded
     problem: Problem
     program: Program
+    lives: Mapping[Storage, tuple[Lifetime, ...]]  # of everything, planned or not
+    sample: Sample | None = None  # values of the shape symbols that the problem's sizes are of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,6 +18,8 @@ from .build import Options, build
 from .errors import ExtractionError
 from .lower import prepare
 from .relax.walk import walk
+from .symbolic.dynamic import sampled
+from .symbolic.extents import ALIGNMENT
 
 __all__ = ["STATES", "ExtractionError", "Options", "extract", "pose", "prepare"]
 
@@ -44,12 +46,24 @@ def extract(
 
 
 def pose(loaded: Loaded) -> Posed:
-    """The planning problem of a loaded model, and the program that it was read from; its steps carry their points."""
-    request = loaded.request
-    program = walk(prepare(loaded.module), "main", constants=bool(request.constant_pools))
+    """The stage `pose`: the planning problem of one function, and the program that it was read from.
+
+    The program's steps carry their points.
+    """
+    asked = loaded.request
+    constants = bool(asked.constant_pools)
+    program = walk(prepare(loaded.module), asked.function, constants=constants, worst_case=asked.worst_case)
+    for tensor in program.kept if asked.kept else ():
+        tensor.external = (
+            tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
+        )
+    sample = sampled(program, asked.pools, asked.constant_pools) if asked.run_time else None
     how = Options(
-        overlaps=request.options.overlaps,
-        reuse_inputs=request.options.reuse_inputs,
-        constant_pools=request.constant_pools,
+        asked.io_in_pools,
+        asked.options.overlaps,
+        asked.options.reuse_inputs,
+        asked.alignment if sample is None else max(asked.alignment, ALIGNMENT),
+        asked.constant_pools,
     )
-    return Posed(loaded, build(program, request.pools, how)[0], program)
+    problem, lives = build(program, asked.pools, how, sample)
+    return Posed(loaded, problem, program, lives, sample)

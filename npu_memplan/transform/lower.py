@@ -12,16 +12,17 @@ from .. import planners
 from ..extract import pose, prepare
 from ..stages import Loaded
 from .order import reorder
-from .stripes import stripe
 
 
 def lower(loaded: Loaded) -> Loaded:
     """`loaded` after its passes."""
     request = loaded.request
     if request.options.reorder:
-        loaded = replace(loaded, module=reorder(prepare(loaded.module)))
+        loaded = replace(loaded, module=reorder(prepare(loaded.module), request.function))
     if request.stripes is None:
         return loaded
+    from .stripes import stripe
+
     cut = replace(loaded, module=stripe(loaded.module, request.stripes))
     # a function knows its own buffers only: what other calls need may make the peak anyway
     alone = len(loaded.module.functions) == 2  # main and one function

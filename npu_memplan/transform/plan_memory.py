@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -15,25 +16,23 @@ import tvm_ffi
 from tvm import relax
 
 from .. import verify
-from ..extract import ExtractionError
-from ..extract.build import GETS, OWNS, Options, build
+from ..extract import ExtractionError, pose
+from ..extract.build import GETS, OWNS
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
 from ..extract.program import Program, RelaxTensor
-from ..extract.relax.walk import walk
-from ..extract.sizes import entry_symbols
-from ..extract.symbolic.dynamic import Sample, dynamic_sizes
-from ..extract.symbolic.extents import ALIGNMENT, Extents
+from ..options import NO_NPU, CompileOptions
+from ..planners import last_pool
 from ..problem import Pool
 from ..rewrite.apart import Apart
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
+from ..stages import Loaded, Posed, Request
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
-from . import last_pool
 from .config import PlanOptions, checked, options
 from .legalize import legalize
-from .order import reorder
-from .symbolic import plan_symbolic, samples
+from .lower import lower
+from .symbolic import plan_symbolic
 from .typed_pass import TypedPass, typed_pass
 
 
@@ -105,73 +104,72 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     if chosen.bounds:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
-    if chosen.reorder:
-        module = reorder(module, name)
-    worst_case = chosen.worst_case or chosen.use_workspace_io
-    program = walk(module, name, constants=bool(chosen.constant_pools), worst_case=worst_case)
-    how = Options(chosen.use_workspace_io, chosen.overlaps, True, chosen.alignment, chosen.constant_pools)
-    kept = chosen.share and not chosen.use_workspace_io and name not in _called(module)
-    for tensor in program.kept if kept else ():
-        tensor.external = (
-            tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
-        )
-    laid = _lay(program, chosen, how)
-    _check_hard(program, [s for s in laid.lives if s.name not in laid.slots], chosen.pools)
+    asked = _request(module, name, chosen)
+    posed = pose(lower(Loaded(asked, Path(), b"", module, {})))
+    program = posed.program
+    laid = _lay(posed)
+    slots = laid.slots
+    _check_hard(program, [s for s in posed.lives if s.name not in slots], asked.pools)
     planned = rewrite_program(
-        module,
+        posed.loaded.module,
         program,
         laid.pools,
-        laid.slots,
+        slots,
         poison=chosen.poison,
         definitions=laid.definitions,
-        kept=kept,
+        kept=asked.kept,
         apart=laid.apart,
     )
-    slots = laid.slots
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
     planned.update_func(gv, planned[gv].with_attr(RUN_TIME, left))
     return planned
 
 
+def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
+    """What `chosen` asks of the stages."""
+    options = CompileOptions(
+        NO_NPU, planner=chosen.planner, seed=chosen.seed, overlaps=chosen.overlaps, reorder=chosen.reorder
+    )
+    return Request(
+        options,
+        chosen.pools,
+        chosen.constant_pools,
+        function=name,
+        io_in_pools=chosen.use_workspace_io,
+        alignment=chosen.alignment,
+        worst_case=chosen.worst_case or chosen.use_workspace_io,
+        run_time=True,
+        kept=chosen.share and not chosen.use_workspace_io and name not in _called(module),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Pools, slots and the definitions that they use; all lifetimes; which calls have their storages apart."""
+    """Pools, slots and the definitions that they use; which calls have their storages apart."""
 
     pools: list[PlannedPool]
     slots: dict[str, PoolSlot]
-    lives: Mapping[Storage, Any]
     apart: Apart
     definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
 
 
-def _lay(program: Program, chosen: PlanOptions, how: Options) -> _Laid:
+def _lay(posed: Posed) -> _Laid:
     """A verified plan of a program, or formulas where sizes depend on symbols."""
-    extents, sizes = dynamic_sizes(program, chosen.pools, chosen.constant_pools)
-    if sizes:
-        return _lay_symbolic(program, chosen, how, extents, sizes)
-    problem, lives = build(program, chosen.pools, how)
-    plan = last_pool.plan(problem, chosen.planner, chosen.seed)
-    verify.check(problem, plan)
-    pools, slots = pools_of(problem, plan, program)
-    return _Laid(pools, slots, lives, Apart(problem, slots))
-
-
-def _lay_symbolic(
-    program: Program, chosen: PlanOptions, how: Options, extents: Extents, sizes: Mapping[Storage, int]
-) -> _Laid:
-    how = replace(how, alignment=max(how.alignment, ALIGNMENT))
-    symbols = sorted(entry_symbols(program.function), key=lambda v: v.name)
-    points = samples(symbols, program.bounds)
-    sample = Sample(extents, sizes, points[len(points) // 2])
-    problem, lives = build(program, chosen.pools, how, sample)
-    found = plan_symbolic(problem, sample, points, chosen.planner, chosen.seed)
-    pools, slots = pools_of(problem, found.plan, program)
+    problem, options = posed.problem, posed.loaded.request.options
+    if posed.sample is None:
+        plan = last_pool.plan(problem, options.planner, options.seed)
+        verify.check(problem, plan)
+        pools, slots = pools_of(problem, plan, posed.program)
+        return _Laid(pools, slots, Apart(problem, slots))
+    found = plan_symbolic(problem, posed.sample, options.planner, options.seed)
+    pools, slots = pools_of(problem, found.plan, posed.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
     slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
-    return _Laid(pools, slots, lives, Apart(problem, slots, {s.name for s in sizes}, found.sharing), found.definitions)
+    apart = Apart(problem, slots, {s.name for s in posed.sample.numbers}, found.sharing)
+    return _Laid(pools, slots, apart, found.definitions)
 
 
 def _called(module: Any) -> set[str]:

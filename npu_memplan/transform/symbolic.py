@@ -7,7 +7,6 @@ known size lie between those of unknown size. Only pools without a size hold the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,9 +20,6 @@ from ..extract.symbolic.formulas import ZERO, CyclicOrder, Formulas, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Plan, Problem
-
-GREATEST = 4096
-"""Samples of symbols without a bound go up to this."""
 
 MOST_PLANS, MOST_FAILURES, MOST_FORMULAS = 8, 2, 4
 """Plans that are made, plans in a row that are no better than what was known, and formulas that are kept."""
@@ -68,26 +64,9 @@ class _Candidate:
     bytes_at: list[int] = field(default_factory=list)
 
 
-def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any, int]]:
-    """Values of the symbols to look at: small and large ones, alike and not."""
-    steps: tuple[int, ...] = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
-    if len(symbols) > 1:
-        steps = (1, 16, 128, 512, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
-    lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
-    if len(symbols) <= 3:
-        return [dict(zip(symbols, numbers, strict=True)) for numbers in itertools.product(*lists)]
-    alike = [
-        {v: numbers[min(k, len(numbers) - 1)] for v, numbers in zip(symbols, lists, strict=True)} for k in range(3)
-    ]
-    one = [{**alike[1], v: number} for v, numbers in zip(symbols, lists, strict=True) for number in numbers]
-    return [*alike, *one]
-
-
-def plan_symbolic(
-    problem: Problem, sample: Sample, points: Sequence[dict[Any, int]], planner: str, seed: int
-) -> SymbolicPlan:
-    """The plan of a problem, built at the `sample`, for all values; `points` are further samples to be good at."""
-    search = _Search(problem, sample, points, planner, seed)
+def plan_symbolic(problem: Problem, sample: Sample, planner: str, seed: int) -> SymbolicPlan:
+    """The plan of a problem, built at the `sample`, for all values."""
+    search = _Search(problem, sample, planner, seed)
     candidates = search.run()
     chosen, worst = _choose(candidates, search.least)
     changing = {p.pool for p in candidates[0].plan.placements if p.buffer in search.dynamic}
@@ -97,11 +76,9 @@ def plan_symbolic(
 class _Search:
     """Plans at one sample after the other, the one where what is known is worst next."""
 
-    def __init__(
-        self, problem: Problem, sample: Sample, points: Sequence[dict[Any, int]], planner: str, seed: int
-    ) -> None:
+    def __init__(self, problem: Problem, sample: Sample, planner: str, seed: int) -> None:
         self.problem = replace(problem, overlaps=tuple(o for o in problem.overlaps if o.lowest is None))
-        self.planner, self.seed, self.points = planner, seed, points
+        self.planner, self.seed, self.points = planner, seed, sample.points
         self.extents, self.distances = sample.extents, sample.distances
         self.formulas = Formulas(sample.extents)
         known = {s.name: n for s, n in sample.numbers.items()}
@@ -111,7 +88,7 @@ class _Search:
             if buffer.name not in self.dynamic:
                 self.sizes[buffer.name] = self.extents.constant(rounded(buffer.size_bytes))
         numbers = {*self.sizes.values(), *self.distances.values()}
-        self.values = [{n: self.extents.value(n, p) for n in numbers} for p in points]
+        self.values = [{n: self.extents.value(n, p) for n in numbers} for p in self.points]
         self.pools = [p.name for p in problem.pools if p.size_bytes is None and not p.read_only]
         self.least: list[int] = []
 

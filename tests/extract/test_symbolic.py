@@ -17,12 +17,12 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract.build import Options, build
 from npu_memplan.extract.relax.walk import walk
-from npu_memplan.extract.symbolic.dynamic import Sample, dynamic_sizes
+from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
 from npu_memplan.extract.symbolic.extents import Extents, evaluate
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 from npu_memplan.transform.legalize import legalize
-from npu_memplan.transform.symbolic import plan_symbolic, samples
+from npu_memplan.transform.symbolic import plan_symbolic
 
 n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 
@@ -63,12 +63,11 @@ class Halved:
 def planned(module):
     """(problem, sample, plan) of a module's main."""
     program = walk(legalize(module), "main")
-    extents, sizes = dynamic_sizes(program, (Pool("any"),))
+    sample = sampled(program, (Pool("any"),))
+    assert sample is not None
     symbols = sorted({v for t in program.inputs for v in t.shape if isinstance(v, tirx.Var)}, key=lambda v: v.name)
-    points = samples(symbols, {})
-    sample = Sample(extents, sizes, points[len(points) // 2])
     problem, _ = build(program, (Pool("any"),), Options(io_in_pools=False, alignment=64), sample)
-    return problem, sample, symbols, plan_symbolic(problem, sample, points, "auto", 0)
+    return problem, sample, symbols, plan_symbolic(problem, sample, "auto", 0)
 
 
 @pytest.fixture(scope="module", params=[Mixed, Halved], ids=lambda m: m.__name__)

@@ -6,6 +6,7 @@ serves its device; otherwise it stays a run-time allocation, and `RelaxTensor.ex
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,9 @@ from ..program import Internal, Program, RelaxTensor
 from ..sizes import entry_symbols
 from .extents import Extents, Values
 
+GREATEST = 4096
+"""Samples of symbols without a bound go up to this."""
+
 
 @dataclass(slots=True)
 class Sample:
@@ -31,6 +35,7 @@ class Sample:
     extents: Extents
     numbers: Mapping[Storage, int]
     values: Values
+    points: Sequence[Values] = ()  # further values that a plan should be good at
     distances: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def size_bytes(self, storage: Storage) -> int | None:
@@ -44,6 +49,30 @@ class Sample:
         number = self.extents.gap(found)
         self.distances[first, second] = number
         return -self.extents.value(number, self.values)
+
+
+def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any, int]]:
+    """Values of the symbols to look at: small and large ones, alike and not."""
+    steps: tuple[int, ...] = (1, 2, 7, 32, 64, 128, 256, 512, 1024, 2048, GREATEST)
+    if len(symbols) > 1:
+        steps = (1, 16, 128, 512, GREATEST) if len(symbols) == 2 else (1, 128, GREATEST)
+    lists = [sorted({min(n, max(1, bounds.get(v, GREATEST))) for n in steps}) for v in symbols]
+    if len(symbols) <= 3:
+        return [dict(zip(symbols, numbers, strict=True)) for numbers in itertools.product(*lists)]
+    alike = [
+        {v: numbers[min(k, len(numbers) - 1)] for v, numbers in zip(symbols, lists, strict=True)} for k in range(3)
+    ]
+    one = [{**alike[1], v: number} for v, numbers in zip(symbols, lists, strict=True) for number in numbers]
+    return [*alike, *one]
+
+
+def sampled(program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()) -> Sample | None:
+    """The sample in the middle of all; None where no size that can be planned depends on symbols."""
+    extents, sizes = dynamic_sizes(program, pools, constant_pools)
+    if not sizes:
+        return None
+    points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds)
+    return Sample(extents, sizes, points[len(points) // 2], points)
 
 
 def roomy(pools: Sequence[Pool], constant_pools: Sequence[Pool], program: Program) -> set[str]:

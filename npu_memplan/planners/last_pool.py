@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .. import planners
-from ..planners import prefetch
-from ..planners.bounds import load_peak
-from ..planners.model import Model
 from ..problem import Buffer, Placement, Plan, PoolUsage, Problem, used_bytes
+from . import prefetch
+from .bounds import load_peak
+from .model import Model
 
 
 def plan(problem: Problem, planner: str, seed: int) -> Plan:

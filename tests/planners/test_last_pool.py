@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-pytest.importorskip("tvm")
-
 from npu_memplan import planners, verify
+from npu_memplan.planners import last_pool
 from npu_memplan.problem import Buffer, Lifetime, Plan, PlanStatus, Pool, Problem
-from npu_memplan.transform import last_pool
 
 
 def height(plan: Plan, pool: str) -> int:
