@@ -21,8 +21,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from planner_generate import inference_like, training_like
 
 from npu_memplan.planners import clock, plan

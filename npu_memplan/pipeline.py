@@ -1,8 +1,8 @@
 """From a model file to an artifact directory: read -> lower -> pose -> plan -> hasten -> build -> write.
 
 Invariant: every stage takes the result of the one before and nothing else (`stages` says what that is); `plan` checks
-its plan, `build` takes any. `compile`, `--fit` and `tvmc compile` call these same stages; `PlanMemory` enters at `lower`,
-with the module that it is given.
+its plan, `build` takes any. `compile`, `--fit` and `tvmc compile` call these same stages; `PlanMemory` enters at
+`lower`, with the module that it is given.
 
 What needs TVM is imported inside the stages: TVM takes a second to load, and loads while Vela works.
 """

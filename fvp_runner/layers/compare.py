@@ -74,7 +74,6 @@ class LayerComparison:
         self._network = network
         self._seen = {i: _Seen(v, m, np.zeros_like(m), np.zeros(m.shape, np.bool_))
                       for i, v in layers.items() if (m := as_map(v)) is not None}  # fmt: skip
-        self._maker = {t: o.index for o in network.cpu_operators for t in o.outputs}
         served = Counter(part.operator for part in written if isinstance(part, NpuOutput))
         self._kernels = served
         self._folded = {o.index for o in network.cpu_operators} - served.keys()

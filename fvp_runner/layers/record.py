@@ -108,8 +108,3 @@ def recorded_run(
         return runner.run(inputs), recorder.written
     finally:
         runner.watch = None
-
-
-def kernels_of(artifact: Artifact) -> int:
-    """NPU operations of one inference, transfers included."""
-    return sum(len(call.operators) for call in artifact.calls)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmarks.planner_generate import inference_like, training_like
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.problem.files import read_problem
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from planner_generate import inference_like, training_like
 
 
 @pytest.mark.parametrize("make", [inference_like, training_like])

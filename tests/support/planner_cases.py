@@ -7,20 +7,16 @@ every buffer, the bounds, the status and whether the budget ended the search.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from benchmarks.planner_generate import inference_like, training_like
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import AliasGroup, AllowedOverlap, Buffer, Lifetime, Pool, Problem
 from npu_memplan.problem.files import read_problem
 from tests.support.random_problems import from_graph, random_graph, random_intervals
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from planner_generate import inference_like, training_like
 
 MIB = 1 << 20
 Case = tuple[str, Callable[[], Problem], str, int, int]  # name, problem, planner, seed, node budget
