@@ -62,6 +62,7 @@ _WEIGHTED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
 _POOLED = frozenset(("AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"))
 _PAIRS = frozenset(("ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM"))
 _SINGLES = frozenset(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "TANH", "QUANTIZE"))
+_REAL_TABLES = frozenset(("LOG", "GELU", "RELU_0_TO_1", "RELU_N1_TO_1"))
 _VELAS = frozenset(("REDUCE_MAX", "REDUCE_MIN", "TILE"))
 _COMMON = _WEIGHTED | _POOLED | _PAIRS | _SINGLES
 _COMPARED = frozenset(("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"))
@@ -94,7 +95,7 @@ _SHAPES = frozenset(("ZEROS_LIKE", "RANGE", "BROADCAST_ARGS"))
 LIBRARY: dict[str, tuple[str, int]] = {
     **dict.fromkeys(("EXP", "LOGISTIC", "SOFTMAX"), ("expf", 0)),
     **{"LOG": ("logf", 0), "SIN": ("sinf", 0), "COS": ("cosf", 0), "LOG_SOFTMAX": ("expf and logf", 0)},
-    **{"TANH": ("tanhf", 2), "ELU": ("expm1f", 1)},
+    **{"TANH": ("tanhf", 2), "ELU": ("expm1f", 1), "UNIDIRECTIONAL_SEQUENCE_LSTM": ("expf and tanhf", 2)},
 }
 
 # Host code of operators that have no one type of activations; tests/states and tests/custom hold it.
@@ -112,13 +113,13 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
         "int8": (_COMMON - {"FULLY_CONNECTED"}) | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "BATCH_MATMUL", "SQUARED_DIFFERENCE", "PRELU", "ABS", "ELU", "HARD_SWISH", "EXP"),
-            *("RSQRT", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
+            *("RSQRT", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM", *_REAL_TABLES),
         },
         "int16": (_COMMON - {"FULLY_CONNECTED", "MUL", "LEAKY_RELU"}) | MOVES | _VELAS | {
             *("TRANSPOSE_CONV", "SQUARED_DIFFERENCE", "ABS", "EXP", "SOFTMAX", "RESIZE_BILINEAR"),
         },
         "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - {"TRANSPOSE", "EXPAND_DIMS"}) | _VELAS | {
-            *("PRELU", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR"),
+            *("PRELU", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "HARD_SWISH", "RELU_0_TO_1", "RELU_N1_TO_1"),
         },
     },
     Code.LOWERED: {
@@ -134,14 +135,17 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
             *("ZEROS_LIKE", "ADD_N", "CUMSUM"),
             *("TRANSPOSE_CONV", "BATCH_MATMUL", "SUM", "REDUCE_MAX", "REDUCE_MIN", "SQUARED_DIFFERENCE", "DIV"),
             *("PRELU", "ABS", "ELU", "HARD_SWISH", "RSQRT", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "ARG_MAX"),
-            *("ARG_MIN", "RESIZE_BILINEAR", "DEQUANTIZE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM"),
+            *("ARG_MIN", "RESIZE_BILINEAR", "DEQUANTIZE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "EXP", "NEG"),
+            *_REAL_TABLES,
         },
         "int16": _COMMON | (HOST_MOVES - {"DEPTH_TO_SPACE", "SPACE_TO_DEPTH"}) | (_CHOOSING - {"ONE_HOT"}) | {
             *("SUM", "ABS", "SOFTMAX", "DEQUANTIZE", "BATCH_MATMUL", "TRANSPOSE_CONV", "PRELU", "SQUARED_DIFFERENCE"),
+            "UNIDIRECTIONAL_SEQUENCE_LSTM",
         },
         "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | {
             *("TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "REDUCE_MIN", "PRELU", "SOFTMAX", "ARG_MAX", "ARG_MIN"),
-            *("RESIZE_BILINEAR", "DEQUANTIZE"),
+            *("RESIZE_BILINEAR", "DEQUANTIZE", "DIV", "LOG_SOFTMAX", "L2_NORMALIZATION", "HARD_SWISH"),
+            *(_REAL_TABLES - {"LOG"}),
         },
         "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | {"ZEROS_LIKE", "RANGE"},
         "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | {
@@ -174,6 +178,7 @@ NOT_BY_VELA: dict[tuple[str, str], str] = {
     ("SUM", "int8"): "Vela's stream for it leaves out the scales",
     ("SUM", "int16"): "Vela's stream for it leaves out the scales",
     ("SUM", "uint8"): "Vela's stream for it leaves out the scales",
+    ("NEG", "int8"): "Vela's stream for it limits the least number, which the reference leaves as it is",
     ("TRANSPOSE", "uint8"): "Vela's stream for it reads uint8 as int8 and clamps to 127",
 }
 
@@ -184,7 +189,7 @@ _BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "DEPTH_TO_SPACE", "SPACE_TO
 _NEVER_MICRO = ("ONE_HOT", "RANGE", "RANK", "SELECT", "TILE")
 _SUMS = ("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "CUMSUM", "NEG")
 _ONLY_LITERT: dict[str, frozenset[str]] = {
-    "int8": frozenset(("EXP", *_NEVER_MICRO)),
+    "int8": frozenset(("EXP", "NEG", *_REAL_TABLES, *_NEVER_MICRO)),
     "int16": frozenset(
         (
             *("EXP", "REDUCE_MAX", "REDUCE_MIN", "RESIZE_BILINEAR", "GATHER", "MIRROR_PAD", *_BLOCKS, *_NEVER_MICRO),

@@ -5,6 +5,7 @@ Invariant: a row is (operator, type of its activations) -> a model of that opera
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -166,13 +167,40 @@ def _other_scale(name: str, options: str | None = None, **fields: object) -> Mak
     def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
         scale = random_scale(rng, dtype)
         out = (scale * 0.71, random_zero(rng, dtype))
-        return unary(rng, name, dtype=dtype, in_scale=scale, out=out, options=options, shape=_WIDE, **fields)
+        b = unary(rng, name, dtype=dtype, in_scale=scale, out=out, options=options, shape=_WIDE, **fields)
+        if name in ("HARD_SWISH", "GELU"):  # LiteRT knows version 1 only
+            b.operators[0] = (*b.operators[0][:5], 1)
+        return b
+
+    return make
+
+
+def _alike(name: str, options: str | None = None) -> Make:
+    """An operator of one tensor whose output is quantised as its input."""
+
+    def make(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+        b = unary(rng, name, dtype=dtype, options=options, shape=_WIDE)
+        b.operators[0] = (*b.operators[0][:5], 1)
+        return b
 
     return make
 
 
 def _exp(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     return unary(rng, "EXP", dtype=dtype, in_scale=0.02, out=(0.05, random_zero(rng, dtype)), shape=_WIDE)
+
+
+def _gelu(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    return _other_scale("GELU", "GeluOptions", Approximate=bool(rng.integers(2)))(rng, dtype)
+
+
+def _log(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    """Of numbers from zero on, or some below."""
+    b = ModelBuilder()
+    x = b.tensor(_WIDE, dtype, 0.03, -128 + int(rng.integers(0, 2)) * 20)
+    y = b.tensor(_WIDE, dtype, float(rng.uniform(0.02, 0.05)), random_zero(rng, dtype))
+    b.operator("LOG", [x], [y])
+    return b.made([x], [y])
 
 
 def _square(rng: np.random.Generator, dtype: str) -> ModelBuilder:
@@ -199,7 +227,10 @@ ROWS: dict[str, Make] = {
     "PRELU": lambda rng, dtype: prelu(rng, dtype, shape=_WIDE),
     "RELU": _other_scale("RELU"),
     "RELU6": lambda rng, dtype: unary(rng, "RELU6", dtype=dtype),
-    "RELU_N1_TO_1": lambda rng, dtype: unary(rng, "RELU_N1_TO_1", dtype=dtype),
+    **{n: _alike(n) for n in ("RELU_0_TO_1", "RELU_N1_TO_1")},
+    "GELU": _gelu,
+    "LOG": _log,
+    "NEG": _alike("NEG", "NegOptions"),
     "LEAKY_RELU": _other_scale("LEAKY_RELU", "LeakyReluOptions", Alpha=0.17),
     "ABS": _other_scale("ABS", "AbsOptions"),
     "ELU": _other_scale("ELU"),
@@ -256,8 +287,8 @@ def _dequantize(rng: np.random.Generator, dtype: str) -> ModelBuilder:
 
 def _lstm(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     b = ModelBuilder()
-    x = b.tensor((1, 3, 7), dtype, 0.03, 4)
-    return b.made([x], [lstm_layer(b, x)])
+    x = b.tensor((1, 3, 7), dtype, 0.03 if dtype == "int8" else 0.0004, 4 if dtype == "int8" else 0)
+    return b.made([x], [lstm_layer(b, x, dtype=dtype, clip=float(rng.integers(2)) * 4)])
 
 
 def _shape(rng: np.random.Generator, dtype: str) -> ModelBuilder:
@@ -311,6 +342,17 @@ def row(kind: str, dtype: str, number: int = 0) -> Case:
         return next(table[kind] for table in tables if kind in table)(rng, dtype)
 
     return Case(f"{kind.lower()}_{dtype}" + (f"_{number}" if number else ""), kind, make)
+
+
+def three(kind: str, dtype: str) -> Case:
+    """Three models of a row beside each other in one."""
+    cases = [row(kind, dtype, number) for number in range(3)]
+
+    def make(_: np.random.Generator) -> ModelBuilder:
+        parts = [case.make(np.random.default_rng(zlib.crc32(case.name.encode()))) for case in cases]
+        return parts[0].beside(parts[1]).beside(parts[2])
+
+    return Case(f"{kind.lower()}_{dtype}_three", kind, make)
 
 
 KINDS = {*ROWS, *PLAIN_ROWS, *CHOOSING_ROWS, *SUMMING_ROWS}  # that there is a model of

@@ -231,6 +231,21 @@ def _svdf(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     return b.made([x], [y])
 
 
+def _lstm(rng: np.random.Generator, dtype: str) -> ModelBuilder:
+    b = ModelBuilder()
+    batches, steps, depth, units = extents(rng, 4)
+    major = bool(rng.integers(2))
+    axes = (steps, batches) if major else (batches, steps)
+    x, y = b.tensor((*axes, depth), dtype), b.tensor((*axes, units), dtype)
+    shapes = [*[(units, depth)] * 4, *[(units, units)] * 4, *[(units,)] * 4]
+    given = [b.constant((plain_values(rng, shape, dtype) / 4).astype(dtype)) for shape in shapes]
+    states = [b.tensor((batches, units), dtype, is_variable=True) for _ in range(2)]
+    inputs = [x, *given[:8], -1, -1, -1, *given[8:], -1, -1, *states, -1, -1, -1, -1]
+    options = {"FusedActivationFunction": 4, "CellClip": drawn(rng, 0.0, 0.5), "TimeMajor": major}
+    b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)
+    return b.made([x], [y])
+
+
 _COMPARED = ("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL")
 _ACTIVE = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions", "DIV": "DivOptions"}
 
@@ -259,5 +274,6 @@ PLAIN_ROWS: dict[str, Make] = {
     **{name: _pool(name) for name in ("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")},
     "PRELU": _prelu,
     "SVDF": _svdf,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
     "RESIZE_BILINEAR": _bilinear,
 }

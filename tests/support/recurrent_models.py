@@ -16,6 +16,7 @@ def lstm_layer(
     clip: float = 0.0,
     cell_scale: float = 2.0**-12,
     hidden_scale: float = 0.008,
+    dtype: str = "int8",
 ) -> int:
     """Add an LSTM that reads `x`; its gates reach far beyond +-8, where their functions are flat."""
     rng = np.random.default_rng(units)
@@ -25,12 +26,15 @@ def lstm_layer(
         return b.constant(rng.integers(-127, 128, (units, columns)).astype(np.int8), float(rng.uniform(0.01, 0.05)))
 
     matrices = [weights(depth) for _ in range(4)] + [weights(units) for _ in range(4)]
-    biases = [b.constant(rng.integers(-2000, 2000, units).astype(np.int32), 1e-4) for _ in range(4)]
+    wide = dtype == "int16"
+    most, kind, scale = (200_000, np.int64, 1e-6) if wide else (2000, np.int32, 1e-4)
+    biases = [b.constant(rng.integers(-most, most, units).astype(kind), scale) for _ in range(4)]
+    zero, hidden_scale = (0, 1 / 32768) if wide else (-6, hidden_scale)
     states = [
-        b.tensor((batches, units), "int8", hidden_scale, -6, is_variable=True),
+        b.tensor((batches, units), dtype, hidden_scale, zero, is_variable=True),
         b.tensor((batches, units), "int16", cell_scale, is_variable=True),
     ]
-    y = b.tensor((*shape, units), "int8", 0.008, -6)
+    y = b.tensor((*shape, units), dtype, hidden_scale if wide else 0.008, zero)
     inputs = [x, *matrices, -1, -1, -1, *biases, -1, -1, *states, -1, -1, -1, -1]
     options = {"FusedActivationFunction": 4, "CellClip": clip, "TimeMajor": time_major}
     b.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], "UnidirectionalSequenceLSTMOptions", **options)

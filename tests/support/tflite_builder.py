@@ -71,6 +71,19 @@ class ModelBuilder:
         self.inputs, self.outputs = list(inputs), list(outputs)
         return self
 
+    def beside(self, other: ModelBuilder) -> ModelBuilder:
+        """One model of both, which have nothing to do with each other and no subgraphs."""
+        both, first = ModelBuilder(), len(self.tensors)
+
+        def moved(indices: Sequence[int]) -> list[int]:
+            return [i + first if i >= 0 else i for i in indices]
+
+        both.tensors = self.tensors + other.tensors
+        both.operators = list(self.operators)
+        for name, inputs, outputs, options, fields, version in other.operators:
+            both.operators.append((name, moved(inputs), moved(outputs), options, fields, version))
+        return both.made([*self.inputs, *moved(other.inputs)], [*self.outputs, *moved(other.outputs)])
+
     def finish(self) -> bytes:
         """The flatbuffer."""
         b = flatbuffers.Builder(4096)

@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     own,
     plain,
     pooling,
+    real_tables,
     reduction,
     requantise,
     resize,

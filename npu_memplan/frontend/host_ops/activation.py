@@ -35,7 +35,8 @@ from .tir import clamp, const, load, select
 Reference = Callable[[Tensor, Tensor, IntArray], IntArray]
 
 
-def _store_table(work: Lowering, data: Tensor, output: Tensor, reference: Reference) -> None:
+def store_table(work: Lowering, data: Tensor, output: Tensor, reference: Reference) -> None:
+    """The whole operator as a table: `reference` of every value that its input can hold, clamped."""
     (least, most), limits = LIMITS[data.dtype], LIMITS[output.dtype]
     stored = np.arange(least, most + 1, dtype=np.int64)
     values = np.clip(reference(data, output, stored), *limits).astype(output.dtype)
@@ -58,7 +59,7 @@ def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = _pair(work)
     if data.dtype in EIGHT_BITS:
-        return _store_table(work, data, output, _relu)
+        return store_table(work, data, output, _relu)
     scale = quantise_multiplier(data.scale / output.scale)
     low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
     function = work.function
@@ -98,7 +99,7 @@ def leaky_relu(work: Lowering) -> None:
         return output.zero_point + np.where(x >= 0, multiply_by_quantised(x, *identity), below)
 
     if data.dtype in EIGHT_BITS:
-        return _store_table(work, data, output, reference)
+        return store_table(work, data, output, reference)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     low, high = LIMITS[output.dtype]
@@ -123,7 +124,7 @@ def absolute(work: Lowering) -> None:
         return output.zero_point + (multiply_by_quantised(x, *scale) if rescales else x)
 
     if data.dtype == "int8":
-        return _store_table(work, data, output, reference)
+        return store_table(work, data, output, reference)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     low, high = LIMITS[output.dtype]
@@ -149,7 +150,7 @@ def elu(work: Lowering) -> None:
         rescaled = np.where(real < 0, below, real) * steps
         return np.array([round_half_away(x) for x in rescaled.tolist()]) + output.zero_point
 
-    _store_table(work, data, output, reference)
+    store_table(work, data, output, reference)
 
 
 @lowering("RSQRT")
@@ -161,7 +162,7 @@ def rsqrt(work: Lowering) -> None:
     def reference(_: Tensor, __: Tensor, ___: IntArray) -> IntArray:
         return np.array(tables.rsqrt(_for_npu(data), _for_npu(output)))
 
-    _store_table(work, data, output, reference)
+    store_table(work, data, output, reference)
 
 
 def _for_npu(tensor: Tensor) -> LayerTensor:
@@ -172,7 +173,7 @@ def _for_npu(tensor: Tensor) -> LayerTensor:
 def hard_swish(work: Lowering) -> None:
     """x min(max(x + 3, 0), 6) / 6, in the reference's 16-bit arithmetic."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    require_same_type((data, output), EIGHT_BITS)
     fine = f32(1.0 / 128.0) * f32(data.scale)
     out_multiplier, out_shift = quantise_multiplier(float(fine / f32(output.scale)))
     rel_multiplier, rel_shift = quantise_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
@@ -197,7 +198,7 @@ def hard_swish(work: Lowering) -> None:
         scaled = np.sign(product) * (np.abs(product) >> 15)
         return rounding_shift(scaled, -out_shift) + output.zero_point
 
-    _store_table(work, data, output, reference)
+    store_table(work, data, output, reference)
 
 
 @lowering("LOGISTIC", "TANH")
@@ -209,7 +210,7 @@ def sigmoidal(work: Lowering) -> None:
         return store_sigmoid16(work, data, output, is_tanh)
     if data.dtype == "uint8":
         real = tables.tanh if is_tanh else tables.sigmoid  # LiteRT fills its tables in float
-        return _store_table(work, data, output, lambda x, y, _: np.array(real(_for_npu(x), _for_npu(y))))
+        return store_table(work, data, output, lambda x, y, _: np.array(real(_for_npu(x), _for_npu(y))))
     if not is_tanh and output.zero_point != -128:
         raise UnsupportedOperatorError(f"its output has zero point {output.zero_point}; the reference demands -128")
     integer_bits = 4
@@ -228,7 +229,7 @@ def sigmoidal(work: Lowering) -> None:
         result = np.clip(inner, -128, 127)
         return np.where(x <= -radius, -128, np.where(x >= radius, 127, result))
 
-    _store_table(work, data, output, reference)
+    store_table(work, data, output, reference)
     return None
 
 

@@ -1,4 +1,4 @@
-"""DIV: by the divisor's reciprocal, which is a table of the 256 divisors that an int8 tensor can hold.
+"""DIV: by the divisor's reciprocal, which is a table of the 256 divisors that a tensor of 8 bits can hold.
 
 Invariant: wherever the reference's arithmetic is defined C, the results are its bits. It divides by no zero, and
 shifts by no more than 31 bits, which quotients near zero can ask for. Here a zero divides like the smallest step,
@@ -10,15 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from ...fixed_point.functions import reciprocal_one_plus
-from ...fixed_point.multiplier import IntArray, quantise_multiplier
+from ...fixed_point.multiplier import LIMITS, IntArray, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import clamp_to_activation, require_same_type
+from .common import EIGHT_BITS, clamp_to_activation, require_same_type
 from .elementwise import broadcast
 from .fixed_tir import high_mul, leading_zeros, rounding_shift_by
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import cast, const, load, select
 
-_LEAST_HEADROOM = 23  # bits that a difference of two int8 leaves free in an int32
+_LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves free in an int32
 
 
 @lowering("DIV")
@@ -28,7 +28,7 @@ def divide(work: Lowering) -> None:
 
     options = work.options(tflite.DivOptions)
     a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ("int8",))
+    require_same_type((a, b, output), EIGHT_BITS)
     ratio = a.scale / (b.scale * output.scale)
     multiplier, shift = quantise_multiplier(ratio)
     if shift > _LEAST_HEADROOM:
@@ -45,15 +45,16 @@ def divide(work: Lowering) -> None:
         zeros = leading_zeros(function, select(x < 0, const(-1) - x, x))
         headroom = function.bind(zeros - const(1), "headroom")
         widest = cast(x, "int64") * (const(1, "int64") << cast(headroom, "int64"))
-        entry = divisor + const(128)
+        entry = divisor - const(LIMITS[b.dtype][0])
         quotient = high_mul(high_mul(widest, load(reciprocals, entry)), multiplier)
         result = rounding_shift_by(function, quotient, load(exponents, entry) + headroom - const(shift))
         function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
 
 
 def _reciprocals(divisor: Tensor) -> tuple[IntArray, IntArray]:
-    """1 / |d| as (31 fraction bits, right shift) for every d that `divisor` can hold, by stored value + 128."""
-    size = np.maximum(np.abs(np.arange(-128, 128, dtype=np.int64) - divisor.zero_point), 1)
+    """1 / |d| as (31 fraction bits, right shift) for every d that `divisor` can hold, from the least."""
+    least, most = LIMITS[divisor.dtype]
+    size = np.maximum(np.abs(np.arange(least, most + 1, dtype=np.int64) - divisor.zero_point), 1)
     bits = np.frexp(size)[1].astype(np.int64) - 1
     fraction = (size << (31 - bits)) - (1 << 31)
     return reciprocal_one_plus(fraction, subtract_one=False).astype(np.int32), bits.astype(np.int8)

@@ -46,7 +46,7 @@ def sum_of_row(
     """(largest element, sum of exponentials) of a row of `source`; the exponentials themselves go to `kept`."""
     shape = [int(extent) for extent in source.shape]
     peak, total = function.local("peak"), function.local("total")
-    peak.set(const(LIMITS["int8"][0]))
+    peak.set(const(LIMITS[str(source.dtype)][0]))
     with function.loop(shape[-1], "c") as c:
         peak.set(largest(peak.get(), load(source, *row_indices(row, c, shape))))
     total.set(const(0))

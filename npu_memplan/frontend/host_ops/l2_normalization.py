@@ -9,7 +9,7 @@ import math
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import INT32_MAX, LIMITS
-from .common import require_same_type
+from .common import EIGHT_BITS, require_same_type
 from .fixed_tir import high_mul, leading_zeros, rounding_shift, rounding_shift_by, saturating_shift_left
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, Function, clamp, const, largest, load, row_indices, select
@@ -24,14 +24,15 @@ def l2_normalization(work: Lowering) -> None:
     import tflite
 
     data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    kind = require_same_type((data, output), EIGHT_BITS)
     activation = work.options(tflite.L2NormOptions).FusedActivationFunction()
     if activation != 0:
         raise UnsupportedOperatorError(f"the reference refuses its fused activation (number {activation})")
-    if (output.scale, output.zero_point) != (1 / (1 << _OUTPUT_BITS), 0):
+    middle = 0 if kind == "int8" else 128
+    if (output.scale, output.zero_point) != (1 / (1 << _OUTPUT_BITS), middle):
         raise UnsupportedOperatorError(
             f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
-            f"the reference computes for {1 / (1 << _OUTPUT_BITS)} and 0"
+            f"the reference computes for {1 / (1 << _OUTPUT_BITS)} and {middle}"
         )
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -42,12 +43,15 @@ def l2_normalization(work: Lowering) -> None:
             x = function.bind(load(source, *row_indices(row, c, data.shape)) - const(data.zero_point), "x")
             total.add(x * x)
         multiplier, right = _inverse_root(function, total.get())
-        left_shift = function.bind(const(1) << largest(const(_OUTPUT_BITS) - right, 0), "left_shift")
-        right_shift = function.bind(largest(right - const(_OUTPUT_BITS), 0), "right_shift")
+        if kind == "int8":  # tflite-micro takes one shift from the other
+            left_shift = function.bind(const(1) << largest(const(_OUTPUT_BITS) - right, 0), "left_shift")
+            right_shift = function.bind(largest(right - const(_OUTPUT_BITS), 0), "right_shift")
+        else:
+            left_shift, right_shift = const(1 << _OUTPUT_BITS), right
         with function.loop(data.shape[-1], "c") as c:
             x = load(source, *row_indices(row, c, data.shape)) - const(data.zero_point)
             value = rounding_shift_by(function, high_mul(x * left_shift, multiplier), right_shift)
-            function.store(target, clamp(value, *LIMITS["int8"]), *row_indices(row, c, output.shape))
+            function.store(target, clamp(value + const(middle), *LIMITS[kind]), *row_indices(row, c, output.shape))
 
 
 def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:

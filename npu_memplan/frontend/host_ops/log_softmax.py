@@ -10,7 +10,7 @@ import math
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
-from .common import require_same_type
+from .common import EIGHT_BITS, require_same_type
 from .exponentials import DIFF_INTEGER_BITS, SUM_INTEGER_BITS, Differences, sum_of_row
 from .fixed_tir import (
     clamp_wide,
@@ -24,7 +24,7 @@ from .fixed_tir import (
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .tir import Expr, Function, cast, clamp, const, largest, load, row_indices, select, smallest
 
-_OUTPUT = (16 / 256, 127)  # scale and zero point
+_OUTPUT = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}  # scale and zero point
 _OUTPUT_INTEGER_BITS = 4
 _LOG_INTEGER_BITS = DIFF_INTEGER_BITS + 1  # while it is added up
 # With 31 fraction bits, f = 2^(1/4):
@@ -38,15 +38,16 @@ _DENOMINATOR = (1057819769, 638450708, 127690142)  # 2/f - f, f/4, f/20
 def log_softmax(work: Lowering) -> None:
     """x - log(sum of exp(x)) over the last axis."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
-    if (output.scale, output.zero_point) != _OUTPUT:
+    kind = require_same_type((data, output), EIGHT_BITS)
+    wanted = _OUTPUT[kind]
+    if (output.scale, output.zero_point) != wanted:
         raise UnsupportedOperatorError(
             f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
-            f"the reference demands {_OUTPUT[0]} and {_OUTPUT[1]}"
+            f"the reference demands {wanted[0]} and {wanted[1]}"
         )
     differences = Differences.scaled(1.0, data.scale)
     back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
-    low, high = LIMITS["int8"]
+    low, high = LIMITS[kind]
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.loop(math.prod(data.shape) // data.shape[-1], "row") as row:
@@ -60,7 +61,7 @@ def log_softmax(work: Lowering) -> None:
             scaled = differences.rescale(largest(difference, const(differences.lowest)))
             real = clamp_wide(cast(scaled, "int64") - cast(log, "int64"))
             result = rounding_shift(function, real, 31 - DIFF_INTEGER_BITS - _OUTPUT_INTEGER_BITS)
-            result = clamp(result + const(_OUTPUT[1]), low, high)
+            result = clamp(result + const(wanted[1]), low, high)
             function.store(target, select(difference > floor, result, const(low)), *row_indices(row, c, output.shape))
 
 

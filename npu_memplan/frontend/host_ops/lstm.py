@@ -1,4 +1,4 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM: int8 activations and weights, int16 gates and cell.
+"""UNIDIRECTIONAL_SEQUENCE_LSTM: int8 or int16 activations, int8 weights, int16 gates and cell.
 
 Invariant: all gates of a step are computed from the hidden state before any of it changes;
 they are kept in planned int16 scratch. Gates see 3 integer bits (scale 2^-12), their outputs
@@ -13,14 +13,14 @@ from typing import Any
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_same_type
-from .fixed_tir import multiply_by_quantised
+from .fixed_tir import multiply_by_quantised, multiply_wide
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .sigmoid16 import sigmoid16, sigmoid_table
 from .tir import Expr, cast, clamp, const, load
 
 # position of (input weights, recurrent weights, bias) of each gate among the inputs
-_GATES = {"forget": (2, 6, 13), "input": (1, 5, 12), "cell": (3, 7, 14), "output": (4, 8, 15)}
-_HIDDEN, _CELL = 18, 19
+GATES = {"forget": (2, 6, 13), "input": (1, 5, 12), "cell": (3, 7, 14), "output": (4, 8, 15)}
+HIDDEN, CELL = 18, 19
 _UNUSED = {9: "peephole", 10: "peephole", 11: "peephole", 16: "projection", 17: "projection"}
 _GATE_SCALE, _OUTPUT_SCALE = 2.0**-12, 2.0**-15
 
@@ -31,10 +31,12 @@ def lstm(work: Lowering) -> None:
     import tflite
 
     options = work.options(tflite.UnidirectionalSequenceLSTMOptions)
-    data, hidden, cell, output = work.tensor(0), work.tensor(_HIDDEN), work.tensor(_CELL), work.output()
+    data, hidden, cell, output = work.tensor(0), work.tensor(HIDDEN), work.tensor(CELL), work.output()
     _refuse(work, data, hidden, cell, output)
     clip = int(min(options.CellClip() / cell.scale, 32767.0))
-    work.describe("sequence_lstm", cell_clip=clip, time_major=int(options.TimeMajor()))
+    wide = data.dtype == "int16"
+    if not wide:
+        work.describe("sequence_lstm", cell_clip=clip, time_major=int(options.TimeMajor()))
     batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
     batches, steps, depth = data.shape[batch_axis], data.shape[time_axis], data.shape[2]
     units = output.shape[2]
@@ -45,34 +47,36 @@ def lstm(work: Lowering) -> None:
 
     function = work.function
     source = work.read(0, "input")
-    memory, cells = work.state(_HIDDEN, "hidden"), work.state(_CELL, "cell")
+    memory, cells = work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
     weights = {
         gate: [work.read(p, f"{gate}_{what}") for p, what in zip(places, ("input", "recurrent", "bias"), strict=True)]
-        for gate, places in _GATES.items()
+        for gate, places in GATES.items()
     }
     table = work.table("sigmoid", sigmoid_table())
     target = work.write()
-    gates = function.scratch("gates", (len(_GATES), units), "int16")
-    total = function.local("sum")
+    gates = function.scratch("gates", (len(GATES), units), "int16")
+    total = function.local("sum", "int64" if wide else "int32")
+    scaled = _scaled_wide if wide else _scaled
 
     def dot(matrix: Any, unit: Expr, extent: int, value: Any) -> None:
         with function.loop(extent, "k") as k:
-            total.add(value(k) * load(matrix, unit, k))
+            product = value(k) * load(matrix, unit, k)
+            total.add(cast(product, "int64") if wide else product)
 
     def place(n: Expr, t: Expr, i: Expr) -> list[Expr]:
         return [t, n, i] if options.TimeMajor() else [n, t, i]
 
     with function.grid((batches, steps), "nt") as (n, t):
         with function.loop(units, "u") as u:
-            for number, (gate, places) in enumerate(_GATES.items()):
+            for number, (gate, places) in enumerate(GATES.items()):
                 into, recurrent, bias = weights[gate]
                 total.set(load(bias, u))
                 dot(into, u, depth, lambda k: load(source, *place(n, t, k)) - const(data.zero_point))
-                fresh = _scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
+                fresh = scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
                 fresh = function.bind(fresh, "fresh")
-                total.set(const(0))
+                total.set(const(0, "int64" if wide else "int32"))
                 dot(recurrent, u, units, lambda k: load(memory, n, k) - const(hidden.zero_point))
-                kept = _scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
+                kept = scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
                 x = function.bind(_clamp16(fresh + kept), "gate") * const(3)
                 function.store(gates, sigmoid16(function, table, x, gate == "cell"), number, u)
         with function.loop(units, "u") as u:
@@ -92,26 +96,32 @@ def lstm(work: Lowering) -> None:
             squashed = sigmoid16(function, table, x, True)
             real = _OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale
             value = multiply_by_quantised(function, cast(squashed, "int32") * exit_, *quantise_multiplier(real))
-            result = function.bind(clamp(value + const(hidden.zero_point), *LIMITS["int8"]), "result")
+            result = function.bind(clamp(value + const(hidden.zero_point), *LIMITS[data.dtype]), "result")
             function.store(memory, result, n, u)
             function.store(target, result, *place(n, t, u))
 
 
 def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
-    require_same_type((data, hidden, output), ("int8",))
+    wide = require_same_type((data, hidden, output), ("int8", "int16")) == "int16"
     require_same_type((cell,), ("int16",))
+    refuse_others(work)
+    for into, recurrent, bias in GATES.values():
+        require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
+        require_same_type((work.tensor(bias),), ("int64",) if wide else ("int32",), scaled=False)
+
+
+def refuse_others(work: Lowering) -> None:
+    """Refuse what TFLite Micro's LSTM has not, of any type, and weights of other shapes."""
     for position, what in _UNUSED.items():
         if work.optional(position) is not None:
             raise UnsupportedOperatorError(f"it has a {what} (input {position})")
     if any(work.optional(position) is not None for position in range(20, 24)):
         raise UnsupportedOperatorError("it has layer normalisation")
-    for tensor in (hidden, cell):
+    for tensor in (work.tensor(HIDDEN), work.tensor(CELL)):
         if not tensor.is_variable:
             raise UnsupportedOperatorError(f"its state {tensor.name!r} is no variable tensor")
-    depth, units = data.shape[2], output.shape[2]
-    for into, recurrent, bias in _GATES.values():
-        require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
-        require_same_type((work.tensor(bias),), ("int32",), scaled=False)
+    depth, units = work.tensor(0).shape[2], work.output().shape[2]
+    for into, recurrent, bias in GATES.values():
         for position, shape in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
             if work.tensor(position).shape != shape:
                 raise UnsupportedOperatorError(
@@ -126,3 +136,8 @@ def _clamp16(value: Expr) -> Expr:
 def _scaled(function: Any, value: Expr, real: float) -> Expr:
     """`value` times a real number, as an int16."""
     return _clamp16(multiply_by_quantised(function, value, *quantise_multiplier(real)))
+
+
+def _scaled_wide(_: Any, value: Expr, real: float) -> Expr:
+    """The same of an int64."""
+    return _clamp16(multiply_wide(value, *quantise_multiplier(real)))

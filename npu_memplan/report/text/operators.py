@@ -61,7 +61,7 @@ def page() -> str:
 
 Made by the tests (`pytest tests/exactness --update-golden`) from [`exactness.py`](../npu_memplan/exactness.py), whose
 every entry is run against its reference: each host operator of each type on at least three generated models, each NPU
-operator on models of one operator. `npu-memplan operators` prints this table, `npu-memplan operators MODEL` what a
+operator on three models of it. `npu-memplan operators` prints this table, `npu-memplan operators MODEL` what a
 model needs and who runs it.
 
 {LEGEND}

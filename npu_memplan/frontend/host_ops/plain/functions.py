@@ -16,7 +16,8 @@ _LOGISTIC_IS_ONE = 16.619047164916992  # above
 _LOGISTIC_IS_EXP = -9.0  # below
 
 
-def _logistic(function: Function, x: Expr) -> Expr:
+def logistic(function: Function, x: Expr) -> Expr:
+    """1 / (1 + exp(-x)), which ends at 1 and begins as the exponential itself."""
     middle = real(1) / (real(1) + library("expf", number(0, "float32") - x))
     power = function.bind(library("expf", x), "power", "float32")
     middle = function.bind(middle, "middle", "float32")
@@ -49,7 +50,7 @@ _FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
     "RELU6": lambda _, x: select(x > real(6), real(6), select(x < real(0), real(0), x)),
     "RELU_N1_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(-1), real(-1), x)),
     "RELU_0_TO_1": lambda _, x: select(x > real(1), real(1), select(x < real(0), real(0), x)),
-    "LOGISTIC": _logistic,
+    "LOGISTIC": logistic,
     "ELU": _elu,
     "HARD_SWISH": _hard_swish,
 }
