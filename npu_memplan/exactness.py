@@ -101,7 +101,16 @@ LIBRARY: dict[str, tuple[str, int]] = {
 # Host code of operators that have no one type of activations; tests/states and tests/custom hold it.
 EXACT_AS_A_WHOLE = frozenset(
     (
-        *("IF", "CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CIRCULAR_BUFFER", "SignalWindow"),
+        *(
+            "IF",
+            "WHILE",
+            "CALL_ONCE",
+            "VAR_HANDLE",
+            "READ_VARIABLE",
+            "ASSIGN_VARIABLE",
+            "CIRCULAR_BUFFER",
+            "SignalWindow",
+        ),
         *("SignalFftAutoScale", "SignalRfft", "SignalIrfft", "SignalEnergy", "SignalFilterBank", "SignalPCAN"),
         *("SignalFilterBankSquareRoot", "SignalFilterBankSpectralSubtraction", "SignalFilterBankLog", "SignalFramer"),
         *("SignalStacker", "SignalDelay", "SignalOverlapAdd", "TFLite_Detection_PostProcess"),

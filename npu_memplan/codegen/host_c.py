@@ -235,6 +235,7 @@ def _tidy(
         return f"static {match['type']} {name}({', '.join(arguments)}) {{\n"
 
     source = source[source.index("__tvm_ffi__library_ctx") :].split("\n", 1)[1]
+    source = source.replace("#pragma unroll 1\n", "")  # which TVM puts before a while
     source = _DECLARATION.sub(declaration, source)
     source = _DEFINITION.sub(definition, source)
     source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)

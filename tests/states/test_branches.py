@@ -1,4 +1,4 @@
-"""IF: one of two subgraphs, on the host; loops are refused."""
+"""IF: one of two subgraphs; WHILE: one again and again. On the host."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
-from tests.support.in_steps import HOST, equals_reference
+from tests.support.in_steps import HOST, any_value, equals_reference
 from tests.support.tflite_builder import ModelBuilder
 
 SHAPE = (1, 8)
@@ -48,6 +49,90 @@ CASES = {
 }
 
 
+def nested() -> bytes:
+    """An IF in one of the branches."""
+    shapes = ((), "bool"), (SHAPE, "int8", 0.05, 3)
+    inner, other = ModelBuilder(), ModelBuilder()
+    for graph in (inner, other):
+        made = [graph.tensor(*s) for s in (*shapes, shapes[1])]
+        if graph is inner:
+            graph.operator("IF", made[:2], made[2:], "IfOptions", ThenSubgraphIndex=3, ElseSubgraphIndex=4)
+        else:
+            graph.operator("RELU", made[1:2], made[2:])
+        graph.made(made[:2], made[2:])
+    outer = ModelBuilder([inner, other, branch("ADD MUL"), branch("SUB")])
+    given, y = [outer.tensor(*s) for s in (shapes[0], *shapes)], outer.tensor(*shapes[1])
+    outer.operator("IF", given, [y], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=2)
+    return outer.made(given, [y]).finish()
+
+
+def inside_itself() -> bytes:
+    graph = ModelBuilder()
+    made = [graph.tensor((), "bool"), graph.tensor(SHAPE, "int8", 0.05, 3), graph.tensor(SHAPE, "int8", 0.05, 3)]
+    graph.operator("IF", made[:2], made[2:], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=1)
+    outer = ModelBuilder([graph.made(made[:2], made[2:])])
+    given, y = [outer.tensor((), "bool"), outer.tensor((), "bool"), outer.tensor(SHAPE, "int8", 0.05, 3)], 3
+    outer.tensor(SHAPE, "int8", 0.05, 3)
+    outer.operator("IF", given, [y], "IfOptions", ThenSubgraphIndex=1, ElseSubgraphIndex=1)
+    return outer.made(given, [y]).finish()
+
+
+def turning(limit: int, swaps: bool = False) -> ModelBuilder:
+    """A loop over a counter and two maps: their sum, and the second one or (`swaps`) the first as it was."""
+    state = (((), "int32"), (SHAPE, "int8", 0.05, 3), (SHAPE, "int8", 0.05, 3))
+    condition, body = ModelBuilder(), ModelBuilder()
+    given, go = [condition.tensor(*s) for s in state], condition.tensor((), "bool")
+    condition.operator("LESS", [given[0], condition.constant(np.array(limit, np.int32))], [go], "LessOptions")
+    condition.made(given, [go])
+    i, x, y = (body.tensor(*s) for s in state)
+    j, z = (body.tensor(*s) for s in state[:2])
+    body.operator("ADD", [i, body.constant(np.array(1, np.int32))], [j], "AddOptions")
+    body.operator("ADD", [x, y], [z], "AddOptions")
+    body.made([i, x, y], [j, z, x] if swaps else [j, z, y])
+    outer = ModelBuilder([condition, body])
+    first, last = ([outer.tensor(*s) for s in state] for _ in range(2))
+    outer.operator("WHILE", first, last, "WhileOptions", CondSubgraphIndex=1, BodySubgraphIndex=2)
+    limited = outer.tensor(*state[1])
+    outer.operator("RELU", last[1:2], [limited])
+    return outer.made(first, [limited, *last])
+
+
+def assigning() -> bytes:
+    """A loop whose body assigns a variable."""
+    loop = turning(2)
+    body = loop.subgraphs[1]
+    handle = body.tensor((), "resource")
+    body.operators[:0] = [("VAR_HANDLE", [], [handle], "VarHandleOptions", {"SharedName": "v"}, 1),
+                          ("ASSIGN_VARIABLE", [handle, 1], [], "AssignVariableOptions", {}, 1)]  # fmt: skip
+    return loop.finish()
+
+
+def small(generator: np.random.Generator, slot: TensorSlot) -> np.ndarray:
+    """Counters that are below, at and above what loops compare them with."""
+    if slot.dtype == "int32":
+        return generator.integers(-2, 5, slot.shape).astype(np.int32)
+    return any_value(generator, slot)
+
+
+TVM = CompileOptions(npu_compiler="tvm")
+
+
+@pytest.mark.parametrize(
+    ("case", "options"),
+    [(nested(), HOST), (nested(), TVM), (CASES["two results"], TVM), *((turning(3, s).finish(), HOST) for s in (0, 1)),
+     (turning(2).finish(), CompileOptions()), (turning(2, True).finish(), TVM)],
+)  # fmt: skip
+def test_loops_and_branches_in_one_function(case, options, tmp_path):
+    artifact = equals_reference(case, tmp_path, 8, options, small)
+    assert {o.claim.exactness.value for o in artifact.operators} == {"exact"}
+
+
+def test_what_a_loop_needs_between_its_operators_is_planned(tmp_path):
+    artifact = equals_reference(turning(4).finish(), tmp_path, 4, HOST, small)
+    names = {buffer.name for buffer in artifact.problem.buffers}
+    assert {"loop.again", "loop.g2_t3", "loop.g2_t4"} <= names
+
+
 @pytest.mark.parametrize("options", [HOST, CompileOptions()], ids=lambda o: o.accelerator)
 @pytest.mark.parametrize("case", CASES)
 def test_either_branch_runs(case, options, tmp_path):
@@ -61,13 +146,10 @@ def test_either_branch_runs(case, options, tmp_path):
 @pytest.mark.parametrize(
     ("made", "options", "message"),
     [
-        (model(branch("ADD"), branch("SUB"), kind="WHILE"), HOST, "how often it goes round is known only when it runs"),
+        (model(branch("ADD"), branch("SUB"), kind="WHILE"), HOST, "its condition, subgraph 1, does not give one bool"),
         (model(branch("ADD", 2), branch("SUB")), HOST, "subgraph 1 has other inputs or outputs than the operator"),
-        (
-            CASES["one"],
-            CompileOptions(npu_compiler="tvm"),
-            "has an IF, which the passes of --npu-compiler tvm do not take",
-        ),
+        (inside_itself(), HOST, "subgraph 1 has other inputs or outputs than the operator"),
+        (assigning(), HOST, "operator 0 VAR_HANDLE of subgraph 2: it stands in a branch or a loop"),
     ],
 )
 def test_what_cannot_be_said_is_refused(made, options, message, tmp_path):

@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     activation,
     batch_matmul,
     blocks,
+    branching,
     casting,
     comparison,
     convolution,

@@ -61,6 +61,7 @@ class Lowering:
         self._sources: list[str] = []
         self._only_read: list[str] = []
         self.attributes: dict[str, Any] = {}  # more of the PrimFunc's
+        self.name = operator.name.lower()  # of the function
 
     def tensor(self, position: int) -> Tensor:
         """Input number `position`; refuses when the operator has none there."""
@@ -167,7 +168,7 @@ class Lowering:
 
     def finish(self) -> LoweredOperator:
         """The lowered operator."""
-        name = self.operator.name.lower()
+        name = self.name
         parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
         primfunc = self.function.finish(parameters, name)
         if self._only_read:

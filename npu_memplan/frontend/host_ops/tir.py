@@ -131,6 +131,24 @@ class Function:
         before = self._blocks[-1].pop()
         self._blocks[-1].append(tirx.IfThenElse(before.condition, before.then_case, body))
 
+    @contextmanager
+    def repeat(self, condition: Expr) -> Iterator[None]:
+        """Statements as long as a condition holds."""
+        self._blocks.append([])
+        yield
+        body = _sequence(self._blocks.pop())
+        self._blocks[-1].append(tirx.While(condition, body))
+
+    def inner(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
+        """A planned allocation that is there from here on, in the loop or branch that is being built."""
+        buffer = self.buffer(name, shape, dtype)
+        self._blocks[-1].append(tirx.AllocBuffer(buffer))
+        return buffer
+
+    def inline(self, statement: Any) -> None:
+        """The body of another function, on buffers of this one."""
+        self._blocks[-1].append(statement)
+
     def call(self, function: str, arguments: Sequence[Buffer | int | float]) -> None:
         """A call of the C function `function`: pointers to the first elements of buffers, int32 and double numbers."""
         values = []

@@ -12,7 +12,7 @@ from ...exactness import EXACT_AS_A_WHOLE, MICRO, Claim, Code, Exactness, claim
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
-from .branches import branches_of
+from .branches import subgraphs_of
 from .reasons import refusal, refusals
 
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
@@ -63,9 +63,9 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     """What is known of the results of an operator that `code` runs."""
     if operator.external_scratch_bytes is not None:
         return EXTERNAL_FUNCTION
-    if operator.name == "IF":
+    if operator.name in ("IF", "WHILE"):
         inner = [
-            known_of(Code.HOST, graph, o) for _, graph in branches_of(network, operator) for o in graph.cpu_operators
+            known_of(Code.HOST, graph, o) for _, graph in subgraphs_of(network, operator) for o in graph.cpu_operators
         ]
         return next((c for c in inner if c.exactness is not Exactness.EXACT), Claim(Exactness.EXACT, MICRO))
     if operator.is_custom and operator.name not in EXACT_AS_A_WHOLE:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...exactness import Code
-from ...models.file import UnsupportedModelError
 from ...models.tflite import read_network
 from ...models.variables import OF_VARIABLES
 from ...vocabulary import RESHAPING
@@ -56,10 +55,6 @@ def build_module(
     network = completed(read_network(data, name), external)
     if network.npu_calls:
         raise TvmFrontendError(f"{name} is compiled by Vela already; use --npu-compiler vela to import it")
-    if any(operator.name == "IF" for operator in network.cpu_operators):
-        raise UnsupportedModelError(
-            f"{name} has an IF, which the passes of --npu-compiler tvm do not take; use Vela, or --accelerator none"
-        )
     names = forced_operators(network, (*host_ops, *external_builtins(network, external)))
     floats = float_operators(network)
     forced = floats | {o.index: BY_USER for o in network.cpu_operators if o.name in names}

@@ -25,9 +25,13 @@ from .states import settled
 class MainBuilder:
     """Parameters first, then `build`, which hands every operator to the caller in the file's order."""
 
-    def __init__(self, network: Network, outer: MainBuilder | None = None) -> None:
-        """For `main`, or for a branch that `outer` is in, whose inputs are then put into `values`."""
+    def __init__(self, network: Network, outer: MainBuilder | None = None, branches: bool = True) -> None:
+        """For `main`, or for a branch that `outer` is in, whose inputs are then put into `values`.
+
+        Without `branches` an IF is one function, as it is inside of a branch: `main` stays one dataflow.
+        """
         self.network = network
+        self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
         self._names: Names = Names() if outer is None else outer._names
@@ -56,7 +60,7 @@ class MainBuilder:
         `return_updates`: what states become is returned too, behind the outputs, until `settled` ends that.
         """
         builder = self.block_builder
-        branches = any(operator.name == "IF" for operator in self.network.cpu_operators)
+        branches = self._branches and any(operator.name == "IF" for operator in self.network.cpu_operators)
         with builder.function("main", self._parameters, attrs=dict(attributes)):
             if branches:  # which no dataflow has
                 for operator in self.network.operators:
@@ -141,7 +145,7 @@ class MainBuilder:
         """
         if operator.name in DONE_BEFORE:
             return
-        if operator.name == "IF":
+        if operator.name == "IF" and self._branches:
             self._if(operator)
             return
         if operator.name == "READ_VARIABLE" and may_look(self.network, operator):

@@ -12,7 +12,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import FLOATS, Tensor
 from ...models.variables import DONE_BEFORE, OF_VARIABLES
 from ...vocabulary import TFLITE_RESHAPING
-from .branches import LOOP, branches_of
+from .branches import subgraphs_of
 from .reasons import refusal, refusals
 
 
@@ -75,30 +75,30 @@ def host_reason(network: Network, operator: CpuOperator) -> str | None:
         source, target = (network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
         if source.dtype == target.dtype:
             return None
-    if operator.name == "IF":
+    if operator.name in ("IF", "WHILE"):
         return _branch_reason(network, operator)
-    if operator.name == "WHILE":
-        return LOOP
     from ..host_ops import unsupported_reason
 
     return unsupported_reason(network, operator)
 
 
 def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
-    """Why the host cannot run one of the branches of an IF; None when it can."""
+    """Why the host cannot run one of the subgraphs of an IF or a WHILE; None when it can."""
     try:
-        branches = branches_of(network, operator)
+        subgraphs = subgraphs_of(network, operator)
     except UnsupportedModelError as error:
         return str(error)
-    for number, graph in branches:
+    for number, graph in subgraphs:
         if graph.npu_calls:
             return f"subgraph {number} was compiled for the NPU, and branches are for the host"
         for inner in graph.cpu_operators:
-            nested = inner.name in ("IF", *OF_VARIABLES)
-            reason = "it stands in a branch" if nested else host_reason(graph, inner)
+            stands = "it stands in a branch or a loop" if inner.name in OF_VARIABLES else None
+            reason = stands or host_reason(graph, inner)
             if reason is not None:
                 return f"operator {inner.index} {inner.name} of subgraph {number}: {reason}"
-    return None
+    from ..host_ops import unsupported_reason
+
+    return unsupported_reason(network, operator) if operator.name == "WHILE" else None
 
 
 def tensors_of(network: Network, operator: CpuOperator) -> Iterator[Tensor]:

@@ -50,7 +50,7 @@ class _NotImportedError(NpuMemplanError):
 class _OperatorImporter:
     def __init__(self, model: bytes, network: Network, host: Mapping[int, str]) -> None:
         self.network = network
-        self.main = MainBuilder(network)
+        self.main = MainBuilder(network, branches=False)
         self.kept = frozenset(host)
         self.host = dict(host)
         self.last: dict[Any, int] = {}  # the variable that ends an operator's bindings -> the operator
