@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ..models.network import Network
 from ..models.tflite import read_network
+from ..models.tosa import named_as, read_tosa
 from .arch import Architecture, accelerator
 from .vela_worker import VelaError, VelaOptions, configuration, ini_text, run_regor, start_compile
 
@@ -30,6 +31,7 @@ __all__ = [
     "about_encoded_bytes",
     "arena_bytes",
     "compile_tflite",
+    "compile_tosa",
     "decode_weights",
     "encode_scales",
     "encode_stream",
@@ -46,7 +48,7 @@ _CODEC_LOSS = 1.05
 class VelaResult:
     """A compiled network and what Vela itself would use for it."""
 
-    network: bytes = field(repr=False)  # .tflite
+    network: bytes = field(repr=False)  # .tflite; of a TOSA model Vela's raw archive
     parsed: Network = field(repr=False)  # the same, read
     core: str  # the one that compiled it: "regor" or "legacy"
     accelerator: Architecture
@@ -67,16 +69,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
     """
     options = options or VelaOptions()
-    target = accelerator(options.accelerator)
-    system_config, memory_mode, cache_bytes = configuration(target, options)
-    if options.optimise not in ("Performance", "Size"):
-        raise VelaError(f"--optimise {options.optimise!r} is unknown; choose Performance or Size")
-    if options.core not in ("regor", "legacy"):
-        raise VelaError(f"unknown Vela core {options.core!r}; choose regor or legacy")
-    if options.core == "legacy" and options.ignore_operators:
-        raise VelaError("only Vela's compiled core (regor) can be told to leave operators on the CPU")
-    from ..target_data import load_memory_mode
-
+    target, system_config, memory_mode, cache_bytes = _asked(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
     core = options.core
@@ -93,11 +86,48 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     if core == "legacy":
         network, printed = _run_legacy(model, target, options, system_config, memory_mode)
         messages += printed
-    compiled = read_network(network, f"{name} compiled by Vela")
+    compiled = replace(read_network(network, f"{name} compiled by Vela"), name=name)
+    return _result(network, compiled, replace(options, core=core), summary, messages)
+
+
+def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "model") -> VelaResult:
+    """Compile `model` (TOSA flatbuffer) for an NPU: one call, whose arguments are the graph's inputs and outputs.
+
+    Raises `NetworkError` for files that are no TOSA, `VelaError` for bad options and refusals: there is no host to
+    leave operators to, so Vela compiles all of a graph or nothing.
+    """
+    options = options or VelaOptions()
+    target, system_config, memory_mode, cache_bytes = _asked(options)
+    if options.core == "legacy" or options.ignore_operators:
+        raise VelaError("TOSA is read by Vela's compiled core (regor) alone, and as a whole: no operator stays behind")
+    source = read_tosa(model, name)
+    network, summary, messages = run_regor(model, target, options, system_config, memory_mode, cache_bytes)
+    compiled = named_as(read_network(network, f"{name} compiled by Vela"), source)
+    return _result(network, compiled, options, summary, messages)
+
+
+def _asked(options: VelaOptions) -> tuple[Architecture, str, str, int]:
+    """Target, system configuration, memory mode and cache size of `options`; `VelaError` for what is not known."""
+    target = accelerator(options.accelerator)
+    if options.optimise not in ("Performance", "Size"):
+        raise VelaError(f"--optimise {options.optimise!r} is unknown; choose Performance or Size")
+    if options.core not in ("regor", "legacy"):
+        raise VelaError(f"unknown Vela core {options.core!r}; choose regor or legacy")
+    if options.core == "legacy" and options.ignore_operators:
+        raise VelaError("only Vela's compiled core (regor) can be told to leave operators on the CPU")
+    return target, *configuration(target, options)
+
+
+def _result(
+    network: bytes, compiled: Network, options: VelaOptions, summary: Mapping[str, Any], messages: tuple[str, ...]
+) -> VelaResult:
+    from ..target_data import load_memory_mode
+
+    target, system_config, memory_mode, _ = _asked(options)
     return VelaResult(
         network=network,
-        parsed=replace(compiled, name=name),
-        core=core,
+        parsed=compiled,
+        core=options.core,
         accelerator=target,
         system_config=system_config,
         memory_mode=memory_mode,

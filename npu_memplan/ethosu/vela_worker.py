@@ -150,12 +150,14 @@ def _start_regor(
     model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
 ) -> _Worker:
     macs = target.macs if target.micro_blocks else target.macs // target.cores
+    form, output = ("TOSA", "Raw") if model[4:8] == b"TOSA" else ("TFLITE", "TFLite")
     request = {
+        "format": form,
         "architecture": f"Ethos{target.product.name}",
         "system": f"[architecture]\nmacs={macs}\ncores={target.cores}\n"
         f"[vela]\nsystem_config_name={system}\nmemory_mode_name={mode}\n",
         "ini": ini_text(options),
-        "options": "[compiler]\noutput_format=TFLite\ncop_format=COP1\nenable_db=true\n"
+        "options": f"[compiler]\noutput_format={output}\ncop_format=COP1\nenable_db=true\n"
         f"[scheduler]\noptimize={options.optimise}\narena_size_limit={cache_bytes}\ncpu_tensor_alignment=16\n"
         "tensor_allocator=HillClimb\n[graph]\nsoftmax_int16_neg_exp_range=10.0\n",
     }
@@ -207,7 +209,7 @@ from ethosu import regor
 text, _, model = sys.stdin.buffer.read().partition(b"\\0")
 request = json.loads(text)
 system = request["system"] + request["ini"]
-compiled = regor.compile(request["architecture"], model, "TFLITE", system, options=request["options"])
+compiled = regor.compile(request["architecture"], model, request["format"], system, options=request["options"])
 report = compiled.perf_report
 summary = {"npu_operations": report.npuOps, "cpu_operations": report.cpuOps}
 def rows(name, *columns):
@@ -223,6 +225,18 @@ for offset, stream, operation in rows("queue", "offset", "cmdstream_id", "schedu
     streams.setdefault(int(stream), []).append([int(offset), source.get(operation, -1)])
 summary["operators"] = [streams[stream] for stream in sorted(streams)]
 summary["cycles"] = sum(int(cycles) for _, _, cycles in rows("perf", "id", "source_id", "op_cycles"))
+def archive(raw):  # as Vela's --output-format raw writes it
+    import io, numpy
+    fields = {"cmd_data": raw.command_stream, "weight_data": raw.read_only.data}
+    fields |= {"scratch_size": raw.scratch.size, "scratch_fast_size": raw.scratch_fast.size}
+    columns = {"shape": "shape", "elem_size": "element_size", "region": "region", "offset": "address"}
+    for kind in ("input", "variable", "output"):
+        for name, column in columns.items():
+            fields[kind + "_" + name] = [getattr(tensor, column) for tensor in getattr(raw, kind + "s")]
+    sink = io.BytesIO()
+    numpy.savez(sink, **fields)
+    return sink.getvalue()
 with os.fdopen(int(sys.argv[1]), "wb") as result:
-    result.write(json.dumps(summary).encode() + b"\\0" + compiled.model)
+    result.write(json.dumps(summary).encode() + b"\\0")
+    result.write(compiled.model if request["format"] == "TFLITE" else archive(compiled))
 """

@@ -23,7 +23,7 @@ _LARGEST_BYTES = 1 << 30  # of all entries unpacked
 # What zipfile, zlib and numpy raise for archives that are damaged, and we for entries that are missing or odd.
 _FAULTS = (KeyError, ValueError, TypeError, OSError, EOFError, IndexError, NotImplementedError, zipfile.BadZipFile,
            zlib.error, DamagedError)  # fmt: skip
-_TYPES = {1: "int8", 2: "int16", 4: "int32"}
+_TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 
 def read_raw(data: bytes, name: str) -> Network:

@@ -60,9 +60,15 @@ def tanh(value: Int64) -> Int64:
 
 def lut16(table: Int64, value: Int64) -> Int64:
     """512 words `slope << 16 | base` (both signed), interpolated at a 16-bit `value`."""
+    result: Int64 = (_line16(table, value) + 64) >> 7
+    return result
+
+
+def _line16(table: Int64, value: Int64) -> Int64:
+    """The same with 7 bits of fraction: int32 results, as TOSA's TABLE of int16 has them."""
     entry = table[(value + 32768) >> 7]
     base = ((entry & 0xFFFF) ^ 0x8000) - 0x8000
-    result: Int64 = base + (((entry >> 16) * (value & 127) + 64) >> 7)
+    result: Int64 = (base << 7) + (entry >> 16) * (value & 127)
     return result
 
 
@@ -78,8 +84,7 @@ def look_up(kind: TableKind, table: NDArray[np.uint8], value: Int64) -> Int64:
     if kind is TableKind.S16_S16:
         return lut16(words, value)
     if kind is TableKind.S16_S32:
-        word: Int64 = words[(value + 32768) >> 7]
-        return word
+        return _line16(words, value)
     return _curve(words, value, kind is TableKind.SIGMOID)
 
 

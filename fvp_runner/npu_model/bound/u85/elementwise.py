@@ -88,13 +88,10 @@ class U85Elementwise:
         by = np.clip(b, 0, 63)
         if self.spec.kind is Kind.SHL:
             bits = 8 * self.spec.output.dtype.itemsize
-            if bits == 64:
-                return a << by
-            wrapped = (a << np.minimum(by, bits)) & ((1 << bits) - 1)
-            return wrapped - ((wrapped >> (bits - 1)) << bits)
+            return a << by if bits == 64 else _signed((a << np.minimum(by, bits)) & ((1 << bits) - 1), bits)
         if self.spec.kind is Kind.LSR:
             bits = 8 * self.spec.first.dtype.itemsize
-            return (a & ((1 << min(bits, 63)) - 1)) >> by
+            return _signed((a & ((1 << min(bits, 63)) - 1)) >> by, bits)
         rounding = self.spec.scale_rounding
         half = (np.int64(1) << by) >> 1
         if rounding is Rounding.TRUNCATE or rounding is ScaleRounding.TRUNCATE_TO_LOWER:
@@ -105,16 +102,22 @@ class U85Elementwise:
         return shifted
 
 
+def _signed(pattern: Int64, bits: int) -> Int64:
+    """The number whose low `bits` are `pattern`."""
+    return pattern - ((pattern >> (bits - 1)) << bits) if bits < 64 else pattern
+
+
 _PLAIN: dict[ElementwiseKind, Callable[[Any, Any], Any]] = {
     Kind.ADD: np.add,
     Kind.SUB: np.subtract,
     Kind.MUL: np.multiply,
     Kind.MIN: np.minimum,
     Kind.MAX: np.maximum,
-    Kind.CMP_EQ: np.equal,
-    Kind.CMP_NE: np.not_equal,
-    Kind.CMP_GE: np.greater_equal,
-    Kind.CMP_GT: np.greater,
+    # All bits of a true result are set: regor masks with it (SELECT), and puts an AND with 1 behind it (EQUAL).
+    Kind.CMP_EQ: lambda a, b: np.where(a == b, -1, 0),
+    Kind.CMP_NE: lambda a, b: np.where(a != b, -1, 0),
+    Kind.CMP_GE: lambda a, b: np.where(a >= b, -1, 0),
+    Kind.CMP_GT: lambda a, b: np.where(a > b, -1, 0),
     Kind.AND: np.bitwise_and,
     Kind.OR: np.bitwise_or,
     Kind.XOR: np.bitwise_xor,

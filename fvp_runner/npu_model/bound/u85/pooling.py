@@ -6,6 +6,7 @@ away from zero, before the output is scaled.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,12 @@ from ..padded_input import PaddedInput
 from .accumulators import Accumulators
 
 _EXTREMES = (PoolOperation.MAX, PoolOperation.MIN, PoolOperation.ARGMAX_X, PoolOperation.ARGMAX_Y)
+# What comes of what was kept and what is new; of other pools: their sum.
+_JOINED: dict[PoolOperation, Callable[[Int64, Int64], Int64]] = {
+    PoolOperation.NONE: lambda kept, _: kept,
+    PoolOperation.MAX: np.maximum,
+    PoolOperation.MIN: np.minimum,
+}
 
 
 class U85Pooling:
@@ -57,7 +64,7 @@ class U85Pooling:
         sums = self._pooled()
         start = self.accumulators.begin()
         if start is not None:
-            sums = start if self.pool is PoolOperation.NONE else sums + start
+            sums = _JOINED.get(self.pool, np.add)(start, sums)
         limit = 1 << (31 if spec.accumulator.value == 0 else 47)
         if self.checks and int(np.abs(sums).max(initial=0)) > limit:
             raise AccumulatorOverflowError(

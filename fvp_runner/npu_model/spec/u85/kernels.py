@@ -50,6 +50,11 @@ class SumSpec:
         return (self.pool is None and not self.depthwise) or self.pool is PoolOperation.REDUCE_SUM
 
     @property
+    def ignores_input(self) -> bool:
+        """The results are the accumulators from IFM2; IFM is there for its extents."""
+        return self.pool is PoolOperation.NONE and self.loaded is not None
+
+    @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """All of them."""
         return tuple(found for found in (self.input, self.matrix, self.loaded) if found is not None)

@@ -1,0 +1,188 @@
+"""A TOSA file (`.tosa`, version 1): the tensors and operators of its main block as a `Network`.
+
+Invariant: every offset, vector and string that is followed lies inside the file. Tables and slots are those of
+`tosa.fbs` of tosa-tools 2026.8, which keeps them for all of version 1; attributes of operators are left to Vela.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from .file import NetworkError, UnsupportedModelError
+from .flatbuffer import FlatbufferError
+from .network import CpuOperator, Network
+from .tensor import Tensor
+from .tflite_checks import DamagedError, check_tensor
+
+SUFFIX = ".tosa"
+_MAGIC = b"TOSA"
+
+# enum Op, from 1 on.
+OPERATORS = (
+    "ARGMAX", "AVG_POOL2D", "CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "FFT2D", "MATMUL", "MAX_POOL2D", "RFFT2D",
+    "TRANSPOSE_CONV2D", "CLAMP", "ERF", "SIGMOID", "TANH", "ADD", "ARITHMETIC_RIGHT_SHIFT", "BITWISE_AND",
+    "BITWISE_OR", "BITWISE_XOR", "INTDIV", "LOGICAL_AND", "LOGICAL_LEFT_SHIFT", "LOGICAL_RIGHT_SHIFT", "LOGICAL_OR",
+    "LOGICAL_XOR", "MAXIMUM", "MINIMUM", "MUL", "POW", "SUB", "TABLE", "ABS", "BITWISE_NOT", "CEIL", "CLZ", "COS",
+    "EXP", "FLOOR", "LOG", "LOGICAL_NOT", "NEGATE", "RECIPROCAL", "RSQRT", "SIN", "SELECT", "EQUAL", "GREATER",
+    "GREATER_EQUAL", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PRODUCT", "REDUCE_SUM", "CONCAT",
+    "PAD", "RESHAPE", "REVERSE", "SLICE", "TILE", "TRANSPOSE", "GATHER", "SCATTER", "RESIZE", "CAST", "RESCALE",
+    "CONST", "IDENTITY", "CUSTOM", "COND_IF", "WHILE_LOOP", "VARIABLE", "VARIABLE_WRITE", "VARIABLE_READ",
+    "CONST_SHAPE",
+)  # fmt: skip
+# enum DType -> numpy's name. 48 bits travel in 64 (as in the reference model's .npy files), 4 bits in 8.
+_TYPES = {1: "bool", 2: "int8", 3: "int8", 4: "int16", 5: "int32", 6: "int64", 7: "float32", 8: "float16",
+          17: "int64"}  # fmt: skip
+_CONSTANTS = frozenset(("CONST", "CONST_SHAPE"))  # operators that compute nothing
+
+
+def is_tosa(data: bytes) -> bool:
+    """Whether the bytes of a file say that they are TOSA."""
+    return data[4:8] == _MAGIC
+
+
+def is_tosa_file(path: Path) -> bool:
+    """The same of a file; one that cannot be read is none."""
+    try:
+        with path.open("rb") as file:
+            return is_tosa(file.read(8))
+    except OSError:
+        return False
+
+
+def read_tosa(data: bytes, name: str) -> Network:
+    """The graph that runs; `NetworkError` for what is no sound TOSA file, `UnsupportedModelError` for types of others.
+
+    Constants keep no data here: Vela reads them from the file, and nobody else needs them.
+    """
+    if not is_tosa(data):
+        raise NetworkError(f"{name} is not a TOSA file: bytes 4 to 8 must be TOSA, but are {bytes(data[4:8])!r}")
+    try:
+        graph = _Table(data, _number(data, "<I", 0))
+        regions = list(graph.tables(1))
+        blocks = list(regions[0].tables(1)) if regions else []
+        if not blocks:
+            raise NetworkError(f"{name} has no block: there is nothing to run")
+        return _network(blocks[0], name)
+    except (FlatbufferError, DamagedError, UnicodeDecodeError) as error:
+        raise NetworkError(
+            f"{name} is a damaged or truncated TOSA file ({len(data)} bytes): {error}; get the file again"
+        ) from error
+
+
+def named_as(raw: Network, source: Network) -> Network:
+    """`raw`, which Vela made of `source`, with names, types and shapes of the source's inputs and outputs.
+
+    `NetworkError` when the two do not agree.
+    """
+    tensors = list(raw.tensors)
+    for what in ("inputs", "outputs"):
+        made, wanted = getattr(raw, what), getattr(source, what)
+        if len(made) != len(wanted):
+            raise NetworkError(f"{source.name} has {len(wanted)} {what}, but Vela's stream of it {len(made)}")
+        for index, other in zip(made, wanted, strict=True):
+            tensor, known = raw.tensors[index], source.tensors[other]
+            if tensor.size_bytes != known.size_bytes:
+                raise NetworkError(
+                    f"{known.name!r} of {source.name} is {known.dtype}{list(known.shape)}, but has "
+                    f"{tensor.size_bytes} bytes in Vela's stream"
+                )
+            tensors[index] = replace(tensor, name=known.name, dtype=known.dtype, shape=known.shape)
+    return replace(raw, name=source.name, tensors=tuple(tensors))
+
+
+def _network(block: _Table, name: str) -> Network:
+    tensors = tuple(_tensor(table, index, name) for index, table in enumerate(block.tables(2)))
+    index_of = {tensor.name: tensor.index for tensor in tensors}
+
+    def indices(names: Iterator[str], what: str) -> tuple[int, ...]:
+        given = list(names)
+        unknown = [n for n in given if n not in index_of]
+        if unknown:
+            raise DamagedError(f"{what} names {unknown[0]!r}, which is no tensor")
+        return tuple(index_of[n] for n in given)
+
+    operators = []
+    for position, table in enumerate(block.tables(1)):
+        code = table.number("<I", 0)
+        if not 1 <= code <= len(OPERATORS):
+            raise UnsupportedModelError(f"{name}: operator {position} has the code {code}; TOSA 1.0 ends at "
+                                        f"{len(OPERATORS)} ({OPERATORS[-1]})")  # fmt: skip
+        kind = OPERATORS[code - 1]
+        if kind not in _CONSTANTS:
+            made = indices(table.texts(4), f"operator {position} {kind}")
+            # shapes are no tensors; an input may be one
+            taken = tuple(index_of[n] for n in table.texts(3) if n in index_of)
+            operators.append(CpuOperator(position, kind, code, taken, made))
+    return Network(name, tensors, tuple(operators), indices(block.texts(3), "the graph's inputs"),
+                   indices(block.texts(4), "the graph's outputs"))  # fmt: skip
+
+
+def _tensor(table: _Table, index: int, name: str) -> Tensor:
+    label, kind = table.text(0), table.number("<I", 2)
+    if kind not in _TYPES:
+        raise UnsupportedModelError(f"{name}: tensor {label!r} is of TOSA type {kind}; integers of 4 to 64 bits, "
+                                    "booleans and floats of 16 and 32 are known")  # fmt: skip
+    tensor = Tensor(index, label, tuple(table.numbers("<i", 1)), _TYPES[kind])
+    check_tensor(tensor)
+    return tensor
+
+
+def _number(data: bytes, form: str, at: int) -> int:
+    if not 0 <= at <= len(data) - struct.calcsize(form):
+        raise FlatbufferError(f"a number is at byte {at} of {len(data)}")
+    value: int = struct.unpack_from(form, data, at)[0]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A flatbuffer table at a byte of the file; fields are asked by slot, absent ones are 0 or empty."""
+
+    data: bytes
+    at: int
+
+    def number(self, form: str, slot: int) -> int:
+        place = self._place(slot)
+        return _number(self.data, form, place) if place else 0
+
+    def text(self, slot: int) -> str:
+        place = self._place(slot)
+        return self._text_at(place) if place else ""
+
+    def texts(self, slot: int) -> Iterator[str]:
+        return (self._text_at(place) for place in self._elements(slot, 4))
+
+    def tables(self, slot: int) -> Iterator[_Table]:
+        return (_Table(self.data, place + _number(self.data, "<I", place)) for place in self._elements(slot, 4))
+
+    def numbers(self, form: str, slot: int) -> Iterator[int]:
+        return (_number(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
+
+    def _place(self, slot: int) -> int:
+        layout = self.at - _number(self.data, "<i", self.at)
+        entry = 4 + 2 * slot
+        known = entry + 2 <= _number(self.data, "<H", layout)
+        offset = _number(self.data, "<H", layout + entry) if known else 0
+        return self.at + offset if offset else 0
+
+    def _elements(self, slot: int, width: int) -> range:
+        place = self._place(slot)
+        if not place:
+            return range(0)
+        start = place + _number(self.data, "<I", place)
+        count = _number(self.data, "<I", start)
+        if start + 4 + count * width > len(self.data):
+            raise FlatbufferError(f"{count} elements at byte {start} of {len(self.data)}")
+        return range(start + 4, start + 4 + count * width, width)
+
+    def _text_at(self, place: int) -> str:
+        start = place + _number(self.data, "<I", place)
+        size = _number(self.data, "<I", start)
+        if start + 4 + size > len(self.data):
+            raise FlatbufferError(f"a string of {size} bytes at byte {start} of {len(self.data)}")
+        return self.data[start + 4 : start + 4 + size].decode()
