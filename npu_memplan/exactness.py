@@ -7,7 +7,7 @@ tests/exactness, and what has no row is unproven. See docs/exactness.md.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -40,7 +40,7 @@ class Claim:
 
 
 UNKNOWN = Claim(reason="the plan does not say")
-MICRO, LITERT = "tflite-micro", "LiteRT"
+MICRO, LITERT, TOSA = "tflite-micro", "LiteRT", "TOSA's reference model"
 
 # Operators of ONNX and PyTorch, which mean real numbers.
 REAL = Claim(Exactness.STEP, "its framework", "real numbers rounded once; halves and float biases may go the other way")
@@ -235,6 +235,10 @@ def reference_of(kind: str, dtype: str) -> str:
     return LITERT if unsigned or kind in _ONLY_LITERT.get(dtype, ()) else MICRO
 
 
+# Operators of TOSA in Vela's streams -> types of inputs and outputs that equal the reference model's.
+TOSA_EXACT: dict[str, frozenset[str]] = {}
+
+
 def claim(code: Code, kind: str, dtype: str) -> Claim:
     """What is known of an operator of TFLite; `dtype` is the type of its activations."""
     if code is Code.TVM:
@@ -249,6 +253,13 @@ def claim(code: Code, kind: str, dtype: str) -> Claim:
     if (code, kind, dtype) in STEP:
         return Claim(Exactness.STEP, reference_of(kind, dtype), STEP[code, kind, dtype])
     return Claim(reason=f"no test holds {code.value} for {dtype} to a reference")
+
+
+def tosa_claim(kind: str, types: Collection[str]) -> Claim:
+    """What is known of an operator of a TOSA file in Vela's stream; `types` of all its inputs and outputs."""
+    if frozenset(types) <= TOSA_EXACT.get(kind, frozenset()):
+        return Claim(Exactness.EXACT, TOSA)
+    return Claim(reason=f"no test holds Vela's {kind} of {', '.join(sorted(types))} to {TOSA}")
 
 
 def summary(claims: Iterable[tuple[str, Claim]]) -> list[str]:

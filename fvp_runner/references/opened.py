@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from npu_memplan.models.file import read_file
 from npu_memplan.models.onnx import is_onnx
 from npu_memplan.models.torch import is_torch
+from npu_memplan.models.tosa import is_tosa
 
 if TYPE_CHECKING:
     from .framework import FrameworkReference
@@ -27,6 +28,11 @@ def open_reference(path: Path) -> TFLiteReference | FrameworkReference:
         from .torch import TorchReference
 
         return TorchReference(path)
+    data = read_file(path)
+    if is_tosa(data):
+        from .tosa import TosaReference
+
+        return TosaReference(data, path.name)
     from .tflite import TFLiteReference
 
-    return TFLiteReference(read_file(path), path.name)
+    return TFLiteReference(data, path.name)

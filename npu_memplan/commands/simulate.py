@@ -7,7 +7,7 @@ Invariant: "bit-exact" is said only after every element of every output was comp
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ..artifact.timing import Timing, bounds_of
 from ..command_line import completion
 from ..files.arrays import InputError, read_inputs, save_array
 from ..files.whole_file import write_whole
+from ..models.tosa import is_tosa
 
 if TYPE_CHECKING:
     from fvp_runner.npu_model.network.layers import LayerReport
@@ -27,13 +28,16 @@ if TYPE_CHECKING:
     from ..models.network import Network
 
 
-@click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model.")
+@click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model; a .tosa file is compiled by "
+               "Vela first.")  # fmt: skip
 @click.argument("network", type=click.Path(path_type=Path))
+@click.option("--accelerator", default="", help="What a .tosa file is compiled for, e.g. ethos-u85-256; Vela's other "
+              "files say it themselves.")  # fmt: skip
 @click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every input; "
               "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
 @click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
               metavar="FILE.npy", help="Keep an output; repeat for every output.")  # fmt: skip
-@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
               help="The network before Vela: compare outputs and layers with its reference result.")  # fmt: skip
 @click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
               help="Write one event per operation, for Perfetto or chrome://tracing.")  # fmt: skip
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     network: Path,
+    accelerator: str,
     inputs: tuple[str, ...],
     outputs: tuple[Path, ...],
     reference: Path | None,
@@ -66,11 +71,10 @@ def command(
     from fvp_runner.npu_model.network.network import NetworkModel
     from fvp_runner.npu_model.network.trace import trace
 
-    from ..models.tflite import read_network
     from ..options import CompileOptions
 
     data = _read(network)
-    parsed = read_network(data, network.name)
+    parsed = _network(data, network.name, accelerator, system)
     if not parsed.npu_calls:
         raise InputError(parsed.why_nothing_runs_on_the_npu())
     names = [parsed.tensors[i].name for i in parsed.outputs]
@@ -80,14 +84,15 @@ def command(
         )
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
     original = None if reference is None else _read(reference)
-    recorder = None if original is None or fuzz_schedule else LayerRecorder()
+    layered = original is not None and not is_tosa(original) and not fuzz_schedule
+    recorder = LayerRecorder() if layered else None
     where = CompileOptions(parsed.npu_calls[0].accelerator.name, **system).memory_map()
     assert where is not None
     ran = NetworkModel(parsed, data, not no_checks, where).run(values, recorder, fuzz_schedule)
     result, layers = None, None
     if original is not None:
         assert reference is not None
-        result, layers = _compare(parsed, ran, original, reference.name, values, recorder)
+        result, layers = _compare(parsed, ran, reference, values, recorder)
     for path, array in zip(outputs, ran.outputs, strict=False):
         save_array(path, array)
     if trace_file is not None:
@@ -100,6 +105,23 @@ def command(
         _print(parsed, ran, result, layers, fuzz_schedule, not no_checks, spent)
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
+
+
+def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]) -> Network:
+    """What runs: the file as it is, or what Vela makes of a TOSA file."""
+    from ..models.tflite import read_network
+
+    if not is_tosa(data):
+        if accelerator:
+            raise InputError(f"{name} says itself what it was compiled for; --accelerator is for .tosa files")
+        return read_network(data, name)
+    if not accelerator:
+        raise InputError(f"{name} is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256")
+    from ..ethosu.vela import compile_tosa
+    from ..frontend.start import vela_options
+    from ..options import CompileOptions
+
+    return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolved()), name).parsed
 
 
 def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
@@ -119,19 +141,20 @@ def _read(path: Path) -> bytes:
 
 
 def _compare(
-    network: Network, ran: NetworkRun, original: bytes, name: str, values: Sequence[Any], recorder: Any
+    network: Network, ran: NetworkRun, path: Path, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None]:
     from fvp_runner.npu_model.network.layers import compare_layers
+    from fvp_runner.references.opened import open_reference
     from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import compare
 
-    reference = TFLiteReference(original, name)
+    reference = open_reference(path)
     expected = reference.run(values)
     names = [network.tensors[i].name for i in network.outputs]
     cycles = sum(stats.cycles for stats in ran.stats)
     outputs = [_like(got, want) for got, want in zip(ran.outputs, expected, strict=False)]
     result = compare("npu_model", names, outputs, expected, npu_cycles=cycles)
-    if recorder is None:
+    if recorder is None or not isinstance(reference, TFLiteReference):
         return result, None
     layers = compare_layers(reference.network, reference.layers(values), recorder.written, not result.bit_exact)
     return result, layers

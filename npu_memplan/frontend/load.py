@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
@@ -17,6 +18,7 @@ from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
+from ..models.tosa import is_tosa
 from ..options import NO_NPU
 from ..process.phases import entering
 from ..stages import Loaded, Request
@@ -37,6 +39,8 @@ def read(path: Path, request: Request) -> Loaded:
     )
     data, options = read_file(path), request.options
     kind = request.model_format or ("onnx" if is_onnx(path) else "torch" if is_torch(path) else "tflite")
+    if kind == "tflite" and is_tosa(data):
+        return _read_tosa(path, data, request)
     if options.accelerator != NO_NPU and (options.npu_compiler == "tvm" or kind != "tflite"):
         require_own_lowering(accelerator(options.accelerator))
     if kind != "tflite":
@@ -59,13 +63,37 @@ def read(path: Path, request: Request) -> Loaded:
     vela = imported.vela
     if vela is None:
         return Loaded(request, path, data, imported.module, {}, imported.notes)
-    where = options.memory_map()
+    return _of_vela(path, data, request, imported.module, vela)
+
+
+def _of_vela(path: Path, data: bytes, request: Request, module: Any, vela: VelaResult) -> Loaded:
+    """A lifted module, with Vela's own arena and time beside it."""
+    where = request.options.memory_map()
     calls = vela.parsed.npu_calls if where else ()
     streams = [(decode(call.words, call.accelerator.language), call.accelerator) for call in calls]
     ours = bounds_of(estimate(commands, npu, where) for commands, npu in streams if where)
     return Loaded(
-        request, path, data, imported.module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
+        request, path, data, module, _comparable_arenas(vela), vela_cycles=vela.cycles, vela_stream_bounds=ours
     )
+
+
+def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
+    """A TOSA file, which Vela compiles as a whole."""
+    options = request.options
+    if options.accelerator == NO_NPU or options.npu_compiler == "tvm":
+        raise FormatError(
+            f"{path.name} is TOSA, which Vela alone compiles, and for an NPU: give --accelerator ethos-u..., without "
+            "--npu-compiler tvm"
+        )
+    if options.external or options.operators or options.host_ops:
+        raise FormatError(
+            f"{path.name} is TOSA, of which nothing runs on the host; --host-ops, --external and --operators are for "
+            "TFLite models"
+        )
+    from .tosa.lifted import import_tosa
+
+    imported = import_tosa(data, vela_options(options), path.name)
+    return _of_vela(path, data, request, imported.module, imported.vela)
 
 
 def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:

@@ -23,7 +23,7 @@ def start_loading(path: Path, options: CompileOptions) -> None:
         return
     with contextlib.suppress(NpuMemplanError, OSError):
         data = path.read_bytes()
-        if data[4:8] != b"TFL3":
+        if data[4:8] not in (b"TFL3", b"TOSA"):
             return
         _import_less_of_tvm()
         if not options.host_ops and not options.external:  # these have to be looked up in the model first

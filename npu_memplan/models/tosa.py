@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from .file import NetworkError, UnsupportedModelError
 from .flatbuffer import FlatbufferError
 from .network import CpuOperator, Network

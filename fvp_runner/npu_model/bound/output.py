@@ -70,9 +70,10 @@ class OutputPath:
             target[...] = self._activate(values.astype(np.int64))
 
     def put_values(self, first: int, values: Int64) -> None:
-        """Values that are not rescaled: zero point, clamp and activation only; rows as in `put`."""
+        """Values that are not rescaled: zero point, clamp (or wrapping) and activation only; rows as in `put`."""
         spec = self.spec
-        values = np.clip(values + spec.zero_point, spec.low, spec.high)
+        values = values + spec.zero_point
+        values = values.astype(spec.dtype) if spec.wraps else np.clip(values, spec.low, spec.high)
         if spec.activation is not Activation.NONE:
             values = self._activate(values)
         self.target[first : first + len(values)] = values

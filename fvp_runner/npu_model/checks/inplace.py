@@ -48,8 +48,6 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     spec, output = step.spec, writer.spec.output if not isinstance(writer.spec, DmaSpec) else None
     if isinstance(spec, DmaSpec) or output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
         return False
-    if isinstance(spec, SumSpec) and spec.ignores_input and read.name == spec.input.name:
-        return True
     shape = (output.height, output.width, output.depth)
     for operand in operands(spec):
         if operand.name != read.name:

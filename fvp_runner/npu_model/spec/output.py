@@ -49,6 +49,7 @@ class OutputSpec:
     table: TableKind = TableKind.NONE  # of a look-up that says its own types
     axes: tuple[int, int, int] = (0, 1, 2)  # of the results that are the rows, columns and channels in memory
     reverse: int = -1  # the axis that is stored backwards; -1: none
+    wraps: bool = False  # values beyond the type lose their high bits, in place of the clamp
     kept: bool = False  # nothing is written: the accumulators stay for the next operation
 
     @property

@@ -168,7 +168,7 @@ def from_network(
 
     def emit(operator: NpuCall | CpuOperator) -> None:
         if isinstance(operator, NpuCall):
-            _npu_call(builder, operator, of_call.get(operator.index, {}))
+            add_npu_call(builder, operator, of_call.get(operator.index, {}))
         else:
             builder.host_operator(operator)
 
@@ -195,7 +195,8 @@ def _alias_states(builder: MainBuilder) -> None:
             builder.values.setdefault(tensor.index, builder.values[homes[tensor.arena_offset]])
 
 
-def _npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int]) -> None:
+def add_npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int]) -> None:
+    """Add a call of Vela's, lifted; `served`: the source's operator of each kernel, by offset in the stream."""
     from tvm import relax
 
     name = builder.function_name("npu")

@@ -87,11 +87,10 @@ class U85Elementwise:
     def _shift(self, a: Int64, b: Int64) -> Int64:
         by = np.clip(b, 0, 63)
         if self.spec.kind is Kind.SHL:
-            bits = 8 * self.spec.output.dtype.itemsize
-            return a << by if bits == 64 else _signed((a << np.minimum(by, bits)) & ((1 << bits) - 1), bits)
+            return a << by  # what is beyond the type goes: shifts are not clipped
         if self.spec.kind is Kind.LSR:
             bits = 8 * self.spec.first.dtype.itemsize
-            return _signed((a & ((1 << min(bits, 63)) - 1)) >> by, bits)
+            return (a & ((1 << min(bits, 63)) - 1)) >> by
         rounding = self.spec.scale_rounding
         half = (np.int64(1) << by) >> 1
         if rounding is Rounding.TRUNCATE or rounding is ScaleRounding.TRUNCATE_TO_LOWER:
@@ -100,11 +99,6 @@ class U85Elementwise:
             half = half - ((a < 0) & (by > 0))
         shifted: Int64 = (a + half) >> by
         return shifted
-
-
-def _signed(pattern: Int64, bits: int) -> Int64:
-    """The number whose low `bits` are `pattern`."""
-    return pattern - ((pattern >> (bits - 1)) << bits) if bits < 64 else pattern
 
 
 _PLAIN: dict[ElementwiseKind, Callable[[Any, Any], Any]] = {

@@ -47,7 +47,8 @@ class U85Pooling:
         fill = fill if self.pool in _EXTREMES else spec.ifm.zero_point
         self.input = PaddedInput(memory, regs, spec.ifm, spec.window, spec.ifm_depth, np.int64, fill)
         self.accumulators = Accumulators(spec, memory, regs)
-        self.maps = [self.input.map] + [a for a in (self.accumulators.loaded,) if a is not None]
+        first = None if spec.ignores_input else self.input.map
+        self.maps = [found for found in (first, self.accumulators.loaded) if found is not None]
         self._tables = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.scales]
         self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.scales]
 
@@ -60,11 +61,12 @@ class U85Pooling:
     def run(self) -> None:
         """Execute the operation once."""
         spec, output = self.spec, self.output
-        self.input.load()
-        sums = self._pooled()
-        start = self.accumulators.begin()
-        if start is not None:
-            sums = _JOINED.get(self.pool, np.add)(start, sums)
+        sums = start = self.accumulators.begin()
+        if start is None or not spec.ignores_input:
+            self.input.load()
+            sums = self._pooled()
+            sums = sums if start is None else _JOINED.get(self.pool, np.add)(start, sums)
+        assert sums is not None
         limit = 1 << (31 if spec.accumulator.value == 0 else 47)
         if self.checks and int(np.abs(sums).max(initial=0)) > limit:
             raise AccumulatorOverflowError(

@@ -56,8 +56,9 @@ class SumSpec:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """All of them."""
-        return tuple(found for found in (self.input, self.matrix, self.loaded) if found is not None)
+        """All of them that take part."""
+        first = None if self.ignores_input else self.input
+        return tuple(found for found in (first, self.matrix, self.loaded) if found is not None)
 
     @property
     def macs(self) -> int:

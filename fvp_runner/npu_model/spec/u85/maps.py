@@ -128,6 +128,7 @@ def read_output(regs: Registers) -> OutputSpec:
         table=table,
         axes=order.axes,
         reverse=reverse,
+        wraps=table is TableKind.NONE and bool(regs.raw(r.ACTIVATION) >> 12 & 1),
         kept=kept,
     )
 

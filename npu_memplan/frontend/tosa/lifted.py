@@ -1,0 +1,60 @@
+"""A TOSA file to one IRModule: one NPU call, Vela's stream of the whole graph, lifted.
+
+Invariant: inputs and outputs are those of the file, in its order, with its names and types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import NpuMemplanError
+from ...ethosu.vela import VelaOptions, VelaResult, compile_tosa
+from ...exactness import tosa_claim
+from ...models.network import CpuOperator, Network
+from ...models.tosa import read_tosa
+from ...models.vela import NpuCall
+from ..attributes import SourceOperator
+from ..tflite.described import network_attributes
+from ..tflite.lifted import add_npu_call
+from ..tflite.main_builder import MainBuilder
+
+
+class TosaError(NpuMemplanError):
+    """What a TOSA file is asked to be compiled to is not possible."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImportedTosa:
+    """A TOSA graph as a module, and what Vela made of it."""
+
+    module: Any  # tvm.IRModule
+    vela: VelaResult
+
+
+def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
+    """Compile the TOSA flatbuffer `data` with Vela and import its stream.
+
+    Raises `NetworkError` (no sound TOSA file), `UnsupportedModelError`, `VelaError`, `LiftError`.
+    """
+    source = read_tosa(data, name)
+    vela = compile_tosa(data, options, name)
+    network = vela.parsed
+    if not any(call.outputs for call in network.npu_calls):
+        raise TosaError(f"{network.name} computes nothing: Vela made no stream of it")
+    builder = MainBuilder(network)
+    operators = tuple(_described(source, operator) for operator in source.cpu_operators)
+    served = vela.operators[0] if vela.operators else {}
+    attributes = network_attributes(network, builder.states, operators)
+
+    def emit(call: NpuCall | CpuOperator) -> None:
+        assert isinstance(call, NpuCall)
+        add_npu_call(builder, call, served)
+
+    return ImportedTosa(builder.build(emit, attributes), vela)
+
+
+def _described(source: Network, operator: CpuOperator) -> SourceOperator:
+    tensors = [source.tensors[i] for i in (*operator.outputs, *operator.inputs)]
+    claim = tosa_claim(operator.name, {tensor.dtype for tensor in tensors})
+    return SourceOperator(tensors[0].name if operator.outputs else operator.name, operator.name, True, "", claim)
