@@ -235,8 +235,24 @@ def reference_of(kind: str, dtype: str) -> str:
     return LITERT if unsigned or kind in _ONLY_LITERT.get(dtype, ()) else MICRO
 
 
-# Operators of TOSA in Vela's streams -> types of inputs and outputs that equal the reference model's.
-TOSA_EXACT: dict[str, frozenset[str]] = {}
+# Operators of TOSA in Vela's streams for Ethos-U85 -> types of operands and results in tests that equal the reference
+# model (docs/tosa_coverage.md).
+_INTEGERS, _WIDE = frozenset(("int8", "int16", "int32")), frozenset(("int8", "int16", "int32", "int64"))
+_MOVED = _INTEGERS | {"bool"}
+TOSA_EXACT: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("ABS", "ADD", "CLZ", "INTDIV", "MAXIMUM", "MINIMUM", "REDUCE_SUM", "SUB"), frozenset(("int32",))),
+    **dict.fromkeys(("EQUAL", "GREATER", "GREATER_EQUAL"), frozenset(("bool", "int32"))),
+    **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "LOGICAL_XOR"), frozenset(("bool",))),
+    **dict.fromkeys(("REDUCE_ALL", "REDUCE_ANY"), frozenset(("bool",))),
+    **dict.fromkeys(("AVG_POOL2D", "CLAMP", "MAX_POOL2D"), frozenset(("int8", "int16"))),
+    **dict.fromkeys(("GATHER", "SCATTER"), frozenset(("int8", "int32"))),
+    **dict.fromkeys(("ARGMAX", "ARITHMETIC_RIGHT_SHIFT", "BITWISE_AND", "BITWISE_NOT", "BITWISE_OR"), _INTEGERS),
+    **dict.fromkeys(("BITWISE_XOR", "LOGICAL_LEFT_SHIFT", "LOGICAL_RIGHT_SHIFT", "MUL", "NEGATE"), _INTEGERS),
+    **dict.fromkeys(("REDUCE_MAX", "REDUCE_MIN", "TABLE"), _INTEGERS),
+    **dict.fromkeys(("CONV2D", "CONV3D", "DEPTHWISE_CONV2D", "TRANSPOSE_CONV2D", "MATMUL", "RESCALE", "RESIZE"), _WIDE),
+    **dict.fromkeys(("CAST", "CONCAT", "PAD", "RESHAPE", "REVERSE", "SELECT", "SLICE", "TILE", "TRANSPOSE"), _MOVED),
+    "IDENTITY": _WIDE | {"bool"},
+}
 
 
 def claim(code: Code, kind: str, dtype: str) -> Claim:

@@ -30,7 +30,7 @@ from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding, TableKind
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
@@ -241,12 +241,12 @@ def test_what_no_reference_confirms_is_said() -> None:
     other = commands[place]
     changed = [
         *commands[:place],
-        replace(other, parameter=ElementwiseKind.CMP_GT).with_registers({Register.OFM_SCALE: 4 << 45 | 1}),
+        other.with_registers({Register.OFM_SCALE: 4 << 45 | 1, Register.ACTIVATION: int(TableKind.U8_U8)}),
         *commands[place + 1 :],
     ]
     at = f"(first at ELEMENTWISE at stream offset {other.offset_bytes:#x})"
     assert unconfirmed(changed) == (
-        f"ELEMENTWISE CMP_GT is unconfirmed: modelled from its description, no reference confirms it {at}",
+        f"look-up U8_U8 is unconfirmed: modelled from its description, no reference confirms it {at}",
         f"rounding TRUNCATE_TO_ZERO is unconfirmed: modelled from its description, no reference confirms it {at}",
     )
     assert set(NpuModel(call.accelerator).prepare(call.words).messages) == set()

@@ -116,7 +116,7 @@ def _by_owner(segments: Iterable[tuple[int, int, int]]) -> dict[int, Ranges]:
 
 def _arena_accesses(call: NpuCall) -> Iterator[tuple[int, Ranges, bool]]:
     """Region, bytes and whether it writes, of each access to the arena, in the stream's order."""
-    one = call.scratch_fast_tensor < 0 or not call.scratch_fast_bytes  # regions 1 and 2 are one memory
+    one = not call.scratch_fast_bytes  # regions 1 and 2 are one memory
     for operation in operations_of(call):
         for access in accesses(operation, call.accelerator):
             region = 1 if one and access.region == 2 else access.region

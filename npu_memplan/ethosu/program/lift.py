@@ -139,7 +139,7 @@ class _Lifter:
         self._argument_nodes: dict[str, int] = {}
         self._chains = chain_bounds(operations)
         self._sizes = {1: call.scratch_bytes, 2: call.scratch_fast_bytes or call.scratch_bytes}
-        self._aliased = call.scratch_fast_tensor < 0 or not call.scratch_fast_bytes
+        self._aliased = not call.scratch_fast_bytes
 
     def program(self) -> NpuProgram:
         self._find_webs()
@@ -305,13 +305,13 @@ class _Lifter:
         )
 
     def _copy(self, argument: Argument, source: tuple[str, int], target: tuple[str, int]) -> NpuOperation:
-        if argument.size_bytes % ALIGNMENT:
+        language = self._call.accelerator.language
+        if argument.size_bytes % ALIGNMENT and language is not Language.U85:  # which moves rows of any length
             raise LiftError(
                 f"{self._name}: tensor {argument.tensor} ({argument.size_bytes} bytes) is accessed together with other "
                 f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes"
             )
         addresses = {Register.DMA0_SRC: source, Register.DMA0_DST: target}
-        language = self._call.accelerator.language
         registers = {Register.DMA0_LEN: argument.size_bytes}
         if language is Language.U85:
             registers[Register.DMA0_SIZE0] = 1

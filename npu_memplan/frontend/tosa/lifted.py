@@ -44,7 +44,8 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
         raise TosaError(f"{network.name} computes nothing: Vela made no stream of it")
     builder = MainBuilder(network)
     operators = tuple(_described(source, operator) for operator in source.cpu_operators)
-    served = vela.operators[0] if vela.operators else {}
+    place = {operator.index: position for position, operator in enumerate(source.cpu_operators)}
+    served = {offset: place.get(index, -1) for offset, index in (vela.operators or ({},))[0].items()}
     attributes = network_attributes(network, builder.states, operators)
 
     def emit(call: NpuCall | CpuOperator) -> None:

@@ -1,8 +1,8 @@
 """Which parts of Ethos-U85's language a reference has confirmed.
 
-Invariant: `CONFIRMED` names what operators of TFLite reach and equals their reference on every element
-(`tests/npu_model/test_u85_model.py` holds it against the streams of these tests); what is not in it is
-executed from its description, and whoever shows a stream says so.
+Invariant: `CONFIRMED` names what operators of TFLite (`tests/npu_model/test_u85_model.py` holds it against the
+streams of its tests) and of TOSA (docs/tosa_coverage.md, a sample of it in tests/tosa) reach and equals their
+references on every element; what is not in it is executed from its description, and whoever shows a stream says so.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _name(kinds: type, value: int) -> str:
         return str(value)
 
 
-_KINDS = {
+_OF_TFLITE = {
     "": "CONV,DEPTHWISE,matrix product,transfer,gather,64-bit elements,48-bit sums,fast weights,2:4 weights",
     "ELEMENTWISE ": "ABS,ADD,CLZ,DIV,LRELU,MAX,MIN,MUL,SHL,SHR,SUB",
     "POOL ": "ARGMAX_X,AVERAGE,MAX,NONE,REDUCE_SUM,SUM",
@@ -108,4 +108,15 @@ _KINDS = {
     "stored order ": "CHW,HCW,WCH,WHC",
     "sums start from ": "IFM2",
 }
-CONFIRMED = frozenset(group + kind for group, kinds in _KINDS.items() for kind in kinds.split(","))
+_OF_TOSA = {
+    "": "scatter,transfer of planes",
+    "ELEMENTWISE ": "AND,AND_NOT,CMP_EQ,CMP_GE,CMP_GT,CMP_NE,LSR,NOT,OR,XOR",
+    "POOL ": "MIN",
+    "look-up ": "S16_S32",
+    "stored backwards ": "C,H,W",
+    "stored order ": "CWH",
+    "sums start from ": "KEEP",
+}
+CONFIRMED = frozenset(
+    group + kind for found in (_OF_TFLITE, _OF_TOSA) for group, kinds in found.items() for kind in kinds.split(",")
+)

@@ -1,0 +1,35 @@
+"""Conformance tests of TOSA, made by tosa-tools' generator while the tests run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fvp_runner.references.tosa import tool
+
+# A few of each operator would be too many to run here; docs/tosa_coverage.md has the large set.
+OPERATORS = (
+    *("argmax", "arithmetic_right_shift", "avg_pool2d", "bitwise_not", "cast", "clamp", "clz", "concat", "equal"),
+    *("gather", "intdiv", "logical_right_shift", "matmul", "max_pool2d", "mul", "negate", "reduce_any", "reduce_min"),
+    *("reduce_sum", "resize", "reverse", "scatter", "select", "sub", "table", "tile", "transpose", "identity"),
+)
+
+
+@pytest.fixture(scope="session")
+def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of generated tests: `<operator>/<test>` of small tensors of three axes."""
+    generator = tool("tosa_verif_build_tests")
+    if generator is None or tool("tosa_reference_model") is None:
+        pytest.skip("tosa-tools is not installed; `make test` installs it into .venv/tosa-tools")
+    folder = tmp_path_factory.mktemp("tosa")
+    command = [str(generator), "-o", str(folder), "--tosa-version", "1.0.2", "--seed", "7", "--test-type", "positive"]
+    command += ["--profile", "tosa-pro-int", "--extension", "tosa-ext-int16", "--no-special-tests"]
+    command += ["--tensor-dim-range", "2,9", "--target-rank", "3", "--target-rank", "4", "--max-batch-size", "1"]
+    command += ["--max-pooling-padding", "0", "--max-pooling-kernel", "2", "--max-pooling-stride", "1"]
+    command += ["--max-resize-output-dim", "40", "--num-rand-permutations", "1"]
+    command += ["--filter", f"^({'|'.join(OPERATORS)})$"]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return folder

@@ -1,0 +1,56 @@
+"""Conformance tests that tosa-tools makes while this runs: Vela's streams on the NPU model equal its reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED
+from npu_memplan.cli import main
+from npu_memplan.exactness import TOSA_EXACT
+from tests.support.tosa_case import EQUAL, try_case
+
+from .conftest import OPERATORS
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_streams_equal_the_reference_model(conformance: Path, operator: str) -> None:
+    case = sorted((conformance / operator).iterdir())[0]
+    trial = try_case(case, "ethos-u85-256")
+    assert (trial.name, trial.outcome, trial.why) == (case.name, EQUAL, "")
+    assert trial.features <= CONFIRMED
+    assert trial.kinds <= TOSA_EXACT[trial.operator]
+
+
+def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
+    path = sorted((conformance / "select").iterdir())[0] / "test.tosa"
+    said = CliRunner().invoke(main, ["simulate", str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
+    assert (said.exit_code, said.output.splitlines()[-1]) == (0, "bit-exact"), said.output
+    without = CliRunner().invoke(main, ["simulate", str(path)])
+    assert "test.tosa is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256" in str(
+        without.exception
+    )
+
+
+def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path: Path) -> None:
+    path = sorted((conformance / "matmul").iterdir())[0] / "test.tosa"
+    arguments = ["compile", str(path), "--accelerator", "ethos-u85-256", "-o", str(tmp_path / "made"), "--json"]
+    compiled = CliRunner().invoke(main, arguments)
+    assert compiled.exit_code == 0, compiled.output
+    assert json.loads(compiled.stdout)["exactness"]["exact"] == 1
+    arguments = ["run", str(tmp_path / "made"), "--on", "host", "--reference", str(path), "--json"]
+    ran = CliRunner().invoke(main, arguments)
+    assert ran.exit_code == 0, ran.output
+    assert json.loads(ran.stdout)["bit_exact"]
+
+
+@pytest.mark.parametrize("more", [["--npu-compiler", "tvm"], ["--accelerator", "none"], ["--host-ops", "ADD"]])
+def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, more: list[str]) -> None:
+    path = sorted((conformance / "sub").iterdir())[0] / "test.tosa"
+    said = CliRunner().invoke(main, ["compile", str(path), "-o", str(tmp_path / "made"), *more])
+    assert said.exit_code
+    assert "test.tosa is TOSA, " in str(said.exception)
+    assert not (tmp_path / "made").exists()
