@@ -9,16 +9,25 @@ import pytest
 from click.testing import CliRunner
 
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED
-from npu_memplan.cli import main
+from npu_memplan.commands.compile import command as compile_command
+from npu_memplan.commands.run import command as run_command
+from npu_memplan.commands.simulate import command as simulate_command
 from npu_memplan.exactness import TOSA_EXACT
 from tests.support.tosa_case import EQUAL, try_case
 
 from .conftest import OPERATORS
 
 
+def _first(conformance: Path, operator: str) -> Path:
+    """A test of the operator, not of booleans, of which Vela gathers none."""
+    return next(
+        case for case in sorted((conformance / operator).iterdir()) if "_b_" not in case.name or "any" in operator
+    )
+
+
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_streams_equal_the_reference_model(conformance: Path, operator: str) -> None:
-    case = sorted((conformance / operator).iterdir())[0]
+    case = _first(conformance, operator)
     trial = try_case(case, "ethos-u85-256")
     assert (trial.name, trial.outcome, trial.why) == (case.name, EQUAL, "")
     assert trial.features <= CONFIRMED
@@ -26,31 +35,31 @@ def test_streams_equal_the_reference_model(conformance: Path, operator: str) -> 
 
 
 def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
-    path = sorted((conformance / "select").iterdir())[0] / "test.tosa"
-    said = CliRunner().invoke(main, ["simulate", str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
+    path = _first(conformance, "select") / "test.tosa"
+    said = CliRunner().invoke(simulate_command, [str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
     assert (said.exit_code, said.output.splitlines()[-1]) == (0, "bit-exact"), said.output
-    without = CliRunner().invoke(main, ["simulate", str(path)])
+    without = CliRunner().invoke(simulate_command, [str(path)])
     assert "test.tosa is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256" in str(
         without.exception
     )
 
 
 def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path: Path) -> None:
-    path = sorted((conformance / "matmul").iterdir())[0] / "test.tosa"
-    arguments = ["compile", str(path), "--accelerator", "ethos-u85-256", "-o", str(tmp_path / "made"), "--json"]
-    compiled = CliRunner().invoke(main, arguments)
+    path = _first(conformance, "matmul") / "test.tosa"
+    arguments = [str(path), "--accelerator", "ethos-u85-256", "-o", str(tmp_path / "made"), "--json"]
+    compiled = CliRunner().invoke(compile_command, arguments)
     assert compiled.exit_code == 0, compiled.output
     assert json.loads(compiled.stdout)["exactness"]["exact"] == 1
-    arguments = ["run", str(tmp_path / "made"), "--on", "host", "--reference", str(path), "--json"]
-    ran = CliRunner().invoke(main, arguments)
+    arguments = [str(tmp_path / "made"), "--on", "host", "--reference", str(path), "--json"]
+    ran = CliRunner().invoke(run_command, arguments)
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["bit_exact"]
 
 
 @pytest.mark.parametrize("more", [["--npu-compiler", "tvm"], ["--accelerator", "none"], ["--host-ops", "ADD"]])
 def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, more: list[str]) -> None:
-    path = sorted((conformance / "sub").iterdir())[0] / "test.tosa"
-    said = CliRunner().invoke(main, ["compile", str(path), "-o", str(tmp_path / "made"), *more])
+    path = _first(conformance, "sub") / "test.tosa"
+    said = CliRunner().invoke(compile_command, [str(path), "-o", str(tmp_path / "made"), *more])
     assert said.exit_code
     assert "test.tosa is TOSA, " in str(said.exception)
     assert not (tmp_path / "made").exists()

@@ -109,7 +109,7 @@ _OF_TFLITE = {
     "sums start from ": "IFM2",
 }
 _OF_TOSA = {
-    "": "scatter,transfer of planes",
+    "": "scatter,transfer of rows,transfer of planes",
     "ELEMENTWISE ": "AND,AND_NOT,CMP_EQ,CMP_GE,CMP_GT,CMP_NE,LSR,NOT,OR,XOR",
     "POOL ": "MIN",
     "look-up ": "S16_S32",
