@@ -20,7 +20,7 @@ from .entry import RUNTIME_HEADER
 from .errors import CodegenError
 from .interface import Interface, PoolSpec
 from .interface_c import ModuleInterface, print_entry, print_header, print_main
-from .mlf_npu import print_npu
+from .mlf_npu import SECTION, print_npu
 from .mlf_runtime import runtime_files
 from .program import IfElse, read_program
 from .sources import call_symbols, print_sources
@@ -88,7 +88,7 @@ def build_library(
     host_constants = printed.constants_bytes - constants_bytes
     if not all(npu for _, npu in steps):
         text = printed.texts[f"{interface.prefix}_host.c"]
-        text = text.replace(f'#include "{interface.prefix}.h"\n#include "{RUNTIME_HEADER}"\n', _host_prelude())
+        text = text.replace(f'#include "{interface.prefix}.h"\n#include "{RUNTIME_HEADER}"\n', SECTION)
         texts[f"codegen/host/src/{name}_lib{number}.c"] = text
     constants_bytes += max(host_constants, 0)
     metadata = _metadata(interface, steps, constants_bytes + payload_bytes, targets, date)
@@ -97,16 +97,6 @@ def build_library(
     files = {path: text.encode() for path, text in texts.items()}
     files[f"parameters/{name}.params"] = _EMPTY_PARAMETERS
     return Library(files, constants_bytes, payload_bytes)
-
-
-def _host_prelude() -> str:
-    return (
-        "#ifndef TVMGEN_CONSTANT_SECTION\n"
-        '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
-        "#endif\n"
-        "#undef NPU_MEMPLAN_CONSTANT\n"
-        "#define NPU_MEMPLAN_CONSTANT const __attribute__((section(TVMGEN_CONSTANT_SECTION), aligned(16)))\n"
-    )
 
 
 def _metadata(

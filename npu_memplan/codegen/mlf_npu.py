@@ -22,7 +22,7 @@ from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgumen
 
 _BASES = 6
 _NOTHING = np.zeros(0, np.uint8)
-_SECTION = (
+SECTION = (
     "#ifndef TVMGEN_CONSTANT_SECTION\n"
     '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
     "#endif\n"
@@ -33,7 +33,7 @@ _SECTION = (
 
 def print_npu(program: PlannedProgram, symbols: Sequence[str], interface: Interface) -> tuple[str, int, int]:
     """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads. `symbols[i]` names call i."""
-    parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", _SECTION]
+    parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", SECTION]
     weights: dict[str, str] = {}  # digest -> C array
     constants = payloads = 0
     printed: set[str] = set()

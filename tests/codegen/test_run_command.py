@@ -11,7 +11,7 @@ import pytest
 from fvp_runner.references.micro import Reference
 from fvp_runner.runner import missing
 from npu_memplan.artifact import Artifact
-from npu_memplan.cli import main
+from tests.support.entry import exit_code
 
 
 @pytest.fixture
@@ -19,14 +19,9 @@ def run(monkeypatch, capfd):
     """`run(*arguments)` -> (exit code, stdout, stderr), through the real entry point."""
 
     def call(*arguments):
-        monkeypatch.setattr("sys.argv", ["npu-memplan", "run", *map(str, arguments)])
         monkeypatch.setenv("COLUMNS", "100")
         capfd.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
+        code = exit_code(monkeypatch, "run", *arguments)
         captured = capfd.readouterr()
         return code, captured.out, captured.err
 

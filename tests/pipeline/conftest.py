@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_memplan.cli import main
+from tests.support.entry import exit_code
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 
@@ -33,13 +33,8 @@ def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
     """`cli("compile", path, "-o", out)` -> Outcome."""
 
     def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr("sys.argv", ["npu-memplan", *map(str, arguments)])
         capfd.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
+        code = exit_code(monkeypatch, *arguments)
         captured = capfd.readouterr()
         return Outcome(code, captured.out, captured.err)
 

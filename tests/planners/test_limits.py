@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
 from npu_memplan.planners import PlanningError, model, plan
 from npu_memplan.planners.first_fit.quick import QUICK, quick_layout
 from npu_memplan.planners.model import Model
-from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, Plan, PlanStatus, Pool, Problem, ProblemError
+from npu_memplan.problem import AllowedOverlap, Buffer, Lifetime, PlanStatus, Pool, Problem
 from npu_memplan.verify import verify
+from tests.support.claims import outcome
 from tests.support.planner_cases import crowded, hard, related
 from tests.support.random_problems import BUILT_IN, from_graph, random_problem
 
@@ -24,16 +24,6 @@ from tests.support.random_problems import BUILT_IN, from_graph, random_problem
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is looked at before every pair, as it is now and then in large problems."""
     monkeypatch.setattr(model, "CHECK_EVERY", 0)
-
-
-def attempt(problem: Problem, planner: str, **limits: Any) -> Plan | PlanningError | None:
-    """The plan, why there is none, or None for a problem that contradicts itself."""
-    try:
-        return plan(problem, planner, **limits)
-    except PlanningError as error:
-        return error
-    except ProblemError:
-        return None
 
 
 @pytest.mark.usefixtures("late")
@@ -51,7 +41,7 @@ def test_out_of_time_is_a_plan_or_an_error_that_says_so_for_any_problem() -> Non
     planned = 0
     for seed in range(150):
         problem = random_problem(seed, 8)
-        answer = attempt(problem, "auto", time_limit_s=0.0)
+        answer = outcome(problem, "auto", time_limit_s=0.0)
         if isinstance(answer, PlanningError):
             assert answer.excess_bytes > 0
             assert answer.proven or "the budget ended the search before it had a plan" in str(answer), seed
@@ -132,7 +122,7 @@ def test_no_error_has_no_excess() -> None:
     for seed, most in [*((seed, 8) for seed in range(100)), (193, 8), (1357, 16), (1598, 40), (5757, 16)]:
         problem = random_problem(seed, most)
         for planner in BUILT_IN:
-            error = attempt(problem, planner, node_budget=500)
+            error = outcome(problem, planner, node_budget=500)
             if isinstance(error, PlanningError):
                 assert error.required_bytes - error.available_bytes == error.excess_bytes > 0, (seed, planner)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.cli import main
+from tests.support.entry import exit_code
 
 CSV = "id,lower,upper,size\na,0,2,32\nb,1,3,64\nc,2,4,32\n"
 
@@ -18,12 +18,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     """`run("plan", ...)` -> (exit code, stdout, stderr) of the real entry point."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["npu-memplan", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = int(exit_.code or 0)
+        code = exit_code(monkeypatch, *arguments)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 

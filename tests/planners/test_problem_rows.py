@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from npu_memplan.cli import main
 from npu_memplan.planners import plan
 from npu_memplan.problem import AliasGroup, Buffer, Lifetime, PlanStatus, Problem, ProblemError
 from npu_memplan.problem.files import read_plan, read_problem, write_plan, write_problem
 from npu_memplan.problem.rows import row_from, rows_of
 from npu_memplan.verify import Law, verify
+from tests.support.entry import exit_code
 
 HEADER = "id,lower,upper,size,alignment,gaps\n"
 # `a` keeps bytes [8, 16) during [2, 4) and nothing during [6, 7): b fits below the window, c in the gap
@@ -47,12 +47,7 @@ def test_the_command_plans_writes_one_row_each_and_verifies(
     given.write_text(CSV, encoding="utf-8")
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr("sys.argv", ["npu-memplan", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as exit_:
-            return int(exit_.code or 0)
-        return 0
+        return exit_code(monkeypatch, *arguments)
 
     assert run("plan", given, "--capacity", "32", "-o", answer) == 0
     assert answer.read_text() == (

@@ -14,13 +14,13 @@ with zeros.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
-from .weights import SCALE_BYTES, ScaleTable
+from .weights import ScaleTable
 
 _GROUP = 4  # output channels that one core takes in a row
 _SUBKERNEL = 8
@@ -168,15 +168,6 @@ class StreamOrder:
 
 def scale_table(data: NDArray[np.uint8], channels: int, wide: bool, where: str) -> ScaleTable:
     """Records of ten bytes: bias of 32 bits and scale of 31, or (`wide`) bias of 48 and scale of 15; shift of 6."""
-    if data.size < channels * SCALE_BYTES:
-        raise WeightStreamShortError(
-            f"{where}: the scale table of {data.size} bytes is too short for {channels} channels, "
-            f"which need {channels * SCALE_BYTES}"
-        )
-    table = data[: channels * SCALE_BYTES].reshape(channels, SCALE_BYTES).astype(np.int64)
     split = 6 if wide else 4
-    powers = np.int64(1) << (8 * np.arange(8, dtype=np.int64))
-    bias = table[:, :split] @ powers[:split]
-    bias -= (bias >> (8 * split - 1)) << (8 * split)
-    scale = table[:, split:8] @ powers[: 8 - split] & (0x7FFF if wide else 0x7FFFFFFF)
-    return ScaleTable(bias, scale, table[:, 8] & 0x3F)
+    table = ScaleTable.parse(data, channels, where, split, 8 - split)
+    return replace(table, scale=table.scale & (0x7FFF if wide else 0x7FFFFFFF))

@@ -137,18 +137,21 @@ class ScaleTable:
     shift: NDArray[np.int64]
 
     @staticmethod
-    def parse(data: NDArray[np.uint8], channels: int, where: str) -> ScaleTable:
-        """The table in `data`; `WeightStreamShortError` when it ends too early."""
+    def parse(
+        data: NDArray[np.uint8], channels: int, where: str, bias_bytes: int = 5, scale_bytes: int = 4
+    ) -> ScaleTable:
+        """The table in `data`, records of bias, scale and shift; `WeightStreamShortError` when it ends too early."""
         if data.size < channels * SCALE_BYTES:
             raise WeightStreamShortError(
                 f"{where}: the scale table of {data.size} bytes is too short for {channels} channels, "
                 f"which need {channels * SCALE_BYTES}"
             )
         table = data[: channels * SCALE_BYTES].reshape(channels, SCALE_BYTES).astype(np.int64)
-        powers = np.int64(1) << (8 * np.arange(5, dtype=np.int64))
-        bias = table[:, :5] @ powers
-        bias -= (bias >> 39) << 40
-        return ScaleTable(bias, table[:, 5:9] @ powers[:4], table[:, 9] & 0x3F)
+        powers = np.int64(1) << (8 * np.arange(6, dtype=np.int64))
+        end = bias_bytes + scale_bytes
+        bias = table[:, :bias_bytes] @ powers[:bias_bytes]
+        bias -= (bias >> (8 * bias_bytes - 1)) << (8 * bias_bytes)
+        return ScaleTable(bias, table[:, bias_bytes:end] @ powers[:scale_bytes], table[:, end] & 0x3F)
 
     @staticmethod
     def interleave(parts: list[ScaleTable]) -> ScaleTable:

@@ -7,7 +7,8 @@ by the reference's own arithmetic; int16 operators compute when running.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
 from .fixed_tir import multiply_by_quantised as multiply_when_running
 from .operator import Lowering, UnsupportedOperatorError, lowering
 from .sigmoid16 import store_sigmoid16
-from .tir import clamp, const, load, select
+from .tir import Expr, clamp, const, load, select
 
 Reference = Callable[[Tensor, Tensor, IntArray], IntArray]
 
@@ -46,6 +47,20 @@ def store_table(work: Lowering, data: Tensor, output: Tensor, reference: Referen
     target = work.write()
     with function.grid(output.shape) as place:
         function.store(target, load(table, load(source, *place) - const(least)), *place)
+
+
+@contextmanager
+def _elements(work: Lowering) -> Iterator[tuple[Expr, Callable[[Expr], None]]]:
+    """Around what is done with each element: its distance from the zero point, and where the result's goes."""
+    data, output, function = work.tensor(0), work.output(), work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape) as place:
+        x = function.bind(load(source, *place) - const(data.zero_point), "x")
+
+        def store(value: Expr) -> None:
+            function.store(target, clamp(value + const(output.zero_point), *LIMITS[output.dtype]), *place)
+
+        yield x, store
 
 
 def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
@@ -100,14 +115,9 @@ def leaky_relu(work: Lowering) -> None:
 
     if data.dtype in EIGHT_BITS:
         return store_table(work, data, output, reference)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    low, high = LIMITS[output.dtype]
-    with function.grid(output.shape) as place:
-        x = function.bind(load(source, *place) - const(data.zero_point), "x")
-        above = multiply_when_running(function, x, *identity)
-        below = multiply_when_running(function, x, abs(multiplier), shift) * sign
-        function.store(target, clamp(select(x >= 0, above, below) + const(output.zero_point), low, high), *place)
+    with _elements(work) as (x, store):
+        above = multiply_when_running(work.function, x, *identity)
+        store(select(x >= 0, above, multiply_when_running(work.function, x, abs(multiplier), shift) * sign))
     return None
 
 
@@ -125,14 +135,9 @@ def absolute(work: Lowering) -> None:
 
     if data.dtype == "int8":
         return store_table(work, data, output, reference)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    low, high = LIMITS[output.dtype]
-    with function.grid(output.shape) as place:
-        x = function.bind(load(source, *place) - const(data.zero_point), "x")
+    with _elements(work) as (x, store):
         size = select(x < 0, const(0) - x, x)
-        value = multiply_when_running(function, size, *scale) if rescales else size
-        function.store(target, clamp(value + const(output.zero_point), low, high), *place)
+        store(multiply_when_running(work.function, size, *scale) if rescales else size)
     return None
 
 
