@@ -21,6 +21,7 @@ from ..ethosu.schedule.copies.reads import in_place, pieces
 from ..ethosu.schedule.copies.room import Held, Room
 from ..ethosu.schedule.copies.search import WORK, best_copies
 from ..ethosu.schedule.copies.slices import Slicer
+from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..extract.program import Fixed
 from ..problem import Pool
@@ -121,11 +122,13 @@ def _limit(planned: Planned, fast: int) -> int:
 
 
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
-    """The program without its compiler's copies, in pools that are no larger; None where that cannot be planned."""
+    """The program without its compiler's copies and with tables loaded early, in pools that are no larger; None where
+    that cannot be planned.
+    """
     posed = planned.posed
     changed = {}
     for call in called_once(posed):
-        program = in_place(call.program)
+        program = loaded_early(in_place(call.program))
         if program is not call.program:
             changed[call.invoke.function] = program
     if not changed:

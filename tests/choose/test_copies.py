@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from fvp_runner.npu_model.arithmetic import mlw
 from npu_memplan.choose.placed import npu_calls
+from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.copies.compact import compact
 from npu_memplan.ethosu.schedule.copies.course import Course
@@ -19,9 +21,11 @@ from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room
 from npu_memplan.ethosu.schedule.copies.slices import Slicer
+from npu_memplan.ethosu.schedule.copies.tables import loaded_early
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
+from npu_memplan.ethosu.schedule.stripes.tables import loaded_table, read_table
 from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract.program import Fixed
 from npu_memplan.stages import Planned
@@ -184,6 +188,36 @@ def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
     for in_turn in (True, False):
         sent = [copy.piece for copy in Greedy(line, room, Choice(in_turn=in_turn)).made.copies]
         assert (sent == sorted(sent)) == in_turn
+
+
+def tables_read(program: NpuProgram) -> list[list[tuple[object, int]]]:
+    """Of each kernel: which bytes of which constants it finds in the table that it reads."""
+    there: dict[int, tuple[object, int]] = {}
+    found = []
+    for operation in program.operations:
+        loaded, read = loaded_table(program, operation), read_table(operation)
+        if loaded is not None:
+            name, start = operation.addresses[Register.DMA0_SRC]
+            there |= {at: (name, start + k) for k, at in enumerate(loaded)}
+        if operation.op is not Op.DMA_START:
+            found.append([there[at] for at in read or ()])
+    return found
+
+
+def test_tables_are_loaded_early_and_read_as_before(planned: Callable[..., Planned]) -> None:
+    program, _ = only_program(planned("kws_ref_model", "tvm"))
+    (late,) = (i for i, o in enumerate(program.operations) if loaded_table(program, o) is not None)
+    other = replace(program.operations[late], addresses={**program.operations[late].addresses, Register.DMA0_SRC: (
+        program.operations[late].addresses[Register.DMA0_SRC][0], 16)})  # fmt: skip
+    reader = next(i for i, o in enumerate(program.operations) if read_table(o) is not None)
+    operations = program.operations
+    # another table in the same bytes, after the last kernel that reads the first one
+    twice = replace(program, operations=(*operations, other, operations[reader]))
+    assert loaded_early(program).operations[late - 4] == operations[late]
+    early = loaded_early(twice)
+    assert tables_read(early) == tables_read(twice)
+    assert early.operations.index(other) < twice.operations.index(other)
+    assert loaded_early(replace(program, accelerator=accelerator("ethos-u55-32"))).operations == operations
 
 
 def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:

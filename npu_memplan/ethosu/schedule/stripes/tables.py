@@ -19,7 +19,8 @@ _SLOT_BYTES = 256
 
 def transfers(program: NpuProgram, first: int, last: int) -> tuple[int, ...]:
     """Indices of the transfers of tables among operations `first` to `last`."""
-    return tuple(index for index in range(first, last + 1) if _loaded(program, program.operations[index]) is not None)
+    found = (index for index in range(first, last + 1) if loaded_table(program, program.operations[index]) is not None)
+    return tuple(found)
 
 
 def may_lie_beside(program: NpuProgram, operations: Sequence[int]) -> bool:
@@ -28,18 +29,19 @@ def may_lie_beside(program: NpuProgram, operations: Sequence[int]) -> bool:
     read: list[range] = []
     for index in operations:
         operation = program.operations[index]
-        table = _loaded(program, operation)
+        table = loaded_table(program, operation)
         if table is not None:
-            if any(_meet(table, other) for other in (*loaded, *read)):
+            if any(share_bytes(table, other) for other in (*loaded, *read)):
                 return False
             loaded.append(table)
-        elif (table := _read(operation)) is not None:
+        elif (table := read_table(operation)) is not None:
             read.append(table)
     # without a memory of their own, tables do not survive operations that read none
     return not (loaded or read) or len(operations) == 1 or program.accelerator.lut_reserved
 
 
-def _loaded(program: NpuProgram, operation: NpuOperation) -> range | None:
+def loaded_table(program: NpuProgram, operation: NpuOperation) -> range | None:
+    """Bytes of the tables' memory that an operation loads."""
     if operation.op is not Op.DMA_START:
         return None
     name, start = operation.addresses[Register.DMA0_DST]
@@ -48,7 +50,8 @@ def _loaded(program: NpuProgram, operation: NpuOperation) -> range | None:
     return range(start, start + operation.registers[Register.DMA0_LEN])
 
 
-def _read(operation: NpuOperation) -> range | None:
+def read_table(operation: NpuOperation) -> range | None:
+    """Bytes of the tables' memory that an operation reads."""
     slot = lut_index(Operation(operation.op, operation.parameter, operation.registers))
     if operation.op is Op.DMA_START or slot is None:
         return None
@@ -56,5 +59,6 @@ def _read(operation: NpuOperation) -> range | None:
     return range(slot * _SLOT_BYTES, (slot + (4 if wide else 1)) * _SLOT_BYTES)
 
 
-def _meet(a: range, b: range) -> bool:
+def share_bytes(a: range, b: range) -> bool:
+    """Whether two ranges have a byte in common."""
     return a.start < b.stop and b.start < a.stop
