@@ -39,6 +39,7 @@ class RelaxTensor:
     scope: str = "global"  # memory scope on that device
     region: int = -1  # of the NPU stream that first used it; -1: none did
     content: bytes = b""  # of a constant
+    scratch: bool = False  # nothing defines its content: a workspace of calls that are not looked into
 
 
 @dataclass(eq=False, slots=True)
@@ -220,12 +221,16 @@ class Transfer:
 
 @dataclass(eq=False, slots=True)
 class Choose:
-    """`if`. The value of the `if` is in the tensors of `branch.merges`."""
+    """`if`. The value of the `if` is in the tensors of `branch.merges`, or one of `objects`.
+
+    Those are (Relax variable that stands for it, its value in then, its value in other), where it holds no bytes.
+    """
 
     condition: Value
     then: list[Statement]
     other: list[Statement]
     branch: Branch
+    objects: list[tuple[Any, Value, Value]] = field(default_factory=list)
 
 
 Statement = Invoke | External | Evaluate | Cast | Transfer | Choose

@@ -173,7 +173,7 @@ class Emitter:
         slot = self.slots.get(value.tensor.name)
         if slot is None:
             return self.shaped(self.object(value.tensor), value)
-        self.described.append([kind, [self.known_as(value.tensor.name)]])
+        self.described.append([RESULT if value.tensor.scratch else kind, [self.known_as(value.tensor.name)]])
         shape = relax.ShapeExpr(list(value.shape))
         view = relax.op.memory.view(self.pool_vars[slot.pool], shape, value.dtype, slot.offset)
         return self.builder.emit(relax.op.memory.ensure_zero_offset(self.builder.emit(view)))
@@ -309,14 +309,17 @@ class Emitter:
             if merged.name not in self.slots:
                 for source in sources:
                     self.objects[source] = self.object(merged)
-        sides = []
+        sides: list[Any] = []
         for statements in (statement.then, statement.other):
             objects = dict(self.objects)  # an allocation inside a branch does not reach beyond it
             self.builder._begin_binding_block()
             self.statements(statements)
-            sides.append(relax.SeqExpr([self.builder._end_block()], relax.Tuple([])))
+            chosen = relax.Tuple([self.value(pair[len(sides)]) for _, *pair in statement.objects])
+            sides.append(relax.SeqExpr([self.builder._end_block()], chosen))
             self.objects = objects
-        self.builder.emit(relax.If(condition, *sides))
+        result = self.builder.emit(relax.If(condition, *sides))
+        for i, (var, _, _) in enumerate(statement.objects):
+            self.values[var] = self.builder.emit(relax.TupleGetItem(result, i), var.name)
 
 
 def _merged(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:

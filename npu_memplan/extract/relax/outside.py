@@ -57,6 +57,13 @@ class Outside:
         self.given.add(stands)
         return Plain(stands)
 
+    def chosen(self, name: str, ty: Any, values: Sequence[Value]) -> Plain:
+        """What an `if` chooses between `values` that are no tensors stands for."""
+        stands = relax.Var(name, ty)
+        if any(isinstance(v, Plain) and isinstance(v.expr, ir.Var) and v.expr in self.given for v in values):
+            self.given.add(stands)
+        return Plain(stands)
+
     def allocate(self, var: Any) -> View:
         """An allocation of the program's own: a workspace, most often."""
         tensor = self.make(var.name, var.ty, var)
@@ -163,6 +170,8 @@ class Outside:
                 self.kept.update(self.objects)
         written = {a.storage for step in steps(nodes) for a in step.accesses if a.writes}
         undefined = self.allocated - written  # what nobody writes has no content: nothing to keep between uses
+        for tensor in undefined:
+            tensor.scratch = True
         for step in steps(nodes):
             accesses = [a._replace(writes=True, exact=True) if a.storage in undefined else a for a in step.accesses]
             held = {t for a in accesses if isinstance(a.storage, RelaxTensor) for t in self.held.get(a.storage, ())}

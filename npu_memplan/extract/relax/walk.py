@@ -272,24 +272,25 @@ class _Walker:
             value = self.body(part, own_statements, own_nodes)
             sides.append((own_statements, own_nodes, value, set(self.tensors[before:])))
         branch = Branch(sides[0][1], sides[1][1])
-        result = self.merge(var.name, var.ty, [side[2] for side in sides], sides, branch)
-        statements.append(Choose(condition, sides[0][0], sides[1][0], branch))
+        made = Choose(condition, sides[0][0], sides[1][0], branch)
+        result = self.merge(var.name, var.ty, [side[2] for side in sides], sides, made)
+        statements.append(made)
         nodes.append(branch)
         return result
 
-    def merge(self, name: str, ty: Any, values: list[Value], sides: list[Any], branch: Branch) -> Value:
-        """The value of an `if`: one storage, written by whichever branch runs."""
+    def merge(self, name: str, ty: Any, values: list[Value], sides: list[Any], made: Choose) -> Value:
+        """The value of an `if`: one storage, written by whichever branch runs; what holds no bytes is handed on."""
         if isinstance(ty, relax.TupleType):
             fields = []
             for i, t in enumerate(ty.fields):
                 parts = [v.fields[i] if isinstance(v, Several) else v for v in values]
-                fields.append(self.merge(f"{name}_{i}", t, parts, sides, branch))
+                fields.append(self.merge(f"{name}_{i}", t, parts, sides, made))
             return Several(tuple(fields))
         if not isinstance(ty, relax.TensorType):
-            raise ExtractionError(
-                f"the value {name!r} of an `if` in {self.name!r} is a {ty}, which has no storage to plan;"
-                " let the branches return tensors (or tuples of tensors)"
-            )
+            chosen = self.outside.chosen(name, ty, values)
+            made.objects.append((chosen.expr, values[0], values[1]))
+            return chosen
+        branch = made.branch
         result = self.tensor(name, ty, None)
         sources: list[RelaxTensor] = []
         for value, (own_statements, own_nodes, _, own) in zip(values, sides, strict=True):

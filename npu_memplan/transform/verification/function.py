@@ -17,6 +17,7 @@ from tvm import ir, relax, tirx
 from ...extract.sizes import element_bytes
 from ...vocabulary import (
     CALLS,
+    KEPT,
     PLACED_CONSTANTS,
     PLACED_INPUTS,
     PLACED_OUTPUTS,
@@ -59,6 +60,7 @@ class FunctionWalk:
         self.calls: Iterator[Any] = iter(self.attributes.get(CALLS, ()))
         self.entry: Any = next(self.calls, None)
         self.pools: dict[str, OwnedMemory] = {}  # given by the caller
+        self.kept: set[OwnedMemory] = set()  # as large as the caller made them
         self.planned: set[OwnedMemory] = set()  # pools of this package's plans
         self.fresh: set[str] = set()  # what the next packed function writes
         self.count = 0
@@ -69,6 +71,9 @@ class FunctionWalk:
         for parameter in self.function.params:
             value = self.outside(parameter.name, parameter.ty)
             self.define(parameter, value)
+            if parameter.name in pools and KEPT in self.attributes:
+                self.kept.add(value.memory)
+                continue
             if isinstance(value, OwnedBytes) and parameter.name in pools:
                 self.pools[parameter.name] = value.memory
                 self.planned.add(value.memory)
@@ -213,6 +218,9 @@ class FunctionWalk:
             return self.view(expr, self.expression(expr.args[0]))
         if isinstance(expr.op, relax.ExternFunc) and expr.op.global_symbol == "vm.builtin.copy":
             return self.expression(expr.args[0])
+        if isinstance(expr.op, ir.Op) and expr.op.name == "relax.make_closure":
+            self.opaque(expr)
+            return tuple(self.expression(a) for a in expr.args[1:])  # whoever calls it reads what it captured
         return self.opaque(expr)
 
     def memory(self, expr: Any, name: str) -> Any:
@@ -266,6 +274,10 @@ class FunctionWalk:
             return None
         start = source.start + offset
         stop = start + _bytes(shape, str(expr.ty.dtype))
+        if source.memory in self.kept:  # as much of it as this call needs
+            memory = OwnedMemory(source.name, stop)
+            self.planned.add(memory)
+            return OwnedBytes(memory, 0, stop, memory, source.name, shape)
         if stop > source.stop:
             where = f"{self.name}, {self.where('view')}"
             self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
@@ -310,10 +322,14 @@ class FunctionWalk:
         name = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else str(expr.op)
         places = [place for argument in expr.args for place in _leaves(self.expression(argument))]
         written = [place for place in places if self.writes(place)]
+        where = f"{self.name}, {self.where(name)}"
         for place in places:
             if place not in written:
-                self.state.read(place, f"{self.name}, {self.where(name)}")
+                self.state.read(place, where)
         for place in written:
+            for other in places:
+                if other.owner != place.owner and other.meets(place):
+                    self.state.fault(FaultKind.OVERWRITTEN, where, f"{place} is written, over {other} of the same call")
             self.state.owners.write(place)
         self.fresh.clear()
         result = self.outside("a result", expr.ty)

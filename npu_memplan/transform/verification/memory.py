@@ -31,6 +31,10 @@ class OwnedBytes:
     name: str = ""  # the same for people
     shape: tuple[int, ...] | None = None
 
+    def meets(self, other: OwnedBytes) -> bool:
+        """Whether the two share a byte."""
+        return self.memory is other.memory and self.start < other.stop and other.start < self.stop
+
     def __str__(self) -> str:
         return f"{self.name!r} at [{self.start}, {self.stop}) of {self.memory.name!r}"
 
