@@ -158,7 +158,7 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
     if fitted is not None:
         click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
     console = Console(file=sys.stdout, highlight=False, markup=False)
-    print_memory(artifact, console)
+    print_memory(artifact, console, with_verdict=fitted is None)
     for pool, size in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
         console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes", markup=False)

@@ -41,14 +41,16 @@ def memory_text(artifact: Artifact) -> str:
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 
-def print_memory(artifact: Artifact, console: Console) -> None:
-    """Print the whole table to `console`; colour is the console's business (NO_COLOR, pipes)."""
+def print_memory(artifact: Artifact, console: Console, with_verdict: bool = True) -> None:
+    """Print the whole table to `console`, behind its verdict; colour is the console's business (NO_COLOR, pipes)."""
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
-    console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
     fit = fit_of(artifact)
-    if fit is not None:
+    if with_verdict:
+        console.print(Text("\n".join(textwrap.wrap(verdict(artifact), WIDTH)), style="bold"))
+    if with_verdict and fit is not None:
         console.print()
+    if fit is not None:
         _block(console, f"Memories of {fit.board.name}", _fit_table(fit))
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
