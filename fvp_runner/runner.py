@@ -27,7 +27,7 @@ from .base import (
     RunTimeoutError,
     load_artifact,
 )
-from .firmware_build.build import board_of, has_firmware
+from .firmware_build.build import board_of
 
 __all__ = [
     "RUNNERS",
@@ -82,9 +82,7 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
     loaded = load_artifact(artifact, options)
     board = board_of(loaded, options)
     options = replace(options, board=board.path or board.name)
-    chosen = str(name)
-    if name in (None, "auto"):
-        chosen = choose(options) if has_firmware(loaded) else "host"
+    chosen = choose(options) if name in (None, "auto") else str(name)
     reason = missing(chosen, options)
     if reason is not None:
         raise RunnerMissingError(f"runner {chosen!r} cannot run here: {reason}")

@@ -1,10 +1,11 @@
-"""The Ethos-U55/U65 register page: what a driver sees of the NPU.
+"""The register page of an Ethos-U: what a driver sees of the NPU.
 
 Invariant: registers behave as documented for the hardware, whoever drives them: no driver is
 known here, and a job is run only through the `execute` hook. A job runs to its end inside
 the write that starts it; its outcome is only ever told through STATUS, QREAD, the PMU and
-the interrupt line. A fault can be cleared by a reset alone. Source: register names and bit
-positions of Arm's public driver headers, checked by running that driver unmodified.
+the interrupt line. A fault can be cleared by a reset alone. On Ethos-U85 the PMU lies in a second page, with twice as
+many counters, and ports are set up otherwise; the rest is where it was. Source: register names and bit positions of
+Arm's public driver headers, checked by running that driver unmodified (that for U55 and U65).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Reg(IntEnum):
     LOCK = 0x02C
     REGIONCFG = 0x03C
     AXI_LIMIT0 = 0x040
-    AXI_LIMIT3 = 0x04C
+    AXI_LIMIT3 = 0x04C  # MEM_ATTR 0 to 3 on Ethos-U85
+    AXI_SRAM = 0x050
+    AXI_EXT = 0x054
     BASEP0 = 0x080
     BASEP_END = 0x0C0
     PMCR = 0x180
@@ -52,6 +55,7 @@ class Reg(IntEnum):
     SHARED_BUFFER = 0x400
     SHARED_BUFFER_END = 0x800
     PID0 = 0xFD0
+    PID_END = 0x1000
 
 
 class Status(IntFlag):
@@ -80,12 +84,12 @@ class Command(IntFlag):
 NO_FAULT = Status(0)
 FAULTS = Status.BUS_ERROR | Status.PARSE_ERROR | Status.WEIGHT_FAULT | Status.ECC_FAULT
 
-_PMU_COUNTERS = 4
 _PMU_CYCLE_BIT = 1 << 31
 _PMU_CYCLE_EVENTS = frozenset((17, 35))  # CYCLE, NPU_ACTIVE: counted as the job's cycles
 # AXI0 and AXI1, DATA_BEAT_RECEIVED and DATA_BEAT_WRITTEN: places in `JobOutcome.beats`
 _PMU_BEAT_EVENTS = {130: 0, 135: 1, 386: 2, 391: 3}
-_PLAIN = frozenset((Reg.QCONFIG, Reg.LOCK, Reg.REGIONCFG, *range(Reg.AXI_LIMIT0, Reg.AXI_LIMIT3 + 4, 4)))
+_PLAIN = frozenset((Reg.QCONFIG, Reg.LOCK, Reg.REGIONCFG, *range(Reg.AXI_LIMIT0, Reg.AXI_EXT + 4, 4)))
+_RESERVED = 1 << 16
 # Component identification: CID is Arm's constant; PID carries part number 0x580 (U55) or 0x58B (U65).
 _CID = (0x0D, 0xF0, 0x05, 0xB1)
 
@@ -158,7 +162,7 @@ class EthosURegisters:
 
     def read(self, offset: int) -> int:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
-        offset &= ~3
+        offset = self._place(offset)
         if offset == Reg.ID:
             return self.accelerator.id_word
         if offset == Reg.CONFIG:
@@ -182,14 +186,14 @@ class EthosURegisters:
         if offset in (Reg.PMINTSET, Reg.PMINTCLR):
             return self._words.get(Reg.PMINTSET, 0)
         if offset == Reg.PMCR:
-            return self._words.get(Reg.PMCR, 0) | _PMU_COUNTERS << 11
-        if offset >= Reg.PID0:
+            return self._words.get(Reg.PMCR, 0) | self.accelerator.pmu_counters << 11
+        if Reg.PID0 <= offset < Reg.PID_END:
             return self._identification(offset)
         return self._words.get(offset, 0)
 
     def write(self, offset: int, value: int) -> None:
         """Write the 32-bit word at byte `offset`; read-only and reserved words ignore it."""
-        offset &= ~3
+        offset = self._place(offset)
         value &= 0xFFFFFFFF
         if offset == Reg.CMD:
             self._write_command(value)
@@ -211,6 +215,15 @@ class EthosURegisters:
             self._words[offset] = value
         elif Reg.PMCR <= offset < Reg.SHARED_BUFFER:
             self._write_pmu(offset, value)
+
+    def _place(self, offset: int) -> int:
+        """Offset of the word in a page where the PMU is in no page of its own; reserved words are beyond all others."""
+        base, offset = self.accelerator.pmu_base, offset & ~3
+        if not base:
+            return offset
+        if Reg.PMCR <= offset < Reg.PID0:
+            return _RESERVED  # here the other NPUs have their PMU
+        return offset - base if base + Reg.PMCR <= offset < base + Reg.SHARED_BUFFER else offset
 
     def _reset(self) -> None:
         """Soft reset: everything but protection and the clock/power requests goes to its reset value."""
@@ -265,9 +278,15 @@ class EthosURegisters:
         self._queue_read = outcome.read_bytes
         self._count(outcome)
         self._status &= ~Status.RUNNING
-        self._status |= Status.IRQ_RAISED | (outcome.faults or Status.END_REACHED)
+        self._status |= Status.IRQ_RAISED | (self._told(outcome.faults) or Status.END_REACHED)
         self._history |= 1
         self._drive_irq()
+
+    def _told(self, faults: Status) -> Status:
+        """Ethos-U85 has no bit for damaged weights."""
+        if faults & Status.WEIGHT_FAULT and self.accelerator.pmu_base:
+            return faults & ~Status.WEIGHT_FAULT | Status.PARSE_ERROR
+        return faults
 
     def _count(self, outcome: JobOutcome) -> None:
         """PMU: the cycle counter and the events that a job has an amount for advance, where they are enabled."""
@@ -278,7 +297,7 @@ class EthosURegisters:
             self._cycles = (self._cycles + outcome.cycles) & (1 << 48) - 1
         amounts = dict.fromkeys(_PMU_CYCLE_EVENTS, outcome.cycles)
         amounts |= {event: outcome.beats[place] for event, place in _PMU_BEAT_EVENTS.items()}
-        for i in range(_PMU_COUNTERS):
+        for i in range(self.accelerator.pmu_counters):
             if enabled >> i & 1:
                 counter, event = Reg.PMEVCNTR0 + 4 * i, self._words.get(Reg.PMEVTYPER0 + 4 * i, 0)
                 self._words[counter] = (self._words.get(counter, 0) + amounts.get(event, 0)) & 0xFFFFFFFF
@@ -288,7 +307,7 @@ class EthosURegisters:
         if offset == Reg.PMCR:
             words[Reg.PMCR] = value & 0b1001
             if value & 2:
-                for i in range(_PMU_COUNTERS):
+                for i in range(self.accelerator.pmu_counters):
                     words.pop(Reg.PMEVCNTR0 + 4 * i, None)
             if value & 4:
                 self._cycles = 0

@@ -25,14 +25,14 @@ enum {
   PROT = 0x024,
   CONFIG = 0x028,
   REGIONCFG = 0x03C,
-  AXI_LIMIT0 = 0x040,
+  PORT_SETTINGS = 0x040,
   BASEP0 = 0x080,
-  PMCR = 0x180,
-  PMCNTENSET = 0x184,
-  PMCCNTR = 0x1A0,
-  PMCCNTR_CFG = 0x1A8,
-  PMEVCNTR0 = 0x300,
-  PMEVTYPER0 = 0x380
+  PMCR = BOARD_NPU_PMU_BASE + 0x180,
+  PMCNTENSET = BOARD_NPU_PMU_BASE + 0x184,
+  PMCCNTR = BOARD_NPU_PMU_BASE + 0x1A0,
+  PMCCNTR_CFG = BOARD_NPU_PMU_BASE + 0x1A8,
+  PMEVCNTR0 = BOARD_NPU_PMU_BASE + 0x300,
+  PMEVTYPER0 = BOARD_NPU_PMU_BASE + 0x380
 };
 
 #define STATUS_RUNNING (1u << 0)
@@ -43,15 +43,22 @@ enum {
 #define STATUS_END (1u << 5)
 #define STATUS_WEIGHT (1u << 7)
 #define STATUS_ECC (1u << 8)
-#define STATUS_FAULTS (STATUS_BUS | STATUS_PARSE | STATUS_WEIGHT | STATUS_ECC)
+#define STATUS_BRANCH (1u << 9) /* Ethos-U85; on the others the bit is never set */
+#define STATUS_FAULTS (STATUS_BUS | STATUS_PARSE | STATUS_WEIGHT | STATUS_ECC | STATUS_BRANCH)
 
 #define CMD_RUN (1u << 0)
 #define CMD_CLEAR_IRQ (1u << 1)
 
 /* Bit 0: privileged; bit 1: non-secure. */
 #define PROTECTION 1u
-/* 32 outstanding reads, 16 writes, bursts of 64 bytes, device-independent memory type. */
-#define AXI_LIMIT 0x0F1F0000u
+#if BOARD_NPU_U85
+/* MEM_ATTR 0 to 3, of which REGIONCFG and QCONFIG choose one: the SRAM port, then the external one. AXI_SRAM, AXI_EXT:
+ * 64 outstanding reads, 32 writes, bursts of 256 bytes; the hardware has its own limits below. */
+static const uint32_t port_settings[] = {0u, 0u, 4u, 4u, 0x21F3Fu, 0x21F3Fu};
+#else
+/* AXI_LIMIT 0 to 3: 32 outstanding reads, 16 writes, bursts of 64 bytes, device-independent memory type. */
+static const uint32_t port_settings[] = {0x0F1F0000u, 0x0F1F0000u, 0x0F1F0000u, 0x0F1F0000u};
+#endif
 /* PMU: count cycles from "NPU active" (35) to "NPU idle" (32). */
 #define PMU_WINDOW (35u | 32u << 16)
 /* PMU events of the four counters: data beats read and written on port 0, then on port 1. */
@@ -106,7 +113,7 @@ enum ethosu_result ethosu_init(uint32_t expected_config) {
     if (polls-- == 0) return ETHOSU_RESET_TIMEOUT;
   }
   if (NPU(PROT) != PROTECTION) return ETHOSU_RESET_REFUSED;
-  for (uint32_t port = 0; port < 4; port++) NPU(AXI_LIMIT0 + 4u * port) = AXI_LIMIT;
+  for (uint32_t i = 0; i < sizeof port_settings / 4u; i++) NPU(PORT_SETTINGS + 4u * i) = port_settings[i];
   NPU(CMD) = 0; /* clock and power stay on between jobs */
   NPU(PMCR) = 1u; /* the PMU counts */
   NPU(PMCCNTR_CFG) = PMU_WINDOW;
@@ -139,7 +146,7 @@ static uint32_t wait_end(void) {
 static enum ethosu_result judge(uint32_t status) {
   if (!(status & STATUS_IRQ)) return ETHOSU_TIMEOUT;
   if (status & STATUS_BUS) return ETHOSU_BUS_ERROR;
-  if (status & STATUS_PARSE) return ETHOSU_PARSE_ERROR;
+  if (status & (STATUS_PARSE | STATUS_BRANCH)) return ETHOSU_PARSE_ERROR;
   if (status & STATUS_WEIGHT) return ETHOSU_WEIGHT_FAULT;
   if (status & STATUS_ECC) return ETHOSU_ECC_FAULT;
   if (!(status & STATUS_END)) return ETHOSU_NOT_FINISHED;

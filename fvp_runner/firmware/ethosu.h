@@ -1,4 +1,4 @@
-/* Register-level driver of one Ethos-U55 or Ethos-U65.
+/* Register-level driver of one Ethos-U55, U65 or U85.
  *
  * Call ethosu_init once, then ethosu_run for each command stream. Every error of the NPU has a
  * code of its own; after a fault the NPU takes no job until ethosu_init has reset it. */

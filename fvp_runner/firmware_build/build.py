@@ -19,7 +19,6 @@ from pathlib import Path
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.builds.fragments import REQUIRED_FLAGS
 from npu_memplan.codegen.interface import c_files, identifier
-from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.files.manifest import FIRMWARE as BUILT
 from npu_memplan.files.staging import TakenError, staged_directory
 from npu_memplan.target_data import Board, accelerator_system, load_board
@@ -78,12 +77,6 @@ def _says(option: str) -> str:
     return ask([COMPILER, option]).text
 
 
-def has_firmware(artifact: Artifact) -> bool:
-    """Whether the driver knows the registers of the artifact's NPU."""
-    npu = ACCELERATORS.get(artifact.target.accelerator)
-    return npu is None or npu.language is Language.U55_U65
-
-
 def board_of(artifact: Artifact, options: RunOptions) -> Board:
     """The board the options name, or the default one of the artifact's accelerator; one that firmware can be for."""
     if options.board is not None:
@@ -104,11 +97,6 @@ def build(directory: Path, options: RunOptions, cpu: str | None = None) -> Firmw
     compiler's message when the C is wrong; `RunnerMissingError` without a compiler.
     """
     artifact = load_artifact(directory, options)
-    if not has_firmware(artifact):
-        raise BuildError(
-            f"no firmware for {artifact.target.accelerator}: the driver does not know Ethos-U85's registers yet; "
-            "run it with --on host"
-        )
     board = board_of(artifact, options)
     layout = place(artifact, board)
     reason = missing_compiler()

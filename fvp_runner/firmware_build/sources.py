@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import identifier, npu_target, region_config
+from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.problem import POISON
 from npu_memplan.target_data import Board, BoardMemory, targets_folder
 
@@ -17,6 +18,8 @@ from .layout import BoardLayout, input_bytes
 
 def board_header(board: Board, artifact: Artifact) -> str:
     """Text of board.h."""
+    name = artifact.target.accelerator
+    npu = ACCELERATORS[name if name in ACCELERATORS else board.accelerators[0]]
     return f"""/* Generated from the description of board {board.name}. */
 #ifndef NPU_MEMPLAN_BOARD_H
 #define NPU_MEMPLAN_BOARD_H
@@ -28,6 +31,8 @@ def board_header(board: Board, artifact: Artifact) -> str:
 #define BOARD_NPU_BASE {board.npu_base:#010x}u
 #define BOARD_NPU_IRQ {board.npu_irq}
 #define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u
+#define BOARD_NPU_U85 {int(npu.language is Language.U85)}
+#define BOARD_NPU_PMU_BASE {npu.pmu_base:#x} /* before the PMU's own offsets, 0x180 and up */
 
 #endif
 """

@@ -67,6 +67,7 @@ def options(path: Path, **more: Any) -> RunOptions:
     ("corstone-300-u65", "ethos-u65-512", True),
     ("corstone-310", "ethos-u55-128", False),
     ("corstone-315", "ethos-u65-256", False),
+    ("corstone-320", "ethos-u85-2048", True),
 ])  # fmt: skip
 def test_the_command_line_is_what_it_was(board: str, accelerator: str, cycles: bool, golden: Any) -> None:
     artifact = plain_artifact("toy", accelerator, 64, (IN,), (OUT,))

@@ -5,6 +5,7 @@ Each must be bit-exact with TFLite Micro, and leave every pool exactly as the ho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, lower, pose, read, write
 from npu_memplan.problem import BufferKind, used_bytes
 from npu_memplan.stages import Planned, request
+from npu_memplan.target_data import load_board
 from npu_memplan.verify import verify
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
@@ -43,10 +45,12 @@ def model_file(shared_model: Callable[[str], Path]) -> Callable[[str], Path]:
     return lambda name: REPOSITORY / MODELS[name] if "/" in MODELS[name] else shared_model(MODELS[name])
 
 
-def all_agree(model: Path, directory: Path, runners: tuple[str, ...]) -> dict[str, Any]:
+def all_agree(
+    model: Path, directory: Path, runners: tuple[str, ...], board: Path | None = None, interrupt: bool = False
+) -> dict[str, Any]:
     """Run on the host and on `runners`; compare outputs with TFLite Micro and pools with the host's."""
-    options = RunOptions(timeout_s=120)
-    host = create("host", directory, options)
+    options = RunOptions(timeout_s=120, board=board, interrupt=interrupt)
+    host = create("host", directory, RunOptions(timeout_s=120))
     inputs = load_inputs(host.artifact, ["random:11"])  # type: ignore[attr-defined]
     expected = Reference(model.read_bytes()).run(inputs)
     on_host = host.run(inputs)
@@ -130,3 +134,25 @@ def test_a_broken_plan_gives_wrong_results_as_firmware_too(model_file: Any, tmp_
         create("qemu", tmp_path / "kws", RunOptions(verify=False)).run(inputs)
     (actual,) = create("qemu", tmp_path / "kws", RunOptions(verify=False, checks=False)).run(inputs).outputs
     assert not np.array_equal(actual, expected), "without the checks the NPU does what it is told"
+
+
+@pytest.mark.parametrize(("npu", "interrupt"), [("ethos-u85-128", True), ("ethos-u85-2048", False)])
+def test_ethos_u85_is_exact_on_the_memory_map_of_corstone_320(
+    npu: str, interrupt: bool, model_file: Any, tmp_path: Path
+) -> None:
+    """Unicorn takes the map of any board; no QEMU has one with this NPU."""
+    compile_model(model_file("kws"), CompileOptions(npu), tmp_path / "kws")
+    results = all_agree(model_file("kws"), tmp_path / "kws", ("unicorn",), interrupt=interrupt)
+    assert results["unicorn"].npu_cycles > 30_000
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_ethos_u85_is_exact_on_a_stand_in_that_qemu_has(interrupt: bool, model_file: Any, tmp_path: Path) -> None:
+    """Corstone-300's machine with our Ethos-U85 at the place of its NPU: no such hardware exists."""
+    text = load_board("corstone-300-u65").path.read_text()  # type: ignore[union-attr]
+    text = re.sub(r'name = "corstone-300-u65"', 'name = "stand-in"', text)
+    text = re.sub(r"accelerators = .*", 'accelerators = ["ethos-u85-256"]', text)
+    text = text.replace("base = 0x48102000\nsize_bytes = 0x1000", "base = 0x48102000\nsize_bytes = 0x2000")
+    (tmp_path / "stand-in.toml").write_text(text)
+    compile_model(model_file("kws"), CompileOptions("ethos-u85-256"), tmp_path / "kws")
+    all_agree(model_file("kws"), tmp_path / "kws", ("qemu",), tmp_path / "stand-in.toml", interrupt)

@@ -147,3 +147,29 @@ def test_sabotage_is_what_a_driver_would_see() -> None:
     endless = Bench(None, "ethos-u55-256", Sabotage.NEVER_ENDS).device
     endless.write(Reg.CMD, 1)
     assert endless.read(Reg.STATUS) == Status.RUNNING
+
+
+def test_ethos_u85_has_its_pmu_in_a_second_page_and_eight_counters() -> None:
+    bench = Bench(JobOutcome(cycles=700, read_bytes=64, beats=(1, 2, 3, 4)), "ethos-u85-256")
+    d = bench.device
+    assert d.read(Reg.CONFIG) == 0x20000118
+    for place, word in enumerate((0, 0, 4, 4, 0x21F3F, 0x21F3E)):  # MEM_ATTR 0 to 3, AXI_SRAM, AXI_EXT
+        d.write(0x40 + 4 * place, word)
+    assert [d.read(0x40 + 4 * i) for i in range(6)] == [0, 0, 4, 4, 0x21F3F, 0x21F3E]
+    for offset in (Reg.PMCR, Reg.PMCNTENSET, Reg.PMEVTYPER0):
+        d.write(offset, 1)
+        assert d.read(offset) == 0, "the other NPUs' PMU is not there"
+    assert d.read(0x1000 + Reg.PMCR) >> 11 == 8
+    d.write(0x1000 + Reg.PMCR, 1)
+    d.write(0x1000 + Reg.PMEVTYPER0 + 4 * 7, 391)  # beats written to the external port, in the last counter
+    d.write(0x1000 + Reg.PMCNTENSET, 1 << 31 | 1 << 7)
+    d.write(Reg.CMD, 1)
+    assert d.read(0x1000 + Reg.PMCCNTR) == 700
+    assert d.read(0x1000 + Reg.PMEVCNTR0 + 4 * 7) == 4
+    assert d.read(Reg.PID_END - 0x20) == 0x82, "part number 0x582"
+
+
+def test_ethos_u85_has_no_bit_for_damaged_weights() -> None:
+    bench = Bench(JobOutcome(Status.WEIGHT_FAULT), "ethos-u85-256")
+    bench.device.write(Reg.CMD, 1)
+    assert bench.device.read(Reg.STATUS) & 0xFFFF == Status.IRQ_RAISED | Status.PARSE_ERROR

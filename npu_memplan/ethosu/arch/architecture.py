@@ -137,6 +137,8 @@ class Architecture:
     language: Language = Language.U55_U65
     in_flight_bytes: Mapping[Channel, int] = field(default_factory=dict, hash=False)  # most; none: no limit but AXI's
     command_fetch_bytes: int = 0  # of the stream that one request brings, one at a time; 0: it is there when needed
+    pmu_base: int = 0  # of the register page, before the PMU's offsets
+    pmu_counters: int = 4  # of events
     max_blockdep: int = 3  # largest BLOCKDEP
     micro_blocks: tuple[Shape, ...] = ()  # where each operation chooses its own: all there are, of all cores together
     burst_bytes: int = 64  # most that one AXI request moves: the limit that Arm's driver sets

@@ -60,6 +60,8 @@ def _u85(
         language=Language.U85,
         in_flight_bytes={channel: 16 * words for channel, words in zip(Channel, buffers, strict=True)},
         command_fetch_bytes=64,
+        pmu_base=0x1000,
+        pmu_counters=8,
         max_blockdep=7,
         micro_blocks=micro,
         max_block=Shape(128, 128, 1024),
