@@ -10,6 +10,11 @@
 #define ETHOSU_USE_INTERRUPT 0
 #endif
 
+/* board.h may say that the NPU is an Ethos-U85: its PMU is in a second page, and its ports are set up otherwise. */
+#ifndef BOARD_NPU_U85
+#define BOARD_NPU_U85 0
+#endif
+
 #define NPU(offset) (*(volatile uint32_t *)(BOARD_NPU_BASE + (offset)))
 #define NVIC_ISER (*(volatile uint32_t *)(0xE000E100u + 4u * (BOARD_NPU_IRQ / 32u)))
 
@@ -26,13 +31,14 @@ enum {
   CONFIG = 0x028,
   REGIONCFG = 0x03C,
   PORT_SETTINGS = 0x040,
+  PMU = BOARD_NPU_U85 ? 0x1000 : 0,
   BASEP0 = 0x080,
-  PMCR = BOARD_NPU_PMU_BASE + 0x180,
-  PMCNTENSET = BOARD_NPU_PMU_BASE + 0x184,
-  PMCCNTR = BOARD_NPU_PMU_BASE + 0x1A0,
-  PMCCNTR_CFG = BOARD_NPU_PMU_BASE + 0x1A8,
-  PMEVCNTR0 = BOARD_NPU_PMU_BASE + 0x300,
-  PMEVTYPER0 = BOARD_NPU_PMU_BASE + 0x380
+  PMCR = PMU + 0x180,
+  PMCNTENSET = PMU + 0x184,
+  PMCCNTR = PMU + 0x1A0,
+  PMCCNTR_CFG = PMU + 0x1A8,
+  PMEVCNTR0 = PMU + 0x300,
+  PMEVTYPER0 = PMU + 0x380
 };
 
 #define STATUS_RUNNING (1u << 0)

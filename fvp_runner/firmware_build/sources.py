@@ -32,7 +32,6 @@ def board_header(board: Board, artifact: Artifact) -> str:
 #define BOARD_NPU_IRQ {board.npu_irq}
 #define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u
 #define BOARD_NPU_U85 {int(npu.language is Language.U85)}
-#define BOARD_NPU_PMU_BASE {npu.pmu_base:#x} /* before the PMU's own offsets, 0x180 and up */
 
 #endif
 """
