@@ -24,7 +24,7 @@ class OptionError(NpuMemplanError):
 
 
 NO_NPU = "none"
-AUTO = "auto"  # both NPU compilers compete
+AUTO = "auto"  # both NPU compilers compete where a pool has a size
 USUAL = "ethos-u55-256"
 
 
@@ -82,7 +82,7 @@ class CompileOptions:
     host_ops: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
     external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
-    npu_compiler: str = "vela"
+    npu_compiler: str = AUTO  # "vela", "tvm", or both where `competes`
     objective: str = "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": by `for_cycles`
     planner: str = "auto"
     time_limit_s: float | None = None
@@ -104,9 +104,17 @@ class CompileOptions:
         """Whether the fewest cycles that fit are wanted: who gives no size for a pool asks for few bytes."""
         return self.objective == "cycles" or (self.objective == "auto" and bool(self.pools))
 
+    @property
+    def competes(self) -> bool:
+        """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
+        asked = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
+        return asked and self.for_cycles and bool(self.pools)
+
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         self._check_stripes()
+        if self.npu_compiler == AUTO and not self.competes:
+            return replace(self, npu_compiler="tvm" if self.stripes else "vela").resolved()
         if self.accelerator == NO_NPU:
             if self.host_ops:
                 raise OptionError("--host-ops names operators to keep off the NPU, but --accelerator none has no NPU")
@@ -132,10 +140,11 @@ class CompileOptions:
         usual = CompileOptions(
             usual_accelerator(self.board), system_config=own.system_config, memory_mode=own.memory_mode
         )
+        usual = replace(usual, npu_compiler=AUTO if replace(self, npu_compiler=AUTO).competes else "vela")
         said: list[tuple[str, ...]] = []
         for name, flag in _VALUES.items():
             value = getattr(self, name)
-            if value not in ("", getattr(usual, name)):
+            if value not in ("", getattr(usual, name)) and (name, value) != ("npu_compiler", AUTO):
                 said.append((flag, ",".join(value) if isinstance(value, tuple) else str(value)))
         for name, flag in _SIZES.items():
             for pool, size in getattr(self, name).items():
@@ -149,8 +158,8 @@ class CompileOptions:
     def _check_stripes(self) -> None:
         if self.stripes and (self.accelerator == NO_NPU or self.npu_compiler == "vela"):
             raise OptionError(
-                "--stripes cuts the NPU operations of this package's own lowering: add --npu-compiler tvm and an "
-                "--accelerator (Vela cuts its own with --optimise Size)"
+                "--stripes cuts the NPU operations of this package's own lowering: leave out --npu-compiler vela, and "
+                "name an --accelerator (Vela cuts its own with --optimise Size)"
             )
         if self.stripes and not self.overlaps:
             raise OptionError(

@@ -20,7 +20,7 @@ from .choose.cycles import contest, hasten
 from .codegen.interface import Interface
 from .files.staging import staged_directory
 from .frontend.load import read
-from .options import AUTO, CompileOptions
+from .options import CompileOptions
 from .planners import prefetch
 from .process.callable_module import callable_as
 from .process.phases import entering
@@ -41,8 +41,8 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
     best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))))
     if best is not None:
         return build(best)
-    if options.npu_compiler == AUTO:
-        options = replace(options, npu_compiler="vela")
+    if options.competes:
+        options = replace(options, npu_compiler="vela")  # whose error says what would fit
     posed = pose(lower(read(model, request(options, beyond))))
     try:
         return build(hasten(plan(posed)))

@@ -6,7 +6,7 @@ one line. Own lowering is not made where Vela's stream takes what its constants'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,13 +49,13 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
         lifted, failed = _attempt(lambda: [_planned(_named(load(asked), VELA))])
         first = travel(lifted[0], rank) if lifted else None
         if first is not None and rank(first)[0] <= _CLOSE * port_bound(first, where):
-            return _said(first, rank, ())
+            return _said(first, rank, (), options)
     ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
     second = travel(ours[0], rank, ours[1:]) if ours else None
     both = sorted((made for made in (first, second) if made is not None), key=rank)
     if not both:
         raise failed or reason or NpuMemplanError("no producer was asked for")
-    return _said(both[0], rank, both[1:])
+    return _said(both[0], rank, both[1:], options)
 
 
 def _attempt(make: Callable[[], list[Planned]]) -> tuple[list[Planned], NpuMemplanError | None]:
@@ -135,9 +135,9 @@ def _stripings(
         yield where, {v: at_limit(groups, int(size * share)).groups for v, groups in far.items()}
 
 
-def _said(best: Planned, rank: Ranking, others: tuple[Planned, ...] | list[Planned]) -> Planned:
-    """`best`, with the line that says why."""
-    loaded = best.posed.loaded
+def _said(best: Planned, rank: Ranking, others: Sequence[Planned], asked: CompileOptions) -> Planned:
+    """`best`, with the line that says why, as what was asked for."""
+    loaded = replace(best.posed.loaded, request=replace(best.posed.loaded.request, options=asked))
     text = f"{_figures(best, rank)}, {bound_of(best, rank):,} at least"
     text += "".join(f"; {_figures(other, rank)}" for other in others)
     return replace(best, posed=replace(best.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import verify
 from ..ethosu.arch import accelerator, has_own_lowering
-from ..options import AUTO, CompileOptions
+from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..process.phases import entering
 from ..stages import Loaded, Planned
@@ -26,7 +26,7 @@ def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded]) -
     """
     options = options.resolved()
     where = _memories(options)
-    if where is None or not (options.npu_compiler == AUTO or (options.stripes and options.pools)):
+    if where is None or not (options.competes or (options.stripes and options.pools)):
         return None
     from .contest import fastest
 
@@ -42,7 +42,7 @@ def hasten(planned: Planned) -> Planned:
     """The stage `hasten`: the same program with constants that travel when the port is idle."""
     options = planned.posed.loaded.request.options
     where = _memories(options)
-    if where is None or not has_own_lowering(accelerator(options.accelerator)):
+    if where is None:
         return planned
     entering("moving weights when the port is idle")
     from .ranking import Ranking
@@ -54,5 +54,8 @@ def hasten(planned: Planned) -> Planned:
 
 
 def _memories(options: CompileOptions) -> MemoryMap | None:
-    """The memories that cycles are counted with, where cycles are what counts; None where bytes are."""
-    return options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    """The memories that cycles are counted with, where cycles are what counts; None where bytes are, and for NPUs
+    whose programs are taken as their compiler made them.
+    """
+    where = options.memory_map() if options.for_cycles and options.planner in prefetch.SEARCHING else None
+    return where if where is not None and has_own_lowering(accelerator(options.accelerator)) else None

@@ -56,9 +56,9 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 @_memory("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
-@_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="vela", show_default=True, help="Who "
+@_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
        "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool the better of both, "
-       "else Vela.")  # fmt: skip
+       "with --stripes our own, else Vela's.")  # fmt: skip
 @_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
@@ -70,7 +70,7 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
        help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least memory; "
        "auto: cycles with a --pool, else bytes.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
-       "cycles; a --pool of theirs says how far to go. With --npu-compiler tvm.")  # fmt: skip
+       "cycles; a --pool of theirs says how far to go. Of our own lowering.")  # fmt: skip
 @_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
        "fewer waits, as far as a --pool has room. Without it: where it costs no byte.")  # fmt: skip
 @_goal("--reorder", is_flag=True, help="Put independent calls into the order that needs least memory.")

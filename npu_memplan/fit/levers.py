@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
-from ..options import NO_NPU, CompileOptions
+from ..options import AUTO, NO_NPU, CompileOptions
 from ..target_data import accelerator_system
 
 Changes = Mapping[str, object]  # of `CompileOptions`, by field name
@@ -38,6 +38,7 @@ class Lever:
 
     def applied(self, options: CompileOptions, budget_bytes: int) -> CompileOptions | None:
         """`options` with this asked for as well; None where that is nothing new."""
+        options = by_one(options)
         changed = replace(options, **self.changes(options, budget_bytes))  # type: ignore[arg-type]
         return None if changed == options else changed.resolved()
 
@@ -46,11 +47,16 @@ class Lever:
         changed = self.applied(options, budget_bytes)
         if changed is None:
             return ""
-        before, after = options.said(), changed.said()
+        before, after = by_one(options).said(), changed.said()
         given = " ".join(" ".join(words) for words in after if words not in before)
         named = {words[0] for words in after}
         dropped = " ".join(" ".join(words) for words in before if words[0] not in named)
         return " ".join(filter(None, (given, dropped and f"(without {dropped})")))
+
+
+def by_one(options: CompileOptions) -> CompileOptions:
+    """`options` of one compiler of the NPU's operations, which levers are of."""
+    return replace(options, npu_compiler="vela") if options.npu_compiler == AUTO else options
 
 
 def _vela(changes: Changes) -> Callable[[CompileOptions, int], Changes]:
@@ -116,6 +122,7 @@ def levers(options: CompileOptions, budget_bytes: int, source: str, *, searched:
 
     `searched`: no other place of the same buffers is smaller; `calls`: how many the program has.
     """
+    options = by_one(options)
     return tuple(
         lever
         for lever in ALL

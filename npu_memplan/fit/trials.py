@@ -20,7 +20,7 @@ from ..problem import PlanStatus
 from ..report.facts.memory import both
 from ..report.text.explain import align
 from ..sizes import parse_named_size, parse_size
-from .levers import further, trials
+from .levers import by_one, further, trials
 
 if TYPE_CHECKING:
     from ..stages import Compiled
@@ -155,7 +155,7 @@ def compile_to_fit(
         return plan_model(model, wanted, beyond=pool)
 
     with staged_directory(output, force) as folder:
-        options = replace(options, pools={**options.pools, pool: size})
+        options = by_one(replace(options, pools={**options.pools, pool: size}))  # the trials are of each by itself
         result, compiled = fit(compile, options, pool, size, model.name)
         return write(compiled, folder), result
 

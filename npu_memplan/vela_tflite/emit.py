@@ -58,7 +58,7 @@ class Emitted:
 
 def emit(model: Path, options: CompileOptions) -> Emitted:
     """The file of `model` in memory. Raises what `compile_model` raises, and `EmitError`."""
-    asked = request(options)
+    asked = request(replace(options, npu_compiler="vela") if options.competes else options)
     _check(asked.options, model)
     data = read_file(model)
     if (subgraphs := subgraph_count(data)) > 1:

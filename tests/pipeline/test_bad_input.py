@@ -143,7 +143,7 @@ def test_options_that_mean_nothing(cli, tmp_path: Path, options: tuple[str, ...]
 
 
 def test_a_pool_that_is_too_small(cli, tmp_path: Path) -> None:
-    outcome = cli("compile", MODEL, "-o", tmp_path / "out", "--pool", "sram=4KiB")
+    outcome = cli("compile", MODEL, "-o", tmp_path / "out", "--pool", "sram=4KiB", "--npu-compiler", "vela")
     assert (outcome.code, outcome.out) == (2, "")
     lines = outcome.err.splitlines()
     assert lines[0] == "npu-memplan: digits does not fit pool sram:"

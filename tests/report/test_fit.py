@@ -69,24 +69,26 @@ def sizes(o: CompileOptions) -> Made:
 def test_everything_is_tried_and_the_cheapest_that_fits_is_taken() -> None:
     result, chosen = fitted(sizes, 64)
     assert [(t.fits, t.required_bytes, t.estimated_cycles, t.flags) for t in result.trials] == [
-        (True, 60, 650, "--optimise Size --pool sram=64"),
-        (True, 60, 650, "--optimise Size --arena-cache-size 64 --pool sram=64"),
+        (True, 60, 650, "--optimise Size --npu-compiler vela --pool sram=64"),
+        (True, 60, 650, "--optimise Size --arena-cache-size 64 --npu-compiler vela --pool sram=64"),
         (True, 50, 700, "--npu-compiler tvm --pool sram=64 --stripes"),
         (True, 40, None, "--accelerator none --pool sram=64"),
-        (False, 70, 600, "--arena-cache-size 64 --pool sram=64"),
-        (False, 70, 600, "--arena-cache-size 48 --pool sram=64"),
+        (False, 70, 600, "--arena-cache-size 64 --npu-compiler vela --pool sram=64"),
+        (False, 70, 600, "--arena-cache-size 48 --npu-compiler vela --pool sram=64"),
         (False, 80, 500, "--npu-compiler tvm --pool sram=64"),
-        (False, 100, 600, "--pool sram=64"),
+        (False, 100, 600, "--npu-compiler vela --pool sram=64"),
     ]
     assert chosen.optimise == "Size"
-    assert result.flags == "--optimise Size --pool sram=64"
+    assert result.flags == "--optimise Size --npu-compiler vela --pool sram=64"
     assert result.to_text().splitlines()[:6] == [
         "  bytes   KiB  fits  NPU cycles  host calls  inexact  flags (of sram 64)",
-        "     60  0.06  yes          650           0        0  --optimise Size --pool sram=64",
-        "     60  0.06  yes          650           0        0  --optimise Size --arena-cache-size 64 --pool sram=64",
+        "     60  0.06  yes          650           0        0  --optimise Size --npu-compiler vela --pool sram=64",
+        "     60  0.06  yes          650           0        0  --optimise Size --arena-cache-size 64 "
+        "--npu-compiler vela --pool sram=64",
         "     50  0.05  yes          700           0        0  --npu-compiler tvm --pool sram=64 --stripes",
         "     40  0.04  yes            -           9        0  --accelerator none --pool sram=64",
-        "     70  0.07  no           600           0        0  --arena-cache-size 64 --pool sram=64",
+        "     70  0.07  no           600           0        0  "
+        "--arena-cache-size 64 --npu-compiler vela --pool sram=64",
     ]
 
 
@@ -102,7 +104,7 @@ def test_exact_results_are_worth_more_than_cycles() -> None:
 
 def test_what_fits_as_asked_is_left_alone() -> None:
     result, chosen = fitted(sizes, 100)
-    assert [t.flags for t in result.trials] == ["--pool sram=100"]
+    assert [t.flags for t in result.trials] == ["--npu-compiler vela --pool sram=100"]
     assert chosen.pools == {"sram": 100}
 
 
@@ -140,7 +142,8 @@ def test_a_second_memory_is_tried_where_the_system_has_one() -> None:
 
     result, chosen = fitted(made, 64, U65)
     assert chosen.memory_mode == "Dedicated_Sram"
-    assert result.flags == "--accelerator ethos-u65-256 --arena-cache-size 64 --pool sram=64"  # that mode is its own
+    own = "--accelerator ethos-u65-256 --arena-cache-size 64 --npu-compiler vela --pool sram=64"
+    assert result.flags == own  # that mode is its own
     assert len({t.flags for t in result.trials}) == len(result.trials)  # nothing twice
     assert not any("Dedicated" in t.options.memory_mode for t in fitted(sizes, 64)[0].trials)
 

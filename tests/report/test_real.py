@@ -115,7 +115,9 @@ def test_explain_of_a_real_model_adds_up(compiled: Compiled) -> None:
 
 def test_too_small_a_pool_is_told_in_full(shared_model: Callable[[str], Path], tmp_path: Path) -> None:
     model = shared_model("vww_96_int8")
-    result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(tmp_path / "out"), "--pool", "sram=64KiB"])
+    result = CliRunner().invoke(
+        cli, ["compile", str(model), "-o", str(tmp_path / "out"), "--pool", "sram=64KiB", "--npu-compiler", "vela"]
+    )
     error = result.exception
     assert isinstance(error, PlanningError)
     assert error.available_bytes == 65536

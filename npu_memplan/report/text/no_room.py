@@ -7,6 +7,7 @@ operation, up to five of the largest buffers there with kind and maker, and all 
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 from ...fit.levers import levers
 from ...options import CompileOptions
@@ -62,7 +63,8 @@ def no_room_text(error: PlanningError, problem: Problem, source: str, options: C
         lines.append("  one more --constant-pool behind it, for what it does not hold")
         return "\n".join(lines)
     budget = error.available_bytes
-    given = [words for words in options.said() if words != ("--pool", f"{error.pool}={budget}")]
+    options = replace(options, pools={name: size for name, size in options.pools.items() if name != error.pool})
+    given = options.said()
     words = shlex.join(["npu-memplan", "compile", source, *(w for said in given for w in said)])
     lines.append(f"  {words} --fit {error.pool}={budget} -o DIR")
     lines.append("    tries all of these, says what each needs, and takes the cheapest that fits:")
