@@ -46,6 +46,7 @@ _VALUES = {
     "operators": "--operators",
     "npu_compiler": "--npu-compiler",
     "objective": "--objective",
+    "max_ms": "--max-ms",
     "planner": "--planner",
     "time_limit_s": "--time-limit",
     "seed": "--seed",
@@ -84,6 +85,7 @@ class CompileOptions:
     external: Mapping[str, int | None] = field(default_factory=dict)  # operators that others' C runs: scratch bytes
     npu_compiler: str = AUTO  # "vela", "tvm", or both where `competes`
     objective: str = "auto"  # "cycles": the fewest that fit; "bytes": the least memory; "auto": by `for_cycles`
+    max_ms: float | None = None  # the least memory in which the NPU takes no longer, by the estimate
     planner: str = "auto"
     time_limit_s: float | None = None
     seed: int = 0
@@ -102,17 +104,22 @@ class CompileOptions:
     @property
     def for_cycles(self) -> bool:
         """Whether the fewest cycles that fit are wanted: who gives no size for a pool asks for few bytes."""
-        return self.objective == "cycles" or (self.objective == "auto" and bool(self.pools))
+        return self.objective == "cycles" or (self.objective == "auto" and self._has_goal)
+
+    @property
+    def _has_goal(self) -> bool:
+        return bool(self.pools) or self.max_ms is not None
 
     @property
     def competes(self) -> bool:
         """Whether both NPU compilers make the program: where cycles count, and bytes are given to compare them in."""
         asked = self.npu_compiler == AUTO and self.accelerator != NO_NPU and not self.prefetch
-        return asked and self.for_cycles and bool(self.pools)
+        return asked and self.for_cycles and self._has_goal
 
     def resolved(self) -> CompileOptions:
         """The same options with the accelerator's defaults filled in; checks their names."""
         self._check_stripes()
+        self._check_speed()
         if self.npu_compiler == AUTO and not self.competes:
             return replace(self, npu_compiler="tvm" if self.stripes else "vela").resolved()
         if self.accelerator == NO_NPU:
@@ -164,6 +171,17 @@ class CompileOptions:
         if self.stripes and not self.overlaps:
             raise OptionError(
                 "--stripes lets outputs lie over inputs, which --no-overlap forbids; leave one of them out"
+            )
+
+    def _check_speed(self) -> None:
+        if self.max_ms is None:
+            return
+        if self.accelerator == NO_NPU:
+            raise OptionError("--max-ms is of the NPU's estimated time, but --accelerator none has no NPU")
+        if self.objective == "bytes" or self.prefetch:
+            raise OptionError(
+                "--max-ms chooses the program by its time, in the least memory; leave out "
+                f"{'--prefetch' if self.prefetch else '--objective bytes'}"
             )
 
     def memory_map(self, regions: Mapping[int, str] | None = None, needs: Needs | None = None) -> MemoryMap | None:

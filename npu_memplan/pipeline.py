@@ -38,7 +38,7 @@ def compile_model(model: Path | str, options: CompileOptions, output: Path | str
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
     """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it."""
-    best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))))
+    best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))), model.name)
     if best is not None:
         return build(best)
     if options.competes:

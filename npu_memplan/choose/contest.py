@@ -20,7 +20,7 @@ from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.groups import Group, Groups
 from ..ethosu.time import MemoryMap
 from ..extract import pose
-from ..options import AUTO, CompileOptions
+from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..stages import Loaded, Planned, Posed
 from ..transform.stripes import at_limit, front
@@ -44,13 +44,16 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
     rank = Ranking(where)
     first: Planned | None = None
     failed: NpuMemplanError | None = None
-    if options.npu_compiler == AUTO:
+    ours: list[Planned] = []
+    reason: NpuMemplanError | None = None
+    if options.npu_compiler != "tvm":
         asked = replace(options, npu_compiler="vela", stripes=False)
         lifted, failed = _attempt(lambda: [_planned(_named(load(asked), VELA))])
         first = travel(lifted[0], rank) if lifted else None
         if first is not None and rank(first)[0] <= _CLOSE * port_bound(first, where):
             return _said(first, rank, (), options)
-    ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
+    if options.npu_compiler != "vela":
+        ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
     second = travel(ours[0], rank, ours[1:]) if ours else None
     both = sorted((made for made in (first, second) if made is not None), key=rank)
     if not both:

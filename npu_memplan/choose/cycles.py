@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import verify
 from ..ethosu.arch import accelerator, has_own_lowering
-from ..options import CompileOptions
+from ..options import CompileOptions, OptionError
 from ..planners import PlanningError, prefetch
 from ..process.phases import entering
 from ..stages import Loaded, Planned
@@ -19,13 +19,24 @@ if TYPE_CHECKING:
     from ..ethosu.time import MemoryMap
 
 
-def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded]) -> Planned | None:
+def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded], name: str) -> Planned | None:
     """The best of all programs of a model; None where one alone is asked for, or none fits.
 
-    `load` reads and lowers the model as the options it is given ask.
+    `load` reads and lowers the model, called `name`, as the options it is given ask. Raises `SpeedError` where none
+    is as fast as was asked for.
     """
     options = options.resolved()
     where = _memories(options)
+    if options.max_ms is not None:
+        if where is None:
+            known = " or ".join(prefetch.SEARCHING)
+            raise OptionError(
+                f"--max-ms chooses among programs by their time, with --planner {known} and for an NPU that we "
+                f"lower for; --planner {options.planner} and {options.accelerator} were asked for"
+            )
+        from .speed import fast_enough
+
+        return fast_enough(options, where, load, name)
     if where is None or not (options.competes or (options.stripes and options.pools)):
         return None
     from .contest import fastest

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from .. import verify
 from ..errors import NpuMemplanError
 from ..options import AUTO, CompileOptions
-from ..stages import Loaded, request
+from ..stages import request
 from .bound import bound_of
-from .contest import fastest
+from .contests import Contests
 from .ranking import Ranking
 
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
@@ -74,15 +72,11 @@ def explore(
     pool = options.planned_pools()[-1].name
     clock = where.clock_hz
 
-    @lru_cache(4)
-    def load(compiler: str, optimise: str) -> Loaded:
-        asked = replace(options, npu_compiler=compiler, optimise=optimise, pools={pool: 1 << 40})
-        return lower(read(model, request(asked)))
-
+    contests = Contests(options, where, lambda asked: lower(read(model, request(asked))))
     vela = []
     for optimise in ("Performance", "Size"):
         said(f"Vela's own points, {optimise}", 0, 0)
-        made = load("vela", optimise)
+        made = contests.loaded(replace(options, npu_compiler="vela", optimise=optimise))
         used, cycles = made.vela_arena_bytes.get(pool, 0), sum(made.vela_stream_bounds.values())
         if used and cycles:
             vela.append(FrontPoint(used, used, cycles, 1000 * cycles / clock, f"Vela, {optimise}", 0, ""))
@@ -93,22 +87,13 @@ def explore(
     found = []
     for number, size in enumerate(sizes):
         said(f"{size:,} bytes of {pool}", number, len(sizes))
-        asked = replace(options, pools={**options.pools, pool: size})
-
-        def loaded(wanted: CompileOptions) -> Loaded:
-            known = load(wanted.npu_compiler, options.optimise)
-            return replace(known, request=request(wanted))
-
-        try:
-            best = fastest(asked, where, loaded)
-        except NpuMemplanError:
+        best = contests.at(size)
+        if best is None or best.limit_bytes != size:  # nothing, or what was found before
             continue
-        verify.check(best.posed.problem, best.plan)
-        rank = Ranking(where)
-        cycles, _ = rank(best)
-        used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == pool)
-        maker, flags = best.posed.loaded.maker, " ".join(asked.flags())
-        found.append(FrontPoint(size, used, cycles, 1000 * cycles / clock, maker, bound_of(best, rank), flags))
+        loaded = best.planned.posed.loaded
+        least, flags = bound_of(best.planned, Ranking(where)), " ".join(loaded.request.options.flags())
+        milliseconds = 1000 * best.cycles / clock
+        found.append(FrontPoint(size, best.size_bytes, best.cycles, milliseconds, loaded.maker, least, flags))
     if not found:
         raise FrontError(
             f"{model.name}: no program fits {max(sizes):,} bytes of pool {pool}; give larger --sizes, or see what "

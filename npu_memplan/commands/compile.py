@@ -69,6 +69,8 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 @_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
        help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least memory; "
        "auto: cycles with a --pool, else bytes.")  # fmt: skip
+@_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
+       "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "
        "cycles; a --pool of theirs says how far to go. Of our own lowering.")  # fmt: skip
 @_goal("--prefetch", is_flag=True, help="Room for weights to be copied while the operation before runs: more bytes, "
@@ -110,6 +112,9 @@ def command(
 ) -> None:
     """Compile MODEL into the artifact directory."""
     options, said = options_of(**asked), how_much(quiet, verbose)
+    if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
+        flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
+        raise click.UsageError(f"--max-ms chooses one program by its time, {flag} by something else; leave one out")
     if all_boards:
         if emit != "c" or fit is not None or output is not None:
             flag = "--emit" if emit != "c" else "--fit" if fit is not None else "--output"

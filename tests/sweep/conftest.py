@@ -23,7 +23,7 @@ def small_cases() -> list[Case]:
     targets = [
         CompileOptions("ethos-u55-128"),
         CompileOptions(optimise="Size"),
-        CompileOptions(pools={"sram": 5000}),
+        CompileOptions(pools={"sram": 3000}),
         CompileOptions("none", stripes=True),
     ]
     return cases([DIGITS, real_model("hello_world_int8")], targets)

@@ -53,7 +53,7 @@ def test_results_are_those_of_compile(small_sweep: Any) -> None:
 def test_what_does_not_fit_or_compile_says_why(small_sweep: Any) -> None:
     every, _, results = small_sweep
     told = {(c.network, c.target): results[c.key] for c in every}
-    small = told["digits", "ethos-u55-256 --pool sram=5000"]
+    small = told["digits", "ethos-u55-256 --pool sram=3000"]
     assert small.outcome is Outcome.NO_ROOM
     assert small.reason == "needs 6,144 bytes of sram, which has 5,000"
     refused = told["digits", "none --stripes"]

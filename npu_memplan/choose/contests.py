@@ -1,0 +1,63 @@
+"""The fastest programs of one model at several limits of its last pool.
+
+Invariant: no larger limit has more cycles than a smaller one that was asked for before: what won there fits here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from .. import verify
+from ..errors import NpuMemplanError
+from ..ethosu.time import MemoryMap
+from ..options import CompileOptions
+from ..stages import Loaded, Planned, request
+from .contest import fastest
+from .ranking import Ranking
+
+ENDLESS = 1 << 40  # bytes of a pool whose size does not matter
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The program that won at a limit; `size_bytes` of the pool are what it needs."""
+
+    limit_bytes: int
+    planned: Planned
+    cycles: int
+    size_bytes: int
+
+
+class Contests:
+    """Contests of the programs that resolved `options` ask for; `load` reads and lowers the model, once for each."""
+
+    def __init__(self, options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> None:
+        self.options, self.where = options, where
+        self.pool = options.planned_pools()[-1].name
+        self.error: NpuMemplanError | None = None  # of the last limit at which nothing could be made
+        self._load = load
+        self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._won: list[Winner] = []
+
+    def loaded(self, wanted: CompileOptions) -> Loaded:
+        """The model as `wanted`: nothing that is read or lowered follows from the size of a pool."""
+        key = (wanted.npu_compiler, wanted.optimise)
+        if key not in self._loaded:
+            self._loaded[key] = self._load(replace(wanted, pools={**self.options.pools, self.pool: ENDLESS}))
+        return replace(self._loaded[key], request=request(wanted))
+
+    def at(self, limit_bytes: int) -> Winner | None:
+        """The fastest in so many bytes; None where nothing fits, or no program can be made."""
+        asked = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
+        try:
+            best = fastest(asked, self.where, self.loaded)
+        except NpuMemplanError as error:
+            self.error = error
+        else:
+            verify.check(best.posed.problem, best.plan)
+            cycles, _ = Ranking(self.where)(best)
+            used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == self.pool)
+            self._won.append(Winner(limit_bytes, best, cycles, used))
+        fitting = [winner for winner in self._won if winner.size_bytes <= limit_bytes]
+        return min(fitting, key=lambda w: (w.cycles, w.size_bytes, w.limit_bytes), default=None)

@@ -1,0 +1,93 @@
+"""The least memory in which a program is fast enough: `compile --max-ms`.
+
+Invariant: what is taken takes at most the cycles that were asked for, by the estimate, and is a verified plan; the
+smaller limits that were looked at are too slow, or nothing fits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from .. import verify
+from ..errors import NpuMemplanError
+from ..ethosu.time import MemoryMap
+from ..options import CompileOptions
+from ..stages import Loaded, Planned
+from .bound import bound_of
+from .contests import ENDLESS, Contests, Winner
+from .ranking import Ranking
+
+_STEPS = 6  # limits below the first that is fast enough
+_CLOSE = 32  # a part of the limit: closer ones are not told apart
+_ALIGNMENT = 16
+
+
+class SpeedError(NpuMemplanError):
+    """No program that was found is fast enough."""
+
+
+def fast_enough(
+    options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded], name: str
+) -> Planned:
+    """The program with the fewest bytes of the last pool that takes at most `options.max_ms`.
+
+    Raises `SpeedError`, and where no program can be made at all what the last producer raises.
+    """
+    assert options.max_ms is not None
+    most = int(options.max_ms * where.clock_hz / 1000)
+    limits = Contests(options, where, load)
+    given = options.pools.get(limits.pool)
+    first = limits.at(ENDLESS if given is None else given)
+    if first is None:
+        raise limits.error or SpeedError(f"{name}: no program")
+    if given is None:  # with a size, weights are cut to fit it
+        first = limits.at(first.size_bytes) or first
+    if first.cycles > most:
+        raise SpeedError(_too_slow(first, limits, name))
+    found, slow = first, 0
+    for _ in range(_STEPS):
+        limit = (slow + found.size_bytes) // 2 // _ALIGNMENT * _ALIGNMENT
+        if found.size_bytes - limit <= found.size_bytes // _CLOSE:
+            break
+        tried = limits.at(limit)
+        if tried is None or tried.cycles > most:
+            slow = limit
+        else:
+            found = tried
+    return _said(found, slow, limits)
+
+
+def _said(found: Winner, slow: int, limits: Contests) -> Planned:
+    """The program as what was asked for, with a line that says why."""
+    options, clock = limits.options, limits.where.clock_hz
+    planned = found.planned
+    loaded = planned.posed.loaded
+    text = (
+        f"--max-ms {options.max_ms:g}: {1000 * found.cycles / clock:.3g} ms in {found.size_bytes:,} bytes of "
+        f"{limits.pool}; {slow:,} bytes are not enough"
+    )
+    loaded = replace(loaded, notes=(*loaded.notes, text), request=replace(loaded.request, options=options))
+    given = options.pools.get(limits.pool)
+    pools = tuple(replace(p, size_bytes=given) if p.name == limits.pool else p for p in planned.posed.problem.pools)
+    problem = replace(planned.posed.problem, pools=pools)
+    verify.check(problem, planned.plan)
+    return replace(planned, posed=replace(planned.posed, loaded=loaded, problem=problem))
+
+
+def _too_slow(first: Winner, limits: Contests, name: str) -> str:
+    options, clock = limits.options, limits.where.clock_hz
+    least = bound_of(first.planned, Ranking(limits.where))
+    took, given = 1000 * first.cycles / clock, options.pools.get(limits.pool)
+    larger = f"--pool {limits.pool} larger than {given:,}, " if given is not None else ""
+    return "\n".join(
+        [
+            f"{name}: no program that was found takes at most {options.max_ms:g} ms on {options.accelerator} "
+            f"at {clock / 1e6:g} MHz:",
+            f"  asked for  {int((options.max_ms or 0) * clock / 1000):,} cycles",
+            f"  fastest    {first.cycles:,} cycles, {took:.3g} ms, in {first.size_bytes:,} bytes of {limits.pool}",
+            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, for its operations in any memory",
+            f"what to try: {larger}--max-ms {took * 1.005:.3g}, an --accelerator with more multipliers, or a "
+            "--system-config whose constants are read faster",
+        ]
+    )

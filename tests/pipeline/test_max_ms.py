@@ -1,0 +1,95 @@
+"""The least memory that is fast enough, and limits of memory one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_memplan import pipeline
+from npu_memplan.artifact import Artifact
+from npu_memplan.choose.contests import Contests
+from npu_memplan.options import CompileOptions
+from npu_memplan.stages import request
+
+MODELS = Path(__file__).resolve().parents[1] / "models"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
+KWS = MODELS / "kws_ref_model.tflite"
+
+
+@pytest.mark.parametrize(("model", "max_ms", "at_most"), [(DIGITS, 0.1, 5200), (KWS, 0.16, 20800)])
+def test_the_least_memory_that_is_fast_enough(
+    model: Path, max_ms: float, at_most: int, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    asked = ("--max-ms", str(max_ms)) if model == DIGITS else ("--max-ms", str(max_ms), "--npu-compiler", "vela")
+    made = cli("compile", model, *asked, "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    assert made.json["estimated_cycles"] <= 500_000 * max_ms
+    (sram,) = made.json["pools"]
+    (note,) = (text for text in made.json["notes"] if text.startswith("--max-ms "))
+    found = re.fullmatch(r"--max-ms ([\d.]+): [\d.]+ ms in ([\d,]+) bytes of sram; ([\d,]+) bytes are not enough", note)
+    assert found is not None, note
+    taken, refused = (int(text.replace(",", "")) for text in found.groups()[1:])
+    assert refused < taken == sram["used_bytes"] <= at_most
+    assert sram["capacity_bytes"] is None
+    assert Artifact.load(tmp_path / "out").target.max_ms == max_ms
+    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:3", "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    # with what is said not to be enough, it is slower, or does not fit
+    less = cli("compile", model, "--pool", f"sram={refused}", *asked[2:], "--json", "-o", tmp_path / "less")
+    assert less.code == 2 or less.json["estimated_cycles"] > 500_000 * max_ms
+
+
+def test_nothing_is_fast_enough(cli: Callable[..., Any], tmp_path: Path) -> None:
+    made = cli("compile", DIGITS, "--max-ms", "0.01", "-o", tmp_path / "out")
+    assert (made.code, made.out) == (2, "")
+    first, *rest = made.err.splitlines()
+    assert first == (
+        "npu-memplan: digits.tflite: no program that was found takes at most 0.01 ms on ethos-u55-256 at 500 MHz:"
+    )
+    assert rest[0] == "  asked for  5,000 cycles"
+    fastest = re.fullmatch(r"  fastest    ([\d,]+) cycles, ([\d.]+) ms, in [\d,]+ bytes of sram", rest[1])
+    assert fastest is not None
+    assert int(fastest[1].replace(",", "")) == pytest.approx(500_000 * float(fastest[2]), rel=0.01)
+    assert re.fullmatch(r"  at least   [\d,]+ cycles, [\d.]+ ms, for its operations in any memory", rest[2])
+    assert rest[3].startswith("what to try: --max-ms 0.0")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (("--accelerator", "none"), "--max-ms is of the NPU's estimated time, but --accelerator none has no NPU"),
+        (("--objective", "bytes"), "by its time, in the least memory; leave out --objective bytes"),
+        (("--prefetch",), "by its time, in the least memory; leave out --prefetch"),
+        (("--planner", "linear"), "--planner linear and ethos-u55-256 were asked for"),
+        (("--accelerator", "ethos-u85-256"), "--planner auto and ethos-u85-256 were asked for"),
+        (("--fit", "4KiB"), "chooses one program by its time, --fit by something else; leave one out"),
+        (("--emit", "vela-tflite"), "chooses one program by its time, --emit by something else; leave one out"),
+    ],
+)
+def test_what_cannot_be_asked_together_is_said(
+    options: tuple[str, ...], part: str, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = cli("compile", DIGITS, "--max-ms", "1", *options, "-o", tmp_path / "out")
+    assert made.code == 2
+    assert part in " ".join(made.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_memory_is_never_slower() -> None:
+    """Of contests one after the other: what won in less memory is in every later one."""
+    options = CompileOptions().resolved()
+    where = options.memory_map()
+    assert where is not None
+    auto = CompileOptions(pools={"sram": 1}).resolved()
+    limits = Contests(auto, where, lambda asked: pipeline.lower(pipeline.read(DIGITS, request(asked))))
+    found = [limits.at(size) for size in (2048, 3584, 4352, 4400, 4600, 5000, 6144, 1 << 20)]
+    assert found[0] is None
+    won = [winner for winner in found if winner is not None]
+    assert len(won) >= 6
+    assert [w.cycles for w in won] == sorted((w.cycles for w in won), reverse=True)
+    assert won[0].cycles > 2 * won[-1].cycles
