@@ -18,7 +18,7 @@ import numpy as np
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from ..ethosu.arch import accelerator
+from ..ethosu.arch import accelerator, has_own_lowering
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import estimate
@@ -57,7 +57,9 @@ def gather(
     reason = missing(runner, options)
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
-    asked = [(network, program) for network in networks(only) for program in PROGRAMS]
+    npu = accelerator(target)
+    programs = [name for name, how in PROGRAMS.items() if has_own_lowering(npu) or "npu_compiler" not in how]
+    asked = [(network, program) for network in networks(only) for program in programs]
     runs, versions, board, system = [], set(), "", ""
     for number, (network, program) in enumerate(asked):
         said(f"{network.name}, {program}", number, len(asked))
