@@ -183,3 +183,18 @@ def test_commands_take_a_compiled_program(tmp_path: Path) -> None:
     (tmp_path / "report").mkdir()
     write_reports(artifact, tmp_path / "report", streams=folder)
     assert explain_peak(artifact, folder)
+
+
+@pytest.mark.parametrize(("npu", "on_host"), [("ethos-u85-512", True), ("ethos-u55-256", False)])
+def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_host: bool, tmp_path: Path) -> None:
+    """int16 data with biases of 32 bits: Vela 5.2 makes multipliers of 31 bits, and writes 15 of them for Ethos-U85."""
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.pipeline import compile_model
+    from npu_memplan.problem import Agent
+    from tests.support.single_operators import all_cases
+
+    model = tmp_path / "m.tflite"
+    model.write_bytes(next(case for case in all_cases() if case.name == "conv_int16_narrow_bias").build())
+    (operator,) = compile_model(model, CompileOptions(npu), tmp_path / "out").operators
+    assert (operator.agent is Agent.HOST) == on_host
+    assert ("cuts multipliers to 15 bits" in operator.reason) == on_host

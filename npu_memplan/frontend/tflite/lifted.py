@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from ...ethosu.arch import Language, accelerator
 from ...ethosu.program.hand_over import with_hand_overs
 from ...ethosu.program.lift import LiftError, arguments, lift
 from ...ethosu.program.primfunc import to_primfunc
@@ -105,7 +106,9 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
-        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)), _wrong_by_vela(operator))
+        reason = NOT_BY_VELA.get(
+            (operator.name, activation_type(source, operator)), _wrong_by_vela(source, operator, options)
+        )
         if reason is not None:
             kept.setdefault(operator.name, reason)
     if kept:
@@ -118,10 +121,18 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     return CompiledNetwork(source, network, result, kept)
 
 
-def _wrong_by_vela(operator: CpuOperator) -> str | None:
+_BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_CONV": 3}  # place among the inputs
+
+
+def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) -> str | None:
     """Why an operator with these options is not Vela's; None where it may be."""
     import tflite
 
+    bias = operator.inputs[_BIAS[operator.name] :][:1] if operator.name in _BIAS else ()
+    narrow = bool(bias) and bias[0] >= 0 and source.tensors[bias[0]].dtype == "int32"
+    u85 = accelerator(vela.accelerator).language is Language.U85
+    if u85 and narrow and activation_type(source, operator) == "int16":
+        return "Vela's stream for it on Ethos-U85 cuts multipliers to 15 bits where int16 data have biases of 32 bits"
     options = operator.options(tflite.StridedSliceOptions) if operator.name == "STRIDED_SLICE" else None
     if options is not None and options.NewAxisMask():
         return "Vela's stream for it takes a new axis for one of the input's"
