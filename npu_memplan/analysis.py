@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .extract import ExtractionError
-from .extract.build import Options, build
-from .extract.relax.walk import walk
+from .extract import ExtractionError, extract
 from .problem import Buffer, Lifetime, Pool, Problem
 from .problem.spans import merged
 
@@ -50,8 +48,7 @@ def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, ov
     for gv, f in module.functions.items():
         if gv.name_hint == function and f.attrs is not None and POOLS in f.attrs:
             raise ExtractionError(f"{function!r} is planned already; analyse the module as it was before PlanMemory")
-    program = walk(legalize(module), function)
-    return build(program, (Pool("workspace"),), Options(io_in_pools=io_in_pools, overlaps=overlaps))[0]
+    return extract(legalize(module), [Pool("workspace")], function=function, io_in_pools=io_in_pools, overlaps=overlaps)
 
 
 def liveness(module: Any, *, function: str = "main", io_in_pools: bool = True) -> Liveness:

@@ -78,6 +78,11 @@ class Loaded:
     vela_cycles: int = 0  # Vela's own estimate of the stream that it made; 0: there is none
     vela_stream_bounds: Mapping[str, int] = field(default_factory=dict)  # ours of the same, by cause
 
+    @classmethod
+    def given(cls, request: Request, module: Any) -> Loaded:
+        """A module that was read from no file of ours."""
+        return cls(request, Path(), b"", module, {})
+
     @property
     def name(self) -> str:
         """The model's name in C."""

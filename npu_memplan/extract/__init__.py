@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..options import NO_NPU, CompileOptions
 from ..problem import Pool, Problem
-from ..stages import Loaded, Posed
+from ..stages import Loaded, Posed, Request
 from ..vocabulary import STATES
 from .build import Options, build
 from .errors import ExtractionError
@@ -41,8 +42,16 @@ def extract(
     `Options` says what the other parameters mean. Raises `ExtractionError` when the module has
     no such function or a value cannot be given a storage.
     """
-    program = walk(prepare(module), function, constants=bool(constant_pools))
-    return build(program, pools, Options(io_in_pools, overlaps, reuse_inputs, alignment, tuple(constant_pools)))[0]
+    options = CompileOptions(NO_NPU, overlaps=overlaps, reuse_inputs=reuse_inputs)
+    request = Request(
+        options,
+        tuple(pools),
+        tuple(constant_pools),
+        function=function,
+        io_in_pools=io_in_pools,
+        alignment=alignment,
+    )
+    return pose(Loaded.given(request, module)).problem
 
 
 def pose(loaded: Loaded) -> Posed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import tvm
@@ -105,7 +104,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         gv = module.get_global_var(name)
         module.update_func(gv, module[gv].with_attr(UPPER_BOUND, dict(chosen.bounds)))
     asked = _request(module, name, chosen)
-    posed = pose(lower(Loaded(asked, Path(), b"", module, {})))
+    posed = pose(lower(Loaded.given(asked, module)))
     program = posed.program
     laid = _lay(posed)
     slots = laid.slots
