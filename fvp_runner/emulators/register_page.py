@@ -5,7 +5,7 @@ known here, and a job is run only through the `execute` hook. A job runs to its 
 the write that starts it; its outcome is only ever told through STATUS, QREAD, the PMU and
 the interrupt line. A fault can be cleared by a reset alone. On Ethos-U85 the PMU lies in a second page, with twice as
 many counters, and ports are set up otherwise; the rest is where it was. Source: register names and bit positions of
-Arm's public driver headers, checked by running that driver unmodified (that for U55 and U65).
+Arm's public driver headers, checked by running that driver unmodified.
 """
 
 from __future__ import annotations

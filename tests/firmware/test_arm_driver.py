@@ -14,7 +14,11 @@ import pytest
 
 from fvp_runner.emulators.own_elf import run_elf
 from fvp_runner.runner import RunOptions
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
 from tests.firmware.test_own_elf import BOARD, expected_line
+from tests.support.emulated_boards import ethos_u85_board
+from tests.support.real_data import real_model
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
 
@@ -52,22 +56,42 @@ def driver() -> Path:
     return Path(named)
 
 
+def linked(program: Callable[..., Path], npu: str, artifact: Path, driver: Path, folder: Path) -> Path:
+    """The program with the driver's sources for an NPU of 256 MACs."""
+    family = npu.split("-")[1]
+    (folder / "cmsis_compiler.h").write_text(CMSIS)
+    names = ("ethosu_driver", "ethosu_pmu", "ethosu_device_u85" if family == "u85" else "ethosu_device_u55_u65")
+    sources = [str(driver / "src" / f"{name}.c") for name in names]
+    sources += [str(path) for path in sorted((artifact / "src").glob("*.c"))]
+    more = [
+        f"-I{driver / 'include'}", f"-I{driver / 'src'}", f"-I{folder}", f"-I{artifact / 'src'}",
+        f"-DETHOSU_ARCH={family}", f"-DETHOSU{family[1:]}", "-DETHOSU_MACS=256", "-DETHOSU_LOG_ENABLE=0",
+        "-DETHOSU_LOG_SEVERITY=0", "-Wno-error", "-DNDEBUG", "--specs=nosys.specs", "-Wl,--defsym=end=0x20040000",
+    ]  # fmt: skip
+    return program(f"arm_core_driver_{family}", MAIN, *more, *sources, driver=False)
+
+
 def test_the_artifact_runs_with_arms_driver(
     program: Callable[..., Path], artifact: Path, driver: Path, tmp_path: Path
 ) -> None:
     """Its own sources, its interrupt, its semaphores; the output is the reference's."""
-    (tmp_path / "cmsis_compiler.h").write_text(CMSIS)
-    names = ("ethosu_driver", "ethosu_pmu", "ethosu_device_u55_u65")
-    sources = [str(driver / "src" / f"{name}.c") for name in names]
-    sources += [str(path) for path in sorted((artifact / "src").glob("*.c"))]
-    more = [
-        f"-I{driver / 'include'}", f"-I{driver / 'src'}", f"-I{tmp_path}", f"-I{artifact / 'src'}",
-        "-DETHOSU_ARCH=u55", "-DETHOSU55", "-DETHOSU_MACS=256", "-DETHOSU_LOG_ENABLE=0", "-DETHOSU_LOG_SEVERITY=0",
-        "-Wno-error", "-DNDEBUG", "--specs=nosys.specs", "-Wl,--defsym=end=0x20040000",
-    ]  # fmt: skip
-    elf = program("arm_core_driver", MAIN, *more, *sources, driver=False)
+    elf = linked(program, "ethos-u55-256", artifact, driver, tmp_path)
     ran = run_elf(elf, BOARD, RunOptions(timeout_s=60.0))
     assert ran.right, (ran.console, ran.failed_jobs)
     assert expected_line() in ran.console
     version = re.findall(r"ETHOSU_DRIVER_VERSION_\w+ (\d+)", (driver / "include" / "ethosu_driver.h").read_text())
     print(f"Arm's driver {'.'.join(version)}")
+
+
+def test_ethos_u85_answers_arms_driver_too(program: Callable[..., Path], driver: Path, tmp_path: Path) -> None:
+    """On a machine that no hardware is: Corstone-300's with our Ethos-U85 at the place of its NPU."""
+    npu = "ethos-u85-256"
+    compile_model(
+        real_model("kws_ref_model"),
+        CompileOptions(npu, memory_mode="Sram_Only", launch="arm-core-driver"),
+        tmp_path / "kws",
+    )
+    elf = linked(program, npu, tmp_path / "kws", driver, tmp_path)
+    ran = run_elf(elf, str(ethos_u85_board(tmp_path)), RunOptions(timeout_s=60.0))
+    assert ran.right, (ran.console, ran.failed_jobs)
+    assert expected_line() in ran.console
