@@ -58,6 +58,19 @@ HOST_MOVES = MOVES | frozenset(
         *("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "SHAPE"),
     )
 )
+# Operators that hand on stored values; NPUs' compilers rescale them where the output has another scale.
+KEEP_STORED = (MOVES - {"RESHAPE", "SQUEEZE", "EXPAND_DIMS"}) | frozenset(
+    (
+        "RESIZE_BILINEAR",
+        "MAX_POOL_2D",
+        "AVERAGE_POOL_2D",
+        "RELU6",
+        "RELU_0_TO_1",
+        "RELU_N1_TO_1",
+        "REDUCE_MAX",
+        "REDUCE_MIN",
+    )
+)
 _WEIGHTED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
 _POOLED = frozenset(("AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"))
 _PAIRS = frozenset(("ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM"))

@@ -1,4 +1,5 @@
-"""STRIDED_SLICE and GATHER over all their options, against the reference: random models, all in one program."""
+"""STRIDED_SLICE, GATHER, ARG_MAX and ARG_MIN over all their options, against the reference: random models, all in one
+program."""
 
 from __future__ import annotations
 
@@ -69,7 +70,18 @@ def gather(rng: np.random.Generator) -> ModelBuilder:
     return b.made([x], [y])
 
 
-@pytest.mark.parametrize(("make", "count"), [(strided_slice, 60), (gather, 30)])
+def extreme(rng: np.random.Generator) -> ModelBuilder:
+    """Along any axis, to either type of index."""
+    shape = tuple(int(n) for n in rng.integers(1, 6, int(rng.integers(1, 5))))
+    axis, name = int(rng.integers(len(shape))), ["ARG_MAX", "ARG_MIN"][int(rng.integers(2))]
+    b = ModelBuilder()
+    x, a = b.tensor(shape, "int8", 0.1, 3), b.constant(np.array(axis - len(shape) * int(rng.integers(2)), np.int32))
+    y = b.tensor(shape[:axis] + shape[axis + 1 :], "int32")
+    b.operator(name, [x, a], [y], "ArgMaxOptions" if name == "ARG_MAX" else "ArgMinOptions", OutputType=2)
+    return b.made([x], [y])
+
+
+@pytest.mark.parametrize(("make", "count"), [(strided_slice, 60), (gather, 30), (extreme, 20)])
 def test_random_models(make, count, tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     networks, inputs, expected = [], [], []

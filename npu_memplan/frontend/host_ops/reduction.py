@@ -85,25 +85,22 @@ def output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: list
 
 @lowering("ARG_MAX", "ARG_MIN")
 def arg_extremum(work: Lowering) -> None:
-    """Index of the first largest or smallest element along the last axis."""
+    """Index of the first largest or smallest element along an axis."""
     data, output = work.tensor(0), work.output()
     require_same_type((data,), EIGHT_BITS, scaled=False)
     if output.dtype not in ("int32", "int64"):
         raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
-    axis = flat_values(work, 1)[0]
-    rank = len(data.shape)
-    if axis not in (-1, rank - 1):
-        raise UnsupportedOperatorError(f"axis {axis} is not the last of {rank}")
+    axis = flat_values(work, 1)[0] % max(len(data.shape), 1)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     is_max = work.operator.name == "ARG_MAX"
     choose = largest if is_max else smallest
     best, where = function.local("best"), function.local("where")
-    with function.grid(data.shape[:-1]) as place:
-        best.set(load(source, *place, 0))
+    with function.grid([extent for a, extent in enumerate(data.shape) if a != axis]) as place:
+        best.set(load(source, *place[:axis], 0, *place[axis:]))
         where.set(const(0))
-        with function.loop(data.shape[-1], "k") as k:
-            value = function.bind(load(source, *place, k), "value")
+        with function.loop(data.shape[axis], "k") as k:
+            value = function.bind(load(source, *place[:axis], k, *place[axis:]), "value")
             better = value > best.get() if is_max else value < best.get()
             where.set(select(better, k, where.get()))
             best.set(choose(best.get(), value))

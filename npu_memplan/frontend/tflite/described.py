@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...exactness import EXACT_AS_A_WHOLE, MICRO, Claim, Code, Exactness, claim
+from ...exactness import EXACT_AS_A_WHOLE, KEEP_STORED, MICRO, Claim, Code, Exactness, claim
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
 from .reasons import refusal, refusals
 
+_SAME = 1e-5  # of a scale: files repeat one with other last bits
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name
 COMPILED_BEFORE = Claim(reason="the file was compiled already; what it was made from is not in it")
 
@@ -59,6 +60,39 @@ def source_operators(
     return tuple(found)
 
 
+def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
+    """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
+    import tflite
+
+    if code is Code.LIFTED and operator.name == "STRIDED_SLICE":
+        bounds = operator.options(tflite.StridedSliceOptions)
+        if bounds is not None and bounds.NewAxisMask():
+            return "Vela's stream for it takes a new axis for one of the input's"
+    if code is Code.LIFTED and operator.name in ("REDUCE_MAX", "REDUCE_MIN"):
+        reducer = operator.options(tflite.ReducerOptions)
+        if reducer is not None and not reducer.KeepDims():
+            return "Vela's stream for it takes the axes that are left for others"
+    return _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""
+
+
+def _rescaled(network: Network, operator: CpuOperator) -> str:
+    """An NPU's compiler makes other numbers than the reference, which takes no notice of scales."""
+    if operator.name not in KEEP_STORED or not operator.outputs:
+        return ""
+    made = network.tensors[operator.outputs[0]]
+    if made.dtype == "uint8" and operator.name in ("CONCATENATION", "RELU6"):
+        return ""  # LiteRT does rescale these
+    several = operator.name in ("CONCATENATION", "PACK")
+    data = operator.inputs if several else operator.inputs[1:2] if operator.name == "SPLIT" else operator.inputs[:1]
+    for tensor in (network.tensors[i] for i in (*data, *operator.outputs)):
+        if abs(tensor.scale - made.scale) > _SAME * made.scale or tensor.zero_point != made.zero_point:
+            return (
+                f"an NPU rescales it, from scale {tensor.scale:g} and zero point {tensor.zero_point} to {made.scale:g} "
+                f"and {made.zero_point}, and the reference does not"
+            )
+    return ""
+
+
 def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
     """What is known of the results of an operator that `code` runs."""
     if operator.external_scratch_bytes is not None:
@@ -70,7 +104,9 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return next((c for c in inner if c.exactness is not Exactness.EXACT), Claim(Exactness.EXACT, MICRO))
     if operator.is_custom and operator.name not in EXACT_AS_A_WHOLE:
         return OWN_FUNCTION
-    return claim(code, operator.name, activation_type(network, operator))
+    found = claim(code, operator.name, activation_type(network, operator))
+    other = doubt(code, network, operator)
+    return Claim(reason=other) if other else found
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:

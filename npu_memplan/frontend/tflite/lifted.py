@@ -20,7 +20,7 @@ from ...ethosu.program.lift import LiftError, arguments, lift
 from ...ethosu.program.primfunc import to_primfunc
 from ...ethosu.program.program import BufferRole
 from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compile
-from ...exactness import NOT_BY_VELA
+from ...exactness import NOT_BY_VELA, Code
 from ...models.file import UnsupportedModelError, read_file
 from ...models.folding import folded
 from ...models.kept_variables import starting_as
@@ -31,8 +31,8 @@ from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
 from .completion import NONE, completed, external_builtins
-from .described import activation_type, network_attributes, source_operators
-from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators
+from .described import activation_type, doubt, network_attributes, source_operators
+from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators, host_reason
 from .restore import with_constant_outputs, with_omitted_inputs
 
 if TYPE_CHECKING:
@@ -106,9 +106,11 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     options = options or VelaOptions()
     kept = dict.fromkeys(forced_operators(source, host_ops), BY_USER)
     for operator in source.cpu_operators:
-        reason = NOT_BY_VELA.get(
-            (operator.name, activation_type(source, operator)), _wrong_by_vela(source, operator, options)
-        )
+        reason = NOT_BY_VELA.get((operator.name, activation_type(source, operator)))
+        reason = reason or _wrong_by_vela(source, operator, options)
+        doubted = doubt(Code.LIFTED, source, operator)
+        if reason is None and doubted and host_reason(source, operator) is None:
+            reason = doubted
         if reason is not None:
             kept.setdefault(operator.name, reason)
     if kept:
@@ -125,17 +127,12 @@ _BIAS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_
 
 
 def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) -> str | None:
-    """Why an operator with these options is not Vela's; None where it may be."""
-    import tflite
-
+    """Why an operator of this accelerator is not Vela's; None where it may be."""
     bias = operator.inputs[_BIAS[operator.name] :][:1] if operator.name in _BIAS else ()
     narrow = bool(bias) and bias[0] >= 0 and source.tensors[bias[0]].dtype == "int32"
     u85 = accelerator(vela.accelerator).language is Language.U85
     if u85 and narrow and activation_type(source, operator) == "int16":
         return "Vela's stream for it on Ethos-U85 cuts multipliers to 15 bits where int16 data have biases of 32 bits"
-    options = operator.options(tflite.StridedSliceOptions) if operator.name == "STRIDED_SLICE" else None
-    if options is not None and options.NewAxisMask():
-        return "Vela's stream for it takes a new axis for one of the input's"
     return None
 
 

@@ -19,7 +19,7 @@ from ..errors import TvmFrontendError
 from ..host_choice import forced_operators
 from ..legalize import legalize_host
 from .completion import NONE, completed, external_builtins
-from .described import known_of, operator_label
+from .described import doubt, known_of, operator_label
 from .lifted import Imported, from_network, read_folded
 from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
 from .operator_names import OperatorNames
@@ -58,6 +58,10 @@ def build_module(
     names = forced_operators(network, (*host_ops, *external_builtins(network, external)))
     floats = float_operators(network)
     forced = floats | {o.index: BY_USER for o in network.cpu_operators if o.name in names}
+    for operator in network.cpu_operators:
+        doubted = doubt(Code.LOWERED, network, operator)
+        if doubted and host_reason(network, operator) is None:
+            forced.setdefault(operator.index, doubted)
     check_on_host(network, forced)
     if len(floats) == len(network.operators):
         return Imported(from_network(network), network, notes=(f"{name} {ONLY_FLOATS}",))

@@ -1,0 +1,72 @@
+"""Options and scales with which an NPU's compiler gives other numbers than the reference: the host runs them where it
+can, and elsewhere nobody calls them exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npu_memplan.exactness import Exactness
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from npu_memplan.problem import Agent
+from tests.support.in_steps import equals_reference
+from tests.support.tflite_builder import ModelBuilder
+
+SHAPE = (1, 4, 6, 8)
+
+
+def model(
+    name: str, out: tuple[int, ...], options: str | None, *constants: object, other: bool = False, **fields: object
+) -> bytes:
+    """One operator; `other`: its output has another scale than its input."""
+    b = ModelBuilder()
+    x, given = b.tensor(SHAPE, "int8", 0.05, 3), [b.constant(np.asarray(c, np.int32)) for c in constants]
+    y = b.tensor(out, "int8", *((0.07, 1) if other else (0.05, 3)))
+    b.operator(name, [x, *given], [y], options, 1 if name == "RELU6" else 2, **fields)
+    return b.made([x], [y]).finish()
+
+
+BOUNDS = ([0, 0, 0, 1, 0], [1, 1, 4, 5, 8], [1] * 5)
+PADS = [[0, 0], [1, 1], [1, 1], [0, 0]]
+POOL = {"Padding": 1, "StrideH": 2, "StrideW": 2, "FilterHeight": 2, "FilterWidth": 2}
+TVM = CompileOptions(npu_compiler="tvm")
+
+
+@pytest.mark.parametrize(
+    ("made", "options"),
+    [
+        (model("STRIDED_SLICE", (1, 1, 4, 4, 8), "StridedSliceOptions", *BOUNDS, NewAxisMask=2), CompileOptions()),
+        (model("REDUCE_MAX", (1, 4, 6), "ReducerOptions", [3], KeepDims=False), CompileOptions()),
+        (model("REDUCE_MIN", (1, 4, 8), "ReducerOptions", [2], KeepDims=False), CompileOptions()),
+        (model("RELU6", SHAPE, None, other=True), CompileOptions()),
+        (model("RELU6", SHAPE, None, other=True), TVM),
+        (model("PAD", (1, 6, 8, 8), "PadOptions", PADS, other=True), CompileOptions()),
+        (model("SLICE", (1, 2, 2, 8), "SliceOptions", [0, 1, 1, 0], [1, 2, 2, 8], other=True), CompileOptions()),
+    ],
+)
+def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) -> None:
+    (operator,) = equals_reference(made, tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
+def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(model("MAX_POOL_2D", (1, 2, 3, 8), "Pool2DOptions", other=True, **POOL))
+    (operator,) = compile_model(path, CompileOptions(), tmp_path / "out").operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
+    assert operator.claim.reason == (
+        "an NPU rescales it, from scale 0.05 and zero point 3 to 0.07 and 1, and the reference does not"
+    )
+
+
+def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)
+    b.operator("MAX_POOL_2D", [x], [y], "Pool2DOptions", 2, **POOL)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    (operator,) = compile_model(path, CompileOptions(), tmp_path / "out").operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.EXACT)
