@@ -25,7 +25,7 @@ from ..problem import (
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
-from .program import Branch, Candidate, Internal, Loop, Node, Plain, Program, RelaxTensor, Step, View, result_views
+from .program import Branch, Candidate, Loop, Node, Plain, Program, RelaxTensor, Step, View, result_views
 from .relax.calls import may_overlap
 from .sizes import static_extent
 from .symbolic.dynamic import Sample
@@ -324,6 +324,3 @@ def _common(a: Sequence[Lifetime], b: Sequence[Lifetime]) -> list[tuple[int, int
             if low < high:
                 found.append((low, high))
     return sorted(found)
-
-
-__all__ = ["VIEW_ALIGNMENT", "Internal", "Options", "build"]

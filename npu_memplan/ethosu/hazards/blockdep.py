@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..arch.architecture import Architecture, Language
-from ..program.featuremap import FeatureMap, Kernel
+from ..program.featuremap import FeatureMap
+from ..program.kernel import Kernel
 from ..program.ranges import Ranges, share_byte
 from ..program.slices import PART_KERNEL_SLICE, deep_slice
 from ..stream.commands import Operation

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 
 from ..arch.architecture import Language
-from ..program.featuremap import FeatureMap, Kernel
+from ..program.featuremap import FeatureMap
+from ..program.kernel import Kernel
 from ..program.ranges import share_byte
 from ..stream.commands import Operation
 from ..stream.fields_u85 import OutputWord

@@ -17,7 +17,6 @@ from ..stream.fields import InputPrecision, OutputPrecision, Precision, signed16
 from ..stream.groups import FEATURE_MAPS, IFM, IFM2, OFM, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, Register
 from .extents import EXTENTS, NOWHERE, Extents
-from .kernel import Kernel as Kernel
 from .ranges import FeatureMapError, Ranges, merge_ranges, strided_ranges
 
 

@@ -14,7 +14,8 @@ from functools import lru_cache
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Shape
 from ..program.access import lut_index
-from ..program.featuremap import FeatureMap, Kernel
+from ..program.featuremap import FeatureMap
+from ..program.kernel import Kernel
 from ..stream.commands import Operation
 from ..stream.fields import KernelStride
 from ..stream.groups import kind_of

@@ -14,7 +14,8 @@ from typing import Any
 
 from ..arch import Architecture, Language
 from ..program.access import accesses, lut_span
-from ..program.featuremap import FeatureMap, Kernel
+from ..program.featuremap import FeatureMap
+from ..program.kernel import Kernel
 from . import describe_u85
 from .commands import Command, Marker, Operation, Wait
 from .decode import decode

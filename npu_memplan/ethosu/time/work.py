@@ -12,7 +12,8 @@ from functools import lru_cache
 from ..arch import Architecture, Language, OutputKind, Shape
 from ..program.access import AccessError, lut_index
 from ..program.extents import results
-from ..program.featuremap import FeatureMap, Kernel
+from ..program.featuremap import FeatureMap
+from ..program.kernel import Kernel
 from ..stream.commands import Operation
 from ..stream.fields import Activation
 from ..stream.isa import AccFormat, ElementwiseMode, Op, PoolMode, Register, Upscale

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...program.featuremap import FeatureMap, Kernel
+from ...program.featuremap import FeatureMap
+from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuOperation, NpuProgram
 from ...stream.isa import Op, PoolMode, Upscale
 from ...stream.isa import Register as R

@@ -8,6 +8,4 @@ call one).
 from __future__ import annotations
 
 # Each module registers its operators when it is imported.
-from . import arithmetic, comparing, functions, matrices, pools, recurrent, reductions, rows, scaling
-
-__all__ = ["arithmetic", "comparing", "functions", "matrices", "pools", "recurrent", "reductions", "rows", "scaling"]
+from . import arithmetic, comparing, functions, matrices, pools, recurrent, reductions, rows, scaling  # noqa: F401
