@@ -55,6 +55,12 @@ class TosaReference(FrameworkReference):
             )
         self._program = program
 
+    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """Outputs for `inputs`; numbers without axes go in and come out as [1], as everywhere here."""
+        shapes = [self._network.tensors[i].shape for i in self._network.inputs]
+        fitted = [v.reshape(()) if s == () and v.shape == (1,) else v for v, s in zip(inputs, shapes, strict=False)]
+        return tuple(value.reshape(value.shape or (1,)) for value in super().run([*fitted, *inputs[len(fitted) :]]))
+
     def _compute(self, inputs: Sequence[NDArray[Any]]) -> list[_Array]:
         tensors = self._network.tensors
         given = [tensors[i].name for i in self._network.inputs]

@@ -162,7 +162,7 @@ def _compare(
 
 def _like(got: Any, want: Any) -> Any:
     """Raw networks know neither signedness nor leading axes: take them from the reference when the bytes fit."""
-    if got.nbytes != want.nbytes or got.itemsize != want.itemsize or got.dtype.kind not in "iu":
+    if got.nbytes != want.nbytes or got.itemsize != want.itemsize or got.dtype.kind not in "iub":
         return got
     return got.view(want.dtype).reshape(want.shape)
 

@@ -18,6 +18,7 @@ from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.u85.confirmed import features
 from fvp_runner.references.tosa import TosaReference
 from npu_memplan.errors import NpuMemplanError
+from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.vela import VelaError, VelaOptions, compile_tosa
@@ -54,14 +55,15 @@ def try_case(folder: Path, accelerator: str, largest: int = 0) -> TosaTrial:
         network = compile_tosa(data, VelaOptions(accelerator), folder.name).parsed
     except VelaError as error:
         return TosaTrial(*said, REFUSED, str(error))
-    used = frozenset(f for c in _operations(network) for f in features(c))
+    used = frozenset(f for c in _operations(network) if c.language is Language.U85 for f in features(c))
     try:
         inputs = case_inputs(folder, source)
         expected = TosaReference(data, folder.name).run(inputs)
         made = NetworkModel(network, b"").run(inputs).outputs
     except NpuMemplanError as error:
         return TosaTrial(*said, FAILED, f"{type(error).__name__}: {error}", used)
-    wrong = sum(int(np.count_nonzero(got != want)) for got, want in zip(made, expected, strict=True))
+    pairs = zip(made, expected, strict=True)
+    wrong = sum(int(np.count_nonzero(got.reshape(want.shape) != want)) for got, want in pairs)
     return TosaTrial(*said, DIFFERS if wrong else EQUAL, f"{wrong} elements" if wrong else "", used)
 
 
