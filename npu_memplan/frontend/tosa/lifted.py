@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import NpuMemplanError
+from ...ethosu.arch import Language
 from ...ethosu.vela import VelaOptions, VelaResult, compile_tosa
 from ...exactness import tosa_claim
 from ...models.network import CpuOperator, Network
@@ -43,7 +44,7 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
     if not any(call.outputs for call in network.npu_calls):
         raise TosaError(f"{network.name} computes nothing: Vela made no stream of it")
     builder = MainBuilder(network)
-    operators = tuple(_described(source, operator) for operator in source.cpu_operators)
+    operators = tuple(_described(source, operator, vela) for operator in source.cpu_operators)
     place = {operator.index: position for position, operator in enumerate(source.cpu_operators)}
     served = {offset: place.get(index, -1) for offset, index in (vela.operators or ({},))[0].items()}
     attributes = network_attributes(network, builder.states, operators)
@@ -55,7 +56,7 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
     return ImportedTosa(builder.build(emit, attributes), vela)
 
 
-def _described(source: Network, operator: CpuOperator) -> SourceOperator:
+def _described(source: Network, operator: CpuOperator, vela: VelaResult) -> SourceOperator:
     tensors = [source.tensors[i] for i in (*operator.outputs, *operator.inputs)]
-    claim = tosa_claim(operator.name, {tensor.dtype for tensor in tensors})
+    claim = tosa_claim(operator.name, {tensor.dtype for tensor in tensors}, vela.accelerator.language is Language.U85)
     return SourceOperator(tensors[0].name if operator.outputs else operator.name, operator.name, True, "", claim)
