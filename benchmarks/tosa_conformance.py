@@ -36,7 +36,13 @@ KNOWN = {
 KNOWN_OLD = KNOWN | {
     "ARITHMETIC_RIGHT_SHIFT": "Vela compiles shifts that are not to be rounded, against its own list of constraints "
     "(`Round: true only`), and the NPU rounds",
-    "REVERSE": "its maps have strides below zero, modulo 2^40, which the NPU model takes for what they say",
+    "CONV3D": "planes that only padding reaches are copied from 8-bit constants, so they lack the bias: Vela's",
+    "LOGICAL_LEFT_SHIFT": "bits shifted out of 32 are to be lost; the NPU model takes it that the NPU saturates, which "
+    "no description decides",
+    "RESCALE": "Vela's POOL asks for scales of channels, of which a POOL has no table: the stream lacks the "
+    "multipliers",
+    "REVERSE": "its maps have strides below zero, modulo 2^40, which the NPU model takes for what they say; int32 is "
+    "against Vela's own list",
 }
 
 
