@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
-from .arch import Architecture, accelerator
+from .arch import Architecture, Language, accelerator
 from .vela_worker import VelaError, VelaOptions, configuration, ini_text, run_regor, start_compile
 
 __all__ = [
@@ -79,7 +79,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
         try:
             network, summary, messages = run_regor(model, target, options, system_config, memory_mode, cache_bytes)
         except VelaError as refusal:
-            if options.ignore_operators:
+            if options.ignore_operators or target.language is Language.U85:  # which the legacy core does not know
                 raise
             core = "legacy"
             messages = (f"Vela's compiled core refused {name}, the legacy core compiled it instead: {refusal}",)

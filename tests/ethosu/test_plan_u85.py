@@ -24,6 +24,7 @@ from npu_memplan.ethosu.stream.commands import Command, Operation, Wait
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.vela import VelaError, VelaOptions, compile_tflite
 from npu_memplan.models.network import Network
 
 U85 = accelerator("ethos-u85-256")
@@ -198,3 +199,20 @@ def test_multipliers_that_vela_cuts_keep_a_convolution_on_the_host(npu: str, on_
     (operator,) = compile_model(model, CompileOptions(npu), tmp_path / "out").operators
     assert (operator.agent is Agent.HOST) == on_host
     assert ("cuts multipliers to 15 bits" in operator.reason) == on_host
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint8"])
+def test_what_velas_compiler_refuses_stays_on_the_host(dtype: str, tmp_path: Path) -> None:
+    from npu_memplan.options import CompileOptions
+    from npu_memplan.pipeline import compile_model
+    from npu_memplan.problem import Agent
+    from tests.support.operator_table import three
+
+    model = three("PRELU", dtype).build()
+    with pytest.raises(VelaError, match=r"compiled core \(regor\) cannot compile .* could not run on NPU"):
+        compile_tflite(model, VelaOptions("ethos-u85-256"))
+    (tmp_path / "m.tflite").write_bytes(model)
+    operators = compile_model(tmp_path / "m.tflite", CompileOptions("ethos-u85-256"), tmp_path / "out").operators
+    assert {(o.agent, o.reason) for o in operators} == {
+        (Agent.HOST, "Vela's compiler refuses networks that have it, for Ethos-U85")
+    }

@@ -131,6 +131,8 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
     bias = operator.inputs[_BIAS[operator.name] :][:1] if operator.name in _BIAS else ()
     narrow = bool(bias) and bias[0] >= 0 and source.tensors[bias[0]].dtype == "int32"
     u85 = accelerator(vela.accelerator).language is Language.U85
+    if u85 and operator.name == "PRELU" and activation_type(source, operator) in ("int16", "uint8"):
+        return "Vela's compiler refuses networks that have it, for Ethos-U85"
     if u85 and narrow and activation_type(source, operator) == "int16":
         return "Vela's stream for it on Ethos-U85 cuts multipliers to 15 bits where int16 data have biases of 32 bits"
     return None
