@@ -15,6 +15,9 @@ from typing import Any
 import click
 import numpy as np
 
+from npu_memplan.models.folding import folded
+from npu_memplan.models.tflite import read_network
+
 from ..base import RunnerError, RunOptions
 from ..host.runner import HostRunner
 from ..references.tflite import TFLiteReference
@@ -37,7 +40,8 @@ def run_layers(
     runner = HostRunner(directory, replace(options, pools_after=False))
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
-    comparison = LayerComparison(model.network, model.layers(inputs), written)
+    compiled = read_network(folded(model.model), model.name)  # operators as the compiler counted them
+    comparison = LayerComparison(compiled, model.layers(inputs), written)
     names = [slot.name for slot in runner.artifact.outputs]
     result = compare("host", names, ran.outputs, expected)
     if dump is not None:

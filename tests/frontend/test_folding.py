@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from npu_memplan.cli import cli
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
@@ -98,6 +101,17 @@ def test_tensors_keep_their_indices_and_constants_have_their_bytes() -> None:
     (size,) = (after.tensors[o.inputs[1]] for o in after.cpu_operators if len(o.inputs) == 2)
     assert size.array().tolist() == [12, 8]
     assert folded(folded(model)) == folded(model)
+
+
+def test_commands_count_the_operators_that_are_left(tmp_path: Path) -> None:
+    path, runner = tmp_path / "model.tflite", CliRunner()
+    path.write_bytes(twice_as_large().finish())
+    listed = json.loads(runner.invoke(cli, ["operators", str(path), "--json"]).output)
+    assert {o["kind"]: o["count"] for o in listed["operators"]} == {"RELU": 1, "RESIZE_NEAREST_NEIGHBOR": 1}
+    assert runner.invoke(cli, ["compile", str(path), "-o", str(tmp_path / "out")]).exit_code == 0
+    words = ["run", str(tmp_path / "out"), "--on", "host", "--layers", "--json", "--reference", str(path)]
+    layers = json.loads(runner.invoke(cli, words).output)["operators"]
+    assert [(o["kind"], o["verdict"]) for o in layers] == [("RELU", "equal"), ("RESIZE_NEAREST_NEIGHBOR", "equal")]
 
 
 def test_nothing_to_fold_is_the_same_file() -> None:

@@ -27,9 +27,10 @@ def command(model: Path | None, as_json: bool) -> None:
         return
     from ...frontend.tflite.needs import needs
     from ...models.file import read_file
+    from ...models.folding import folded
     from ...models.tflite import read_network
 
-    found = needs(read_network(read_file(model), model.name))
+    found = needs(read_network(folded(read_file(model), model.name), model.name))
     if as_json:
         click.echo(json.dumps({"model": model.name, "operators": [_document(need) for need in found]}))
     else:
