@@ -279,10 +279,13 @@ SYMBOLIC: dict[str, tuple[Any, list[dict[str, int]]]] = {
         lambda: transformer(LLAMA_SMALL, new=1, cached=True),
         [{"t": t} for t in (0, 1, 2, 16, 100, 512, 1000, 2000, 4000, 9000)],
     ),
-    "Llama-7B shape, prefill": (lambda: transformer(LLAMA_7B), [{"s": s} for s in (1, 16, 128, 512, 2048)]),
+    "Llama-7B shape, prefill": (
+        lambda: transformer(LLAMA_7B),
+        [{"s": s} for s in (1, 2, 16, 33, 64, 128, 200, 512, 1000, 2048)],
+    ),
     "Llama-7B shape, decode": (
         lambda: transformer(LLAMA_7B, new=1, cached=True),
-        [{"t": t} for t in (0, 16, 128, 512, 2048)],
+        [{"t": t} for t in (0, 1, 16, 33, 64, 128, 200, 512, 1000, 2048)],
     ),
 }
 

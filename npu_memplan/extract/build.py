@@ -27,7 +27,7 @@ from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import Branch, Candidate, Loop, Node, Plain, Program, RelaxTensor, Step, View, result_views
 from .relax.calls import may_overlap
-from .sizes import static_extent
+from .sizes import lower_bound, static_extent
 from .symbolic.dynamic import Sample
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
@@ -302,7 +302,8 @@ def _overlaps(
                 highest = step.origin.distance(first, second)
                 if highest is not None and sample is not None:
                     highest = sample.distance(first.name, second.name, highest)
-                # Without a sample, sizes are the greatest ones: what depends on symbols is not known to hold then.
+                elif highest is not None and static_extent(highest) is None:  # offsets must hold for all values
+                    highest = lower_bound(highest, program.bounds)
                 if isinstance(highest, int) and highest > -planned[second].size_bytes:
                     reason = f"{step.label}: proven from its loads and stores"
                     allow(AllowedOverlap(first.name, second.name, None, highest, reason))

@@ -13,6 +13,7 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..vocabulary import is_npu
+from .sizes import static_extent
 
 
 def prepare(module: Any) -> Any:
@@ -25,8 +26,22 @@ def prepare(module: Any) -> Any:
     lowered = _to_loops(tvm.IRModule(blocked))
     result = tvm.IRModule(dict(module.functions.items()), module.attrs, dict(module.global_infos.items()))
     for gv, f in lowered.functions.items():
-        result.update_func(module.get_global_var(gv.name_hint), f)
+        body = tvm_ffi.structural_map(f.body, (tirx.For, _marked))
+        result.update_func(module.get_global_var(gv.name_hint), tirx.PrimFunc(f.params, body, f.ret_type, f.attrs))
     return result
+
+
+UNIT = "npu_memplan.unit"
+"""Annotation of a loop of one round that lowering left: the build's own lowering would take it for one of its own."""
+
+
+def _marked(loop: Any) -> Any:
+    """A loop of one round that lowering kept (of a schedule's pragma): it is in the kernel as without a plan."""
+    if static_extent(loop.extent) != 1 or loop.annotations or loop.kind != tirx.ForKind.SERIAL:
+        return loop
+    return tirx.For(
+        loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding, {UNIT: True}, loop.step
+    )
 
 
 def _has_blocks(function: Any) -> bool:

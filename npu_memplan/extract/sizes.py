@@ -56,6 +56,12 @@ def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
     return most if most < 2**62 else None
 
 
+def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
+    """The least value of `expr` with each symbol in `[0, bound]`; None when there is none."""
+    greatest = upper_bound(0 - expr, bounds)
+    return None if greatest is None else -greatest
+
+
 def _range(bound: int) -> Any:
     return ir.Range(0, bound + 1)
 

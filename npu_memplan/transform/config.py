@@ -66,8 +66,16 @@ _SCOPE: ContextVar[Mapping[str, Any]] = ContextVar("npu_memplan_options", defaul
 def config(options: Mapping[str, Any]) -> Iterator[None]:
     """A scope in which `PlanMemory` uses `options`, e.g. `{"npu_memplan.planner": "first-fit"}`.
 
-    The legacy keys `tir.usmp.enable`, `.algorithm`, `.custom_algorithm` and `.use_workspace_io` mean
-    what they meant. Raises `ConfigError` for unknown names and wrong kinds of values.
+    Parameters
+    ----------
+    options : mapping of str to object
+        `npu_memplan.<name of a PlanOptions field>` -> value. The legacy keys `tir.usmp.enable`, `.algorithm`,
+        `.custom_algorithm` and `.use_workspace_io` mean what they meant.
+
+    Raises
+    ------
+    ConfigError
+        A name is unknown, or a value of the wrong kind.
     """
     token = _SCOPE.set({**_SCOPE.get(), **_understood(options)})
     try:
@@ -78,7 +86,25 @@ def config(options: Mapping[str, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def pass_context(*, config: Mapping[str, Any] | None = None, **others: Any) -> Iterator[Any]:
-    """`tvm.transform.PassContext(...)` whose `config` may also hold options of this package."""
+    """`tvm.transform.PassContext(...)` whose `config` may also hold options of this package.
+
+    Parameters
+    ----------
+    config : mapping of str to object, optional
+        Options of this package as for `config`, and TVM's own.
+    **others
+        As for `tvm.transform.PassContext`.
+
+    Yields
+    ------
+    tvm.transform.PassContext
+        The context that is entered.
+
+    Raises
+    ------
+    ConfigError
+        An option of this package has an unknown name, or a value of the wrong kind.
+    """
     given = dict(config or {})
     own = {k: v for k, v in given.items() if k.startswith((PREFIX, "tir.usmp."))}
     # The legacy companion has the same meaning under its new name.

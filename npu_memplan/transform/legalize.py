@@ -110,7 +110,11 @@ def _finds(body: Any, kind: type) -> list[Any]:
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.Legalize")
 class Legalize:
-    """`LegalizeOps` that keeps reshapes, with private Relax functions inlined and TIR lowered."""
+    """`LegalizeOps` that keeps reshapes, with private Relax functions inlined and TIR lowered.
+
+    Functions that are values (of closures) become functions of their own. A module in this form stays as it is;
+    `PlanMemory` runs this by itself.
+    """
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The legal form of `module`."""

@@ -13,7 +13,13 @@ from tvm import relax
 
 
 def pipeline() -> Any:
-    """A pass for `tvm.compile(planned, target=..., relax_pipeline=npu_memplan.pipeline())`."""
+    """The passes that build a planned module, as one.
+
+    Returns
+    -------
+    tvm.transform.Pass
+        For `tvm.compile(planned, target=..., relax_pipeline=npu_memplan.pipeline())`.
+    """
     passes = relax.transform
     return tvm.ir.transform.Sequential(
         [

@@ -16,11 +16,30 @@ from .workspace import Place, extents, map_inputs, map_outputs
 
 
 def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any) -> Any:
-    """Plans `module` (`plan`: as for `PlanMemory`) and writes its C sources into an existing directory.
+    """Plans `module` and writes its C sources into an existing directory.
 
-    Returns the planned module; `Workspace` and `map_inputs` say where its tensors lie. Shape symbols
-    need bounds and are arguments of the C function. Raises `CodegenError` for packed calls, which have
-    no plain C form, and `ExtractionError` for inputs and outputs that cannot lie in a pool.
+    Parameters
+    ----------
+    module : IRModule
+        With a function `main`; shape symbols need bounds, and are arguments of the C function.
+    directory : path or str
+        Where the sources go.
+    name : str
+        Prefix of the C functions and files.
+    **plan
+        As for `PlanMemory`; inputs and outputs always lie in the pools.
+
+    Returns
+    -------
+    IRModule
+        The planned module; `Workspace` and `map_inputs` say where its tensors lie.
+
+    Raises
+    ------
+    CodegenError
+        A packed call has no plain C form, or a symbol's name is taken.
+    ExtractionError
+        An input or output cannot lie in a pool.
     """
     from ..codegen.errors import CodegenError
     from ..codegen.interface import Interface, PoolSpec, identifier

@@ -39,12 +39,50 @@ from .typed_pass import TypedPass, typed_pass
 class PlanMemory(TypedPass):
     """Plans every Relax function of a module on `pools` and rewrites it to run there.
 
-    Without `use_workspace_io` functions keep their signature and make the pools themselves; with
-    it they take the pools (uint8 tensors) and find inputs and outputs in them. `PlanOptions` says
-    what the parameters mean; those left None come from the scope (`config`, `pass_context`).
-    Raises `PlanningError` when hard pool sizes cannot be met, with the numbers, and
-    `ExtractionError` for what cannot be planned; inside a `Sequential` TVM turns both into its own
-    errors with the same text.
+    A parameter that is left None comes from the scope around it (`config`, `pass_context`), or is the default of
+    `PlanOptions`.
+
+    Parameters
+    ----------
+    pools : iterable of Pool, optional
+        Where tensors may lie, best first; one pool `workspace` without a limit when left out.
+    planner : str, optional
+        Name of a registered planner.
+    constant_pools : iterable of Pool, optional
+        Where constants lie, best first; without any they stay wherever the run time keeps them.
+    use_workspace_io : bool, optional
+        Functions take the pools (uint8 tensors) and find inputs and outputs in them; otherwise they keep their
+        signature and make the pools themselves.
+    overlaps : bool, optional
+        Use overlaps, in place and partial, that loads and stores prove.
+    reorder : bool, optional
+        Let independent calls change places when that lowers the peak.
+    alignment : int, optional
+        Least alignment of a buffer, in bytes.
+    seed : int, optional
+        Of the planner: the same seed gives the same plan.
+    bounds : mapping of str to int, optional
+        Greatest values of shape symbols.
+    worst_case : bool, optional
+        With bounds, pools have the size that the greatest values need; if False (not with `use_workspace_io`) the size
+        that the actual values do, by formula.
+    share : bool, optional
+        Functions that no other one calls take their pools from the caller, who keeps them (`KeptPools`).
+    poison : int, optional
+        Byte that fills pools of the run time first; None: they are not filled.
+
+    Raises
+    ------
+    PlanningError
+        Hard pool sizes cannot be met; with the numbers.
+    ExtractionError
+        Something cannot be planned.
+    ConfigError
+        An option has a value of the wrong kind.
+
+    Notes
+    -----
+    Inside a `Sequential` TVM turns these into its own errors with the same text.
     """
 
     def __init__(

@@ -41,17 +41,75 @@ class Place:
 
 
 def map_inputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Name -> place of the inputs (and states) of a function planned with `use_workspace_io`."""
+    """Where the inputs (and states) of a function planned with `use_workspace_io` lie.
+
+    Parameters
+    ----------
+    module : IRModule
+        A planned module.
+    function : str
+        Name of the planned function.
+
+    Returns
+    -------
+    dict of str to Place
+        By the input's name.
+
+    Raises
+    ------
+    WorkspaceError
+        The function has no inputs in pools.
+    """
     return {**_places(module, function, PLACED_INPUTS), **_places(module, function, PLACED_STATES)}
 
 
 def map_outputs(module: Any, function: str = "main") -> dict[str, Place]:
-    """Name -> place of the outputs of a function planned with `use_workspace_io`."""
+    """Where the outputs of a function planned with `use_workspace_io` lie.
+
+    Parameters
+    ----------
+    module : IRModule
+        A planned module.
+    function : str
+        Name of the planned function.
+
+    Returns
+    -------
+    dict of str to Place
+        By the output's name.
+
+    Raises
+    ------
+    WorkspaceError
+        The function has no outputs in pools.
+    """
     return _places(module, function, PLACED_OUTPUTS)
 
 
 def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: str = "main") -> dict[str, int]:
-    """Name -> bytes of the pools of a planned function when its shape symbols have these values."""
+    """Bytes of the pools of a planned function.
+
+    Parameters
+    ----------
+    module : IRModule
+        A planned module.
+    symbols : mapping of str to int, optional
+        Values of the function's shape symbols.
+    function : str
+        Name of the planned function.
+
+    Returns
+    -------
+    dict of str to int
+        By the pool's name.
+
+    Raises
+    ------
+    WorkspaceError
+        The function is not planned.
+    FormulaError
+        A symbol that a size depends on has no value.
+    """
     planned = _function(module, function)
     if planned is None or POOLS not in planned.attrs:
         raise WorkspaceError(f"function {function!r} is not planned, so it has no pools; run PlanMemory on the module")
@@ -66,6 +124,11 @@ class KeptPools:
 
     `pools("decode", t=128)` are the last arguments of a call. A pool that is too small for it is replaced by one half
     again as large, or of what is needed if that is more. Pools of one name are one; they keep nothing between calls.
+
+    Parameters
+    ----------
+    module : IRModule
+        Planned with `PlanMemory(share=True)`.
     """
 
     def __init__(self, module: Any) -> None:
@@ -94,8 +157,23 @@ class KeptPools:
 class Workspace:
     """Pools of a planned function, filled with a poison byte, with its tensors as numpy views.
 
-    Each pool is on its device; numpy sees those of CPUs only. `symbols` are the values of the shape
-    symbols of a function planned with bounds; they may be set again later.
+    Each pool is on its device; numpy sees those of CPUs only.
+
+    Parameters
+    ----------
+    module : IRModule
+        Planned with `PlanMemory(use_workspace_io=True)`.
+    function : str
+        Name of the planned function.
+    poison : int
+        Byte that fills the pools.
+    symbols : mapping of str to int, optional
+        Values of the shape symbols of a function planned with bounds; they may be set again later.
+
+    Raises
+    ------
+    WorkspaceError
+        The function has no inputs and outputs in pools.
     """
 
     def __init__(

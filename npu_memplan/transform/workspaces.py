@@ -21,7 +21,7 @@ class AllocateWorkspaces:
 
     Parameters
     ----------
-    sizes
+    sizes : mapping of str to int, str or callable
         Name of the packed function -> bytes: a number, or a function of the types of the arguments and then of the
         results that returns a number or an expression of shape symbols, or the name of such a function that is
         registered with `tvm.register_global_func`. 0 is no workspace.

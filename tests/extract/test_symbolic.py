@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("tvm")
 
-from tvm import tirx
+import tvm_ffi
+from tvm import ir, sym, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -17,6 +18,7 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract.build import Options, build
 from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.sizes import lower_bound
 from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
 from npu_memplan.extract.symbolic.extents import Extents, evaluate
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
@@ -177,3 +179,25 @@ def test_unknown_symbols_stay_at_run_time():
     assert not sizes
     (z,) = [t for t in program.tensors if t.name == "z"]
     assert z.external == "its size depends on n, which the inputs do not tell"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, m: n * m * 4 - m,
+        lambda n, m: tirx.min(n - 4, m * 2) - tirx.max(n, m),
+        lambda n, m: n // 3 * 8 - m % 5,
+        lambda n, m: tirx.Select(n < 2, tirx.IntImm("int64", 1 << 40), 64 - n * m),
+    ],
+)
+def test_a_lower_bound_is_below_every_value(make):
+    expr = make(n, m)
+    found = lower_bound(expr, {n: 9, m: 7})
+    assert found is not None
+    values = []
+    for i in range(10):
+        for j in range(8):
+            known = {n: tirx.IntImm("int64", i), m: tirx.IntImm("int64", j)}
+            values.append(int(sym.Analyzer().simplify(tvm_ffi.structural_map(expr, (ir.Var, lambda v: known[v])))))
+    assert found <= min(values)
+    assert lower_bound(expr, {n: 9}) is None

@@ -15,6 +15,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from npu_memplan.transform import PlanMemory, pipeline
+from tests.support.relax_programs import Shape, transformer
 
 TARGETS = {
     "cuda": {"kind": "cuda", "arch": "sm_80", "max_threads_per_block": 1024, "thread_warp_size": 32},
@@ -58,15 +59,34 @@ def kernels(module, target) -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("kind", TARGETS)
-def test_kernels_are_those_of_the_unplanned_module(kind):
-    rules = [dlight.gpu.Reduction(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback()]
+BLOCK = Shape(layers=1, hidden=64, heads=4, inner=128, vocabulary=96, gated=True)
+
+MODULES = {
+    "attention": lambda: Attention,
+    "transformer block": lambda: transformer(BLOCK, new=16),
+    "transformer block, any length": lambda: transformer(BLOCK),
+    "transformer block, decode": lambda: transformer(BLOCK, new=1, cached=True),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, "transformer block") for kind in TARGETS),
+        ("cuda", "attention"),
+        ("opencl", "transformer block, decode"),
+        pytest.param("webgpu", "transformer block, any length", marks=pytest.mark.slow),
+    ],
+)
+def test_kernels_are_those_of_the_unplanned_module(kind, name):
+    gpu = dlight.gpu
+    rules = [gpu.Matmul(), gpu.GEMV(), gpu.Reduction(), gpu.GeneralReduction(), gpu.Fallback()]
     target = tvm.target.Target(TARGETS[kind], "llvm")
     with target:
-        scheduled = dlight.ApplyDefaultSchedule(*rules)(relax.transform.LegalizeOps()(Attention))
+        scheduled = dlight.ApplyDefaultSchedule(*rules)(relax.transform.LegalizeOps()(MODULES[name]()))
         planned = PlanMemory()(scheduled)
         plain, own = kernels(scheduled, target), kernels(planned, target)
-    assert len(plain) >= 6
+    assert len(own) >= 6
     assert any("red_buf" in body for body in plain.values())
-    for name, body in own.items():
-        assert body == plain[name if name in plain else re.sub(r"_\d+$", "", name)], name
+    for kernel, body in own.items():
+        assert body == plain[kernel if kernel in plain else re.sub(r"_\d+$", "", kernel)], kernel

@@ -25,7 +25,20 @@ SAMPLES = (1, 7, 32)
 def memory_plan_faults(
     module: Any, symbols: Sequence[Mapping[str, int]] | None = None
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
-    """All faults of a module's plan, and what could not be decided (as text), each once."""
+    """All faults of a module's plan, and what could not be decided, each once.
+
+    Parameters
+    ----------
+    module : IRModule
+        Planned by `PlanMemory`, or by TVM's `StaticPlanBlockMemory` after `CallTIRRewrite`.
+    symbols : sequence of mapping of str to int, optional
+        Values of shape symbols to look at, each as one point; when left out, a few up to their bounds.
+
+    Returns
+    -------
+    tuple of Fault, tuple of str
+        The faults; what could not be decided, as text.
+    """
     faults: dict[Fault, None] = {}
     undecided: dict[str, None] = {}
     for gv, function in module.functions.items():
