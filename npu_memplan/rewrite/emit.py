@@ -34,7 +34,6 @@ from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
-from .apart import Apart
 from .pools import PlannedPool, PoolSlot, fill, initialiser
 from .primfunc import Rewritten, place, storages_of
 
@@ -53,7 +52,6 @@ class Emitter:
         self.pool_vars: list[Any] = []
         self.functions: dict[Any, tuple[Any, Rewritten]] = {}
         self.places: dict[Any, set[Any]] = {}  # key of calls that may share a clone -> their places
-        self.apart: dict[Any, bool] = {}  # key of calls that share a clone -> whether nothing aliases in any of them
         self.symbols = Symbols()
         self.objects: dict[RelaxTensor, Any] = {}  # tensors outside the pools
         self.values: dict[Any, Any] = {}  # original Relax variable -> emitted expression
@@ -215,8 +213,7 @@ class Emitter:
         anywhere = len(self.places.get(free, ())) > 1
         key = free if anywhere else self.key(call, values)
         if key not in self.functions:
-            apart = self.apart.get(key, False)
-            placed = place(call, self.pools, self.slots, values, anywhere=anywhere, apart=apart)
+            placed = place(call, self.pools, self.slots, values, anywhere=anywhere)
             name = self.name(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
@@ -226,15 +223,12 @@ class Emitter:
         arguments = [self.value(argument) for argument in placed.arguments(call, values, self.slots)]
         self.builder.emit(relax.Call(function, [*(self.pool_vars[i] for i in placed.pools), *arguments]))
 
-    def share(self, apart: Apart | None) -> None:
+    def share(self) -> None:
         """From here on, calls of one PrimFunc with different places share a clone whose parameters are offsets."""
         for call in self.program.calls:
             values = self.symbols.values(call)
             free, key = self.key(call, values, anywhere=True), self.key(call, values)
             self.places.setdefault(free, set()).add(key)
-            own = apart is not None and apart.call(call)
-            for shared in (free, key):
-                self.apart[shared] = own and self.apart.get(shared, True)
 
     def key(self, call: Invoke, values: Mapping[Any, Any], *, anywhere: bool = False) -> tuple[Any, ...]:
         """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""

@@ -32,7 +32,6 @@ from ..vocabulary import (
     POOLS,
     SYMBOLS,
 )
-from .apart import Apart
 from .emit import Emitter
 from .formula import formula
 from .pools import PlannedPool, PoolSlot, pools_of
@@ -49,7 +48,7 @@ def rewrite(module: Any, problem: Problem, plan: Plan, *, poison: int | None = N
     constants = any(b.kind is BufferKind.CONSTANT for b in problem.buffers)
     program = walk(module, problem.name, constants=constants)
     pools, slots = pools_of(problem, plan, program)
-    return rewrite_program(module, program, pools, slots, poison=poison, apart=Apart(problem, slots))
+    return rewrite_program(module, program, pools, slots, poison=poison)
 
 
 def rewrite_program(
@@ -61,13 +60,11 @@ def rewrite_program(
     poison: int | None = None,
     definitions: Sequence[Sequence[tuple[Any, Any]]] = (),
     kept: bool = False,
-    apart: Apart | None = None,
 ) -> Any:
     """`rewrite` with the placements as `slots`.
 
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level. With `kept`, the
-    function takes its pools behind its own parameters, at least as large as it needs them. `apart` knows which calls
-    keep the promise that nothing aliases, if their PrimFuncs made it; None: that is not known of any.
+    function takes its pools behind its own parameters, at least as large as it needs them.
     """
     boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
@@ -87,7 +84,7 @@ def rewrite_program(
         emitter.define(definitions)
         emitter.make_pools(given, poison, larger)
         if not io_in_pools:
-            emitter.share(apart)
+            emitter.share()
             emitter.take_inputs()
         emitter.statements(program.statements)
         result = relax.Tuple([]) if io_in_pools else emitter.value(program.result)
@@ -114,13 +111,23 @@ def rewrite_program(
     planned.update_func(planned.get_global_var(program.name), main)
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
-            planned.update_func(gv, other)
+            planned.update_func(gv, _without_promise(other))
     _relink(planned, program.name)
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
     if module.attrs is not None:
         planned = planned.with_attrs(dict(module.attrs.items()))
     return planned
+
+
+def _without_promise(function: Any) -> Any:
+    """A function that stays in the module, without `tirx.noalias`.
+
+    TVM 0.27 compiles all kernels of a module as if each had made that promise once one has, and planned ones work in
+    place.
+    """
+    promises = isinstance(function, tirx.PrimFunc) and function.attrs is not None and "tirx.noalias" in function.attrs
+    return function.without_attr("tirx.noalias") if promises else function
 
 
 def _pool_parameters(pools: Sequence[PlannedPool]) -> list[Any]:

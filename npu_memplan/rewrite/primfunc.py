@@ -65,14 +65,13 @@ def place(
     values: Mapping[Any, Any],
     *,
     anywhere: bool = False,
-    apart: bool = False,
 ) -> Rewritten:
     """`call`'s PrimFunc on `pools`; `slots` holds the planned storages by name.
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
-    are parameters, so that other calls with the same pools can use it. `apart`: no two of its storages share a byte.
+    are parameters, so that other calls with the same pools can use it.
     """
-    return _Placer(call, pools, slots, values, anywhere=anywhere, apart=apart).run()
+    return _Placer(call, pools, slots, values, anywhere=anywhere).run()
 
 
 class _Placer:
@@ -84,9 +83,8 @@ class _Placer:
         values: Mapping[Any, Any],
         *,
         anywhere: bool,
-        apart: bool,
     ) -> None:
-        self.anywhere, self.apart = anywhere, apart
+        self.anywhere = anywhere
         self.call = call
         self.slots = slots
         self.values = values
@@ -138,8 +136,9 @@ class _Placer:
             body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
         parameters += [self.renamed.get(v, v) for v in symbols]
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
-        # Storages of one pool may share bytes now; where none do, TVM may go on without asking that at run time.
-        for attribute in ("global_symbol",) if self.apart else ("global_symbol", "tirx.noalias"):
+        # Two parameters may lie in one pool now. The promise is never kept where it holds: TVM 0.27 then takes it
+        # as made by every function that is compiled with this one.
+        for attribute in ("tirx.noalias", "global_symbol"):
             if result.attrs is not None and attribute in result.attrs:
                 result = result.without_attr(attribute)
         if is_npu(function):

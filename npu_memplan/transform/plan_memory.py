@@ -23,7 +23,6 @@ from ..extract.program import Program, RelaxTensor
 from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
-from ..rewrite.apart import Apart
 from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Loaded, Posed, Request
@@ -155,7 +154,6 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
         poison=chosen.poison,
         definitions=laid.definitions,
         kept=asked.kept,
-        apart=laid.apart,
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)
@@ -183,11 +181,10 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Pools, slots and the definitions that they use; which calls have their storages apart."""
+    """Pools, slots and the definitions that they use."""
 
     pools: list[PlannedPool]
     slots: dict[str, PoolSlot]
-    apart: Apart
     definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
 
 
@@ -198,15 +195,14 @@ def _lay(posed: Posed) -> _Laid:
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check(problem, plan)
         pools, slots = pools_of(problem, plan, posed.program)
-        return _Laid(pools, slots, Apart(problem, slots))
+        return _Laid(pools, slots)
     found = plan_symbolic(problem, posed.sample, options.planner, options.seed)
     pools, slots = pools_of(problem, found.plan, posed.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
     slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
-    apart = Apart(problem, slots, {s.name for s in posed.sample.numbers}, found.sharing)
-    return _Laid(pools, slots, apart, found.definitions)
+    return _Laid(pools, slots, found.definitions)
 
 
 def _called(module: Any) -> set[str]:

@@ -41,7 +41,7 @@ class SymbolicPlan:
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
     what lies in other pools is where `plan` has it. `choices` is the number of formulas, `samples` how many times the
-    proven least bytes they need at worst, over the samples. `sharing` are the pairs that overlap in some formula.
+    proven least bytes they need at worst, over the samples.
     """
 
     plan: Plan
@@ -50,7 +50,6 @@ class SymbolicPlan:
     definitions: Sequence[Sequence[tuple[Any, Any]]]
     choices: int
     worst: float
-    sharing: frozenset[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -60,7 +59,6 @@ class _Candidate:
     plan: Plan
     offsets: Mapping[str, int]
     heights: Mapping[str, int]
-    sharing: frozenset[tuple[str, str]]
     bytes_at: list[int] = field(default_factory=list)
 
 
@@ -149,23 +147,11 @@ class _Search:
             problem = replace(problem, overlaps=())
             plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
             offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
-        result = _Candidate(plan, offsets, heights, _sharing(problem, plan))
+        result = _Candidate(plan, offsets, heights)
         for values in self.values:
             numbers = self.formulas.values(lambda s, v=values: v.get(s, self.extents.exprs[s]))  # type: ignore[misc]
             result.bytes_at.append(sum(numbers[h] for h in heights.values()))
         return result
-
-
-def _sharing(problem: Problem, plan: Plan) -> frozenset[tuple[str, str]]:
-    """The allowed overlaps that `plan` uses."""
-    places = {p.buffer: p for p in plan.placements}
-    ends = {b.name: places[b.name].offset_bytes + b.size_bytes for b in problem.buffers}
-
-    def meets(first: str, second: str) -> bool:
-        a, b = places[first], places[second]
-        return a.pool == b.pool and a.offset_bytes < ends[second] and b.offset_bytes < ends[first]
-
-    return frozenset((o.first, o.second) for o in problem.overlaps if meets(o.first, o.second))
 
 
 def _choose(candidates: Sequence[_Candidate], least: Sequence[int]) -> tuple[list[_Candidate], float]:
@@ -210,8 +196,7 @@ class _Writer:
             for name in chosen[0].offsets
             if homes[name] in pools
         }
-        sharing = frozenset[tuple[str, str]]().union(*(c.sharing for c in chosen))
-        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels, len(chosen), worst, sharing)
+        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels, len(chosen), worst)
 
     def decide(self, totals: Sequence[Known]) -> None:
         """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""
