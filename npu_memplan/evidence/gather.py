@@ -58,7 +58,7 @@ def gather(
     if reason is not None:
         raise EvidenceError(f"runner {runner!r} cannot run here: {reason}")
     npu = accelerator(target)
-    programs = [name for name, how in PROGRAMS.items() if has_own_lowering(npu) or "npu_compiler" not in how]
+    programs = [name for name, how in PROGRAMS.items() if has_own_lowering(npu) or how["npu_compiler"] == "vela"]
     asked = [(network, program) for network in networks(only) for program in programs]
     runs, versions, board, system = [], set(), "", ""
     for number, (network, program) in enumerate(asked):

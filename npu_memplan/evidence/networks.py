@@ -27,8 +27,8 @@ NETWORKS = tuple(_SHA256)
 
 # What is made of each network: `CompileOptions` beside the accelerator, with its usual memories.
 PROGRAMS: dict[str, dict[str, Any]] = {
-    "lifted": {},
-    "prefetch": {"prefetch": True},
+    "lifted": {"npu_compiler": "vela"},
+    "prefetch": {"npu_compiler": "vela", "prefetch": True},
     "own lowering": {"npu_compiler": "tvm"},
     "stripes": {"npu_compiler": "tvm", "stripes": True},
 }
