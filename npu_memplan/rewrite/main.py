@@ -123,8 +123,8 @@ def rewrite_program(
 def _without_promise(function: Any) -> Any:
     """A function that stays in the module, without `tirx.noalias`.
 
-    TVM 0.27 compiles all kernels of a module as if each had made that promise once one has, and planned ones work in
-    place.
+    TVM 0.27 compiles all kernels of a module for the CPU as if each had made the promise of the last one, by name, and
+    planned ones work in place.
     """
     promises = isinstance(function, tirx.PrimFunc) and function.attrs is not None and "tirx.noalias" in function.attrs
     return function.without_attr("tirx.noalias") if promises else function

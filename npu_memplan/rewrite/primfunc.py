@@ -136,8 +136,7 @@ class _Placer:
             body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
         parameters += [self.renamed.get(v, v) for v in symbols]
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
-        # Two parameters may lie in one pool now. The promise is never kept where it holds: TVM 0.27 then takes it
-        # as made by every function that is compiled with this one.
+        # Two parameters may lie in one pool now. Nor is the promise kept where it holds: see `main._without_promise`.
         for attribute in ("tirx.noalias", "global_symbol"):
             if result.attrs is not None and attribute in result.attrs:
                 result = result.without_attr(attribute)
