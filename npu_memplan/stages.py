@@ -6,8 +6,8 @@ heavy is imported here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,11 @@ class Posed:
     program: Program
     lives: Mapping[Storage, tuple[Lifetime, ...]]  # of everything, planned or not
     sample: Sample | None = None  # values of the shape symbols that the problem's sizes are of
+    terms: Callable[[Posed], Problem] | None = None  # the problem under more terms than its program has
+
+    def under_terms(self, terms: Callable[[Posed], Problem] | None) -> Posed:
+        """The same with a problem of more terms, which hold again whenever its program is replaced."""
+        return self if terms is None else replace(self, problem=terms(self), terms=terms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,7 +38,7 @@ def posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequ
         elif variable.name_hint == "main" and constants:
             functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
     loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))
-    again = pose(loaded)
+    again = pose(loaded).under_terms(posed.terms)
     return replace(again, problem=replace(again.problem, pools=posed.problem.pools))
 
 

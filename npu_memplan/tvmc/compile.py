@@ -16,7 +16,7 @@ from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
-from ..pipeline import lower, plan, pose, read
+from ..pipeline import hasten, lower, plan, pose, read
 from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..stages import Request
@@ -36,9 +36,9 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     posed = pose(lower(loaded))
     count = len(posed.loaded.request.pools)
     if not options.workspace_io:
-        posed = replace(posed, problem=_own_io_pools(posed.problem, count))
-    made = plan(posed)
-    module, problem = posed.loaded.module, made.posed.problem
+        posed = posed.under_terms(lambda any_: _own_io_pools(any_.problem, count))
+    made = hasten(plan(posed))
+    module, problem = made.posed.loaded.module, made.posed.problem
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
     interface, pools = _interface(options, module, planned, problem, made.plan, count)
     source = module.script(show_meta=True)
@@ -59,6 +59,7 @@ def _request(options: TvmcOptions) -> Request:
         optimise="Size" if options.cascader else "Performance",
         planner=options.planner,
         reuse_inputs=options.workspace_io,
+        objective="cycles" if any(pool.size_bytes is not None for pool in pools) else "bytes",
     )
     stripes = None
     if options.striping:

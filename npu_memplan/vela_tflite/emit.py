@@ -68,8 +68,8 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
         raise EmitError(f"nothing of {model.name} runs on the NPU, so there is nothing to plan for it; run it as it is")
     loaded = pipeline.lower(Loaded(asked, model, data, as_module(parts), {}))
     posed = pipeline.pose(loaded)
-    planned = pipeline.plan(replace(posed, problem=_for_tflite_micro(posed)))
-    return _written(parts, planned, rewrite(loaded.module, planned.posed.problem, planned.plan))
+    planned = pipeline.hasten(pipeline.plan(posed.under_terms(_for_tflite_micro)))
+    return _written(parts, planned, rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan))
 
 
 def check_free(path: Path, force: bool) -> None:

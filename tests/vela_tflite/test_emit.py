@@ -12,6 +12,7 @@ import pytest
 
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.choose.ranking import Ranking
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
@@ -73,6 +74,25 @@ def test_the_interpreter_takes_the_plan_and_computes_the_same(name: str, way: st
         assert interpreter.head_bytes == made.arena_bytes
     offsets = {i: network.tensors[i].arena_offset for i in network.inputs}
     assert all(offset % 16 == 0 and offset >= 0 for offset in offsets.values())
+
+
+@pytest.mark.parametrize("way", ["vela", "tvm"])
+def test_in_a_pool_of_a_size_weights_travel(way: str) -> None:
+    name, arena = "kws_ref_model", 22192
+    slow, made = emitted(name, way), emit(real_model(name), replace(WAYS[way], pools={"sram": arena}))
+    assert made.arena_bytes <= arena
+    assert made.payload_bytes > slow.payload_bytes  # of the transfers
+    where = WAYS[way].memory_map()
+    assert where is not None
+    rank = Ranking(where)
+    assert rank(made.planned)[0] < 0.8 * rank(slow.planned)[0]
+    network = read_network(made.content, name)
+    interpreter = MicroWithNpu(made.content)
+    for seed in (1, 2):
+        inputs = random_inputs(network, seed)
+        (found,) = interpreter.run(inputs, 1)
+        (theirs,) = TFLiteReference(real_model(name).read_bytes(), name).run(inputs)
+        assert np.array_equal(found.reshape(-1), theirs.reshape(-1))
 
 
 def lifetimes(network: Network) -> Iterator[tuple[int, int, int]]:
