@@ -1,20 +1,21 @@
-"""Cycles that no choice of copies goes below, for the operations of a program as they are.
+"""Cycles that no choice of copies goes below, for the operations of a program as they are and its maps where they lie.
 
-Invariant: a bound, never an estimate: each constant that is read crosses its port once, and no kernel is faster than
-with its constants in the fastest memory.
+Invariant: a bound, never an estimate; `ethosu/schedule/copies/bounds.py` says of what.
 """
 
 from __future__ import annotations
 
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.copies.bounds import least_cycles
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.reads import in_place, pieces
-from ..ethosu.schedule.copies.search import without_copies
+from ..ethosu.schedule.copies.room import Room
+from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
-from .placed import npu_calls
+from .placed import PlacedCall, npu_calls
 from .ranking import Ranking
-from .travel import fast_pool
+from .travel import fast_pool, held
 
 
 def port_bound(planned: Planned, where: MemoryMap) -> int:
@@ -23,19 +24,36 @@ def port_bound(planned: Planned, where: MemoryMap) -> int:
 
 
 def bound_of(planned: Planned, rank: Ranking) -> int:
-    """Cycles of all NPU calls: the port's for all constants once, or the kernels' with copies of them."""
+    """Cycles of all NPU calls: the port's for all constants once, or what the kernels and the free bytes allow."""
     problem, plan, where = planned.posed.problem, planned.plan, rank.where
     fast = fast_pool(problem.pools, where)
     total = 0
     for call in npu_calls(planned.posed.program):
         program = in_place(call.program)
-        kernels = 0
-        if fast is not None:
-            places = call.places(problem, plan)
-            course = Course(program, pieces(program), places.__getitem__, rank.fitted(program.accelerator), fast + 1)
-            kernels = without_copies(course.with_all_copied()).cycles
-        total += max(_port(program, where), kernels)
+        if fast is None:
+            total += _port(program, where)
+            continue
+        places = call.places(problem, plan)
+        line = Course(program, pieces(program), places.__getitem__, rank.fitted(program.accelerator), fast + 1)
+        total += least_cycles(line, _free(planned, call, program, fast))
     return total
+
+
+def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -> list[int]:
+    """Bytes of the pool beside the maps while each operation of the program without copies runs."""
+    pool = planned.posed.problem.pools[fast]
+    (used,) = (usage.used_bytes for usage in planned.plan.usage if usage.pool == pool.name)
+    there = {b.name for b in in_place.buffers}
+    copies = {b.name for b in call.program.buffers} - there
+    operations = call.program.operations
+    left = [
+        index
+        for index, operation in enumerate(operations)
+        if operation.op is not Op.DMA_START or operation.addresses[Register.DMA0_DST][0] not in copies
+    ]
+    others = held(planned, call, fast, {call.storages[name] for name in copies})
+    room = Room(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
+    return [room.free_at(index) for index in left]
 
 
 def _port(program: NpuProgram, where: MemoryMap) -> int:

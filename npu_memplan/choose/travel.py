@@ -7,7 +7,7 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -160,7 +160,7 @@ def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int
     for call in calls:
         places, fitted = call.places(posed.problem, plain.plan), rank.fitted(call.program.accelerator)
         line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
-        room = Room(_held(plain, call, fast), limit, len(line))
+        room = Room(held(plain, call, fast), limit, len(line))
         schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
     found = [Entrant(plain, rank(plain))]
     for reblocked in (False, True):
@@ -171,8 +171,8 @@ def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int
     return min(found, key=_rank)
 
 
-def _held(planned: Planned, call: PlacedCall, fast: int) -> list[Held]:
-    """What lies in the pool while a call runs, in operations of the call."""
+def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:
+    """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
     problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
     end = call.first + len(call.program.operations)
     at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
@@ -184,7 +184,7 @@ def _held(planned: Planned, call: PlacedCall, fast: int) -> list[Held]:
             at[buffer.name] + buffer.size_bytes,
         )
         for buffer in problem.buffers
-        if buffer.name in at
+        if buffer.name in at and buffer.name not in without
         for life in buffer.lifetimes
         if life.first < end and life.last > call.first
     ]

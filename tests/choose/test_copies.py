@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fvp_runner.npu_model.arithmetic import mlw
 from npu_memplan.choose.placed import npu_calls
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
 from npu_memplan.ethosu.schedule.copies.compact import compact
 from npu_memplan.ethosu.schedule.copies.course import Course
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
 from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room
+from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
 from npu_memplan.ethosu.schedule.copies.slices import Slicer
 from npu_memplan.ethosu.schedule.copies.tables import loaded_early
 from npu_memplan.ethosu.schedule.regions import places
@@ -74,6 +77,15 @@ def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:
     (call,) = npu_calls(planned.posed.program)
     (data,) = (a.expr.value.numpy().tobytes() for a in call.invoke.arguments if isinstance(a, Fixed))
     return call.program, data
+
+
+@lru_cache(2)
+def course_of(made: Planned) -> Course:
+    (call,) = npu_calls(made.posed.program)
+    program = in_place(call.program)
+    where = made.posed.loaded.request.options.memory_map()
+    assert where is not None
+    return Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
 
 
 def read_of(program: NpuProgram, data: bytes) -> list[list[bytes]]:
@@ -178,12 +190,33 @@ def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planne
     assert slicer.extended == whole.extended  # every slice is there once, however many stripes read it
 
 
+CUT = st.lists(st.booleans(), min_size=12, max_size=12)
+
+
+@given(CUT, st.lists(st.integers(1, 9), min_size=12, max_size=12), st.integers(0, 3), st.booleans(), st.booleans())
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_no_schedule_goes_below_the_bound(
+    planned: Callable[..., Planned], stays: list[bool], sooner: list[int], memory: int, in_turn: bool, from_top: bool
+) -> None:
+    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840))
+    limit = 4096 * 4**memory
+    room = Room([Held(0, 3, 0, limit - 3000)], limit, len(line))
+    least = least_cycles(line, [room.free_at(i) for i in range(len(line))])
+    choice = Choice(frozenset(k for k, stay in enumerate(stays) if stay), dict(enumerate(sooner)), in_turn, from_top)
+    assert Greedy(line, room, choice).made.cycles >= least
+
+
+def test_the_bound_knows_the_memory(planned: Callable[..., Planned]) -> None:
+    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840))
+    near = without_copies(line.with_all_copied()).cycles
+    bounds = [least_cycles(line, [free] * len(line)) for free in (1 << 20, 16384, 4096, 0)]
+    assert near <= bounds[0] < bounds[1] < bounds[2] < bounds[3]
+    best = best_copies(line, Room([], 1 << 20, len(line))).cycles
+    assert bounds[0] <= best <= 1.1 * bounds[0]  # with room for all it is nearly reached
+
+
 def test_in_turn_nothing_overtakes(planned: Callable[..., Planned]) -> None:
-    made = planned("pretrainedResnet_quant", "tvm", 51840)
-    (call,) = npu_calls(made.posed.program)
-    program = in_place(call.program)
-    where = made.posed.loaded.request.options.memory_map()
-    line = Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
+    line = course_of(planned("pretrainedResnet_quant", "tvm", 51840))
     room = Room([Held(0, 3, 0, 10000)], 16384, len(line))
     for in_turn in (True, False):
         sent = [copy.piece for copy in Greedy(line, room, Choice(in_turn=in_turn)).made.copies]

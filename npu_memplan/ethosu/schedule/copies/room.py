@@ -46,6 +46,10 @@ class Room:
         other._held, other._used = self._held, self._used.copy()
         return other
 
+    def free_at(self, operation: int) -> int:
+        """Bytes that are free while an operation runs."""
+        return self._limit - int(self._used[operation])
+
     def full_at(self, size_bytes: int, first: int, last: int) -> int:
         """The last operation in `[first, last]` at which less than `size_bytes` are free; -1: none."""
         full = (self._used[first : last + 1] > self._limit - size_bytes).nonzero()[0]
