@@ -34,7 +34,7 @@ class FrontPoint:
     cycles: int
     milliseconds: float
     maker: str
-    bound_cycles: int  # of its operations, in any memory
+    bound_cycles: int  # of its operations, in this memory
     flags: str  # of `npu-memplan compile`; empty: Vela's own placement of its own stream
 
 

@@ -86,7 +86,7 @@ def _too_slow(first: Winner, limits: Contests, name: str) -> str:
             f"at {clock / 1e6:g} MHz:",
             f"  asked for  {int((options.max_ms or 0) * clock / 1000):,} cycles",
             f"  fastest    {first.cycles:,} cycles, {took:.3g} ms, in {first.size_bytes:,} bytes of {limits.pool}",
-            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, for its operations in any memory",
+            f"  at least   {least:,} cycles, {1000 * least / clock:.3g} ms, for its operations in this memory",
             f"what to try: {larger}--max-ms {took * 1.005:.3g}, an --accelerator with more multipliers, or a "
             "--system-config whose constants are read faster",
         ]
