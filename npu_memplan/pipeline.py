@@ -17,6 +17,7 @@ from . import planners, verify
 from .artifact import Artifact
 from .artifact.writing import write
 from .choose.cycles import contest, hasten
+from .choose.producer import read_by_one
 from .codegen.interface import Interface
 from .files.staging import staged_directory
 from .frontend.load import read
@@ -41,9 +42,7 @@ def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compil
     best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))), model.name)
     if best is not None:
         return build(best)
-    if options.competes:
-        options = replace(options, npu_compiler="vela")  # whose error says what would fit
-    posed = pose(lower(read(model, request(options, beyond))))
+    posed = pose(lower(read_by_one(model, options, beyond)))
     try:
         return build(hasten(plan(posed)))
     except planners.PlanningError as error:

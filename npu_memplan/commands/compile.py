@@ -58,7 +58,7 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
        "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool the better of both, "
-       "with --stripes our own, else Vela's.")  # fmt: skip
+       "with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
 @_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")

@@ -53,7 +53,7 @@ def starting_as(network: Network, source: Network) -> Network:
         if content is None or content.size != tensors[state].size_bytes:
             raise UnsupportedModelError(
                 f"{source.name}: Vela keeps a variable {name!r} in its arena, and what it starts with is not known; "
-                "compile it with --npu-compiler none"
+                "compile it with --accelerator none"
             )
         tensors[state] = replace(tensors[state], initial=content)
     return replace(network, tensors=tuple(tensors))
@@ -68,7 +68,7 @@ def _check_order(source: Network) -> None:
             raise UnsupportedModelError(
                 f"{source.name}: operator {operator.index} {operator.name} takes the old content of variable "
                 f"{source.tensors[late[0]].name!r} after it was assigned; Vela keeps one copy of it on this NPU and "
-                "has overwritten that by then: assign it later, or compile with --npu-compiler none"
+                "has overwritten that by then: assign it later, or compile with --accelerator none"
             )
         if operator.name == "ASSIGN_VARIABLE":
             gone.add(operator.inputs[0])

@@ -31,4 +31,4 @@ def test_litert_is_taken_where_tflite_micro_has_no_kernel() -> None:
     with pytest.raises(
         ReferenceRunError, match="neither tflite-micro nor LiteRT's reference kernels can run reference"
     ):
-        TFLiteReference(row("RELU_N1_TO_1", "int8").build())
+        TFLiteReference(row("L2_NORMALIZATION", "int16").build())

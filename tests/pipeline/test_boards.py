@@ -59,7 +59,7 @@ def test_a_pool_moves_to_the_place_that_has_room() -> None:
         (1, "DRAM", 1),
         (2, "OCRAM", 0),
     ]
-    assert imx.clock_hz == 1e9
+    assert imx.clock_hz == 8e8
 
 
 def test_what_does_not_fit_is_said_before_anything_is_written(

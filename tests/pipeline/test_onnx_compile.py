@@ -233,7 +233,15 @@ def test_absolute_values_have_a_c_form(tmp_path: Path) -> None:
 
 def test_vela_cannot_read_onnx(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"add --npu-compiler tvm .* or --accelerator none"):
-        compile_model(floating(tmp_path / "m.onnx"), CompileOptions(), tmp_path / "out")
+        compile_model(floating(tmp_path / "m.onnx"), CompileOptions(npu_compiler="vela"), tmp_path / "out")
+
+
+def test_onnx_is_lowered_by_us_where_nobody_is_asked_for(tmp_path: Path) -> None:
+    model = floating(tmp_path / "m.onnx")
+    artifact = compile_model(model, CompileOptions(), tmp_path / "out")
+    compile_model(model, CompileOptions(npu_compiler="tvm"), tmp_path / "asked")
+    assert artifact.target.npu_compiler == "tvm"
+    assert (tmp_path / "out" / "plan.json").read_bytes() == (tmp_path / "asked" / "plan.json").read_bytes()
 
 
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

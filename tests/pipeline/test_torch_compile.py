@@ -41,7 +41,7 @@ def test_without_pytorch_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(TorchFileError, match=r"^reading m.pt2 needs PyTorch: pip install 'npu_memplan\[torch\]'$"):
         compile_model(path, TVM, tmp_path / "out")
     with pytest.raises(FormatError, match=r"m.pt2 is a PyTorch program, and Vela reads TFLite only; add --npu-comp"):
-        compile_model(path, CompileOptions(), tmp_path / "out")
+        compile_model(path, CompileOptions(npu_compiler="vela"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -10,6 +10,7 @@ from fvp_runner.npu_model import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
+from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.tflite.lifted import import_host_only
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
@@ -22,11 +23,11 @@ from tests.support.tflite_builder import ModelBuilder
 SHAPE, SCALE, ZERO = (1, 4, 1, 8), 0.05, -3
 PRODUCERS = [
     HOST,
-    CompileOptions(),
+    CompileOptions(npu_compiler="vela"),
     CompileOptions(npu_compiler="tvm"),
     CompileOptions(accelerator="ethos-u65-512", npu_compiler="tvm"),
-    CompileOptions(accelerator="ethos-u65-512"),
-    CompileOptions(accelerator="ethos-u85-256"),
+    CompileOptions(accelerator="ethos-u65-512", npu_compiler="vela"),
+    CompileOptions(accelerator="ethos-u85-256", npu_compiler="vela"),
 ]
 
 
@@ -112,6 +113,14 @@ def test_variables_are_states(model, options, tmp_path):
     assert {slot.dtype for slot in artifact.states} == {"int8"}
     source = (tmp_path / "artifact" / "src" / "model.h").read_text()
     assert "void model_reset(uint8_t *const pools[]);" in source
+
+
+def test_who_asks_for_no_compiler_gets_the_one_that_takes_the_network(tmp_path):
+    """Vela refuses it; our own lowering does not, and every operator of it is known to be exact."""
+    artifact = equals_reference(two_at_a_time(), tmp_path, 5, CompileOptions())
+    assert (artifact.target.npu_compiler, {o.claim.exactness for o in artifact.operators}) == ("tvm", {Exactness.EXACT})
+    (note,) = artifact.notes
+    assert note.startswith("own lowering was taken: --npu-compiler vela says: model.tflite reads variable 'a' after")
 
 
 def test_a_variable_that_nobody_fills_starts_at_its_zero_point(tmp_path):

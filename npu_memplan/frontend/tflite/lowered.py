@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...exactness import Code
 from ...models.tflite import read_network
-from ...models.variables import OF_VARIABLES
+from ...models.variables import DONE_BEFORE, OF_VARIABLES
 from ...vocabulary import RESHAPING
 from ..attributes import BY_USER, SourceOperator, operator_attributes
 from ..errors import TvmFrontendError
@@ -74,7 +74,8 @@ def build_module(
         partitioned = _partitioned(imported, accelerator, forced)
         left = _left(partitioned, imported)
     left |= forced
-    left |= {i: why for i, why in imported.on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
+    on_host = dict(imported.on_host) | {o.index: "" for o in network.cpu_operators if o.name in DONE_BEFORE}
+    left |= {i: why for i, why in on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
     operators = OperatorNames(network, imported.operator_of)
     module = lower_for_ethosu(partitioned, accelerator, fast_region, operators, where)
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
@@ -85,7 +86,7 @@ def build_module(
             o.name,
             o.index not in left,
             left.get(o.index, ""),
-            known_of(_code(o.index, left, imported.on_host), network, o),
+            known_of(_code(o.index, left, on_host), network, o),
         )
         for o in network.cpu_operators
     ]

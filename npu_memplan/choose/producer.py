@@ -1,0 +1,43 @@
+"""Who makes the NPU's operations where nobody was asked for and no contest is held: Vela, or else our own lowering.
+
+Invariant: a network that either of them takes is not refused; whoever was not the first choice is said in a note, and
+the artifact's options name the one that was taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import NpuMemplanError
+from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.vela_worker import VelaError
+from ..frontend.load import read
+from ..models.file import UnsupportedModelError
+from ..models.onnx import is_onnx
+from ..models.torch import is_torch
+from ..options import AUTO, NO_NPU, CompileOptions
+from ..stages import Loaded, request
+
+
+def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loaded:
+    """The module of the file `model`; pool `beyond` may become larger than it is.
+
+    Raises the first choice's error where nobody takes the model.
+    """
+    if options.npu_compiler != AUTO or options.stripes or options.accelerator == NO_NPU:
+        return read(model, request(options, beyond))
+    vela, ours = (request(replace(options, npu_compiler=name), beyond) for name in ("vela", "tvm"))
+    known = has_own_lowering(accelerator(options.accelerator))
+    if known and (is_onnx(model) or is_torch(model)):
+        return read(model, ours)
+    try:
+        return read(model, vela)
+    except (UnsupportedModelError, VelaError) as refused:
+        if not known:
+            raise
+        try:
+            loaded = read(model, ours)
+        except NpuMemplanError:
+            raise refused from None
+        return replace(loaded, notes=(*loaded.notes, f"own lowering was taken: --npu-compiler vela says: {refused}"))
