@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_memplan.options import CompileOptions
+from tests.support.in_steps import equals_reference
+from tests.support.tflite_builder import ModelBuilder
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.tflite"
 OURS = ("--npu-compiler", "tvm")
 
@@ -48,6 +52,20 @@ def test_nothing_is_cut_in_vain_where_a_host_call_makes_the_peak(
     whole = _sram(cli, model, tmp_path / "whole", *apart)
     cut = _sram(cli, model, tmp_path / "cut", *apart, "--stripes")
     assert cut == whole or cut[0] < whole[0], "cycles are paid for bytes only"
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u65-256"])
+def test_an_output_that_is_read_may_lie_in_another_pool(npu: str, tmp_path: Path) -> None:
+    """On ethos-u65-256 outputs lie in DRAM and feature maps in memory of the NPU's own."""
+    graph = ModelBuilder()
+    data, twice = (graph.tensor((1, 16, 16, 8), "int8", scale) for scale in (0.1, 0.2))
+    halved, quartered = (graph.tensor((1, side, side, 8), "int8", 0.2) for side in (8, 4))
+    graph.operator("ADD", [data, data], [twice], "AddOptions")
+    for source, target in ((twice, halved), (halved, quartered)):
+        window = {"StrideW": 2, "StrideH": 2, "FilterWidth": 2, "FilterHeight": 2}
+        graph.operator("MAX_POOL_2D", [source], [target], "Pool2DOptions", **window)
+    options = CompileOptions(npu, npu_compiler="tvm", stripes=True)
+    equals_reference(graph.made([data], [twice, quartered]).finish(), tmp_path, 1, options)
 
 
 # arena bytes on the host alone with overlaps and reused inputs, which work row by row anyway
