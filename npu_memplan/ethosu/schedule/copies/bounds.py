@@ -1,9 +1,9 @@
 """Cycles that no schedule of copies goes below, for one order of operations, one choice of blocks and one plan of maps.
 
 Invariant: a bound of `course`'s clock, never an estimate. It is the most of four, each of which holds by itself:
-the constants' port, each constant once; the kernels with all constants near from the start; all memories at once,
-since what a copy spares one it writes to another; and what the port must still bring when an operation ends, because
-only what is free beside the maps can be there already.
+the constants' port, each constant once; the kernels as if constants came from wherever is sooner and kept no memory
+busy; all memories at once, since what a copy spares one it writes to another; and what the port must still bring when
+an operation ends, because only what is free beside the maps can be there already.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ _WEIGHTS = 8  # steps between counting one memory and counting the other
 
 def least_cycles(line: Course, free_bytes: Sequence[int]) -> int:
     """The bound. `free_bytes`: of the pool of copies while each operation runs, copies not counted."""
-    near = line.with_all_copied()
-    ends, run = [], Run(near)
+    ends, run = [], Run(line.with_least_needs())
     for index in range(len(line)):
         run.step(index, False)
         ends.append(run.clock.engines.end)

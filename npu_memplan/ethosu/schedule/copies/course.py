@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...hazards.waits import schedule
+from ...program.access import Role
 from ...program.program import NpuProgram
 from ...stream.commands import Operation, Wait
 from ...stream.isa import Op, Register
 from ...time import Clock, Demand, stream_words
+from ...time.cost import Load
 from .fitted import Changes, Fitted
 from .reads import STREAMS, Parcel
 
@@ -98,12 +100,39 @@ class Course:
             self._transfers[size_bytes] = self._fitted.demands(copy)
         return self._transfers[size_bytes]
 
-    def with_all_copied(self) -> Course:
-        """The same kernels with all their constants in the faster memory from the start: nothing is faster."""
+    def with_least_needs(self) -> Course:
+        """The same kernels as no choice of copies makes them faster: see `_least`."""
         other = object.__new__(Course)
         other.__dict__.update(self.__dict__)
-        other._steps = [replace(step, slow=step.fast) for step in self._steps]
+        other._steps = [
+            replace(step, slow=_least(step.slow, step.fast)) if index in self.reads else step
+            for index, step in enumerate(self._steps)
+        ]
         return other
+
+
+def _least(one: Demand, other: Demand) -> Demand:
+    """The less of two needs of one kernel, part by part. Constants keep the sooner of their arrivals and no memory
+    busy: read in place they spare the memory that copies of them take, and the other way round.
+    """
+    least: dict[tuple[Role, bool], Load] = {}
+    for load in (*one.loads, *other.loads):
+        known = least.setdefault((load.role, load.writes), load)
+        if (load.cycles, load.asking) < (known.cycles, known.asking):
+            least[load.role, load.writes] = load
+    for role in (Role.WEIGHTS, Role.SCALES):
+        arrivals = [load for load in (*one.loads, *other.loads) if load.role is role]
+        if arrivals:
+            soonest = min(arrivals, key=lambda load: load.latency + load.asking)
+            least[role, soonest.writes] = replace(soonest, cycles=0.0)
+    return replace(
+        one,
+        multipliers=min(one.multipliers, other.multipliers),
+        output=min(one.output, other.output),
+        loads=tuple(least.values()),
+        blocks=max(one.blocks, other.blocks),
+        jobs=max(one.jobs, other.jobs),
+    )
 
 
 class Run:
