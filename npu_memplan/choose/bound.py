@@ -6,7 +6,7 @@ Invariant: a bound, never an estimate; `ethosu/schedule/copies/bounds.py` says o
 from __future__ import annotations
 
 from ..ethosu.program.program import NpuProgram
-from ..ethosu.schedule.copies.bounds import least_cycles
+from ..ethosu.schedule.copies.bounds import least_cycles, port_cycles
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.reads import in_place, pieces
 from ..ethosu.schedule.copies.room import Room
@@ -57,5 +57,4 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
 
 
 def _port(program: NpuProgram, where: MemoryMap) -> int:
-    beats = sum(parcel.size_bytes for parcel in pieces(program)) / program.accelerator.port_bytes
-    return round(beats / where.regions[0].clock_scale)
+    return round(port_cycles(sum(parcel.size_bytes for parcel in pieces(program)), program.accelerator, where))

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import tvm
-
 from .. import planners
 from ..errors import NpuMemplanError
-from ..ethosu.program.primfunc import from_primfunc, to_primfunc
+from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.groups import Group, Groups
@@ -26,7 +24,7 @@ from ..stages import Loaded, Planned, Posed
 from ..transform.stripes import at_limit, front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
-from .modules import with_attributes_of
+from .modules import posed_again
 from .ranking import Ranking
 from .travel import fast_pool, travel
 
@@ -102,20 +100,13 @@ def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
     size = posed.problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not loaded.request.options.overlaps:
         return
-    functions = {variable: f for variable, f in loaded.module.functions.items() if is_npu(f)}
-    programs = {v: from_primfunc(f) for v, f in functions.items()}
+    programs = {v: from_primfunc(f) for v, f in loaded.module.functions.items() if is_npu(f)}
     seen: list[object] = []
     for near, chosen in _stripings(programs, size, where, loaded.request.options.reuse_inputs):
         if any(chosen.values()) and chosen not in seen:
             seen.append(chosen)
-            module = dict(loaded.module.functions.items())
-            for variable, groups in chosen.items():
-                if groups:
-                    made = to_primfunc(apply(programs[variable], groups, near))
-                    module[variable] = with_attributes_of(functions[variable], made)
-            cut = replace(loaded, module=tvm.IRModule(module, loaded.module.attrs), maker=STRIPES)
-            again = pose(cut)
-            yield replace(again, problem=replace(again.problem, pools=posed.problem.pools))
+            cut = {v.name_hint: apply(programs[v], groups, near) for v, groups in chosen.items() if groups}
+            yield posed_again(replace(posed, loaded=_named(loaded, STRIPES)), cut)
 
 
 _Groups = dict[Any, tuple[Group, ...]]  # by function

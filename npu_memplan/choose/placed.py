@@ -63,11 +63,6 @@ def _calls(program: Program) -> Iterator[PlacedCall]:
             yield PlacedCall(invoke, npu, storages, ordered[0].point)
 
 
-def cycles_of(program: Program, problem: Problem, plan: Plan, where: MemoryMap) -> int:
-    """Estimated cycles of all NPU calls under `plan`."""
-    return sum(stream_cycles(call.program, call.places(problem, plan), where) for call in npu_calls(program))
-
-
 def stream_cycles(
     program: NpuProgram, places: Mapping[str, tuple[int, int]], where: MemoryMap, known: Demands | None = None
 ) -> int:

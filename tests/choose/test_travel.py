@@ -9,7 +9,6 @@ import pytest
 
 from fvp_runner.npu_model.errors import NpuModelError
 from npu_memplan import pipeline
-from npu_memplan.choose.placed import cycles_of
 from npu_memplan.choose.ranking import Ranking
 from npu_memplan.choose.travel import travel
 from npu_memplan.ethosu.stream.commands import Wait
@@ -21,7 +20,7 @@ from npu_memplan.verify import verify
 def cycles(planned: Planned) -> int:
     where = planned.posed.loaded.request.options.memory_map()
     assert where is not None
-    return cycles_of(planned.posed.program, planned.posed.problem, planned.plan, where)
+    return Ranking(where)(planned)[0]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from ...arch import Architecture
+from ...time import MemoryMap
 from ...time.cost import Demand, Load
 from .course import Course, Run
 
@@ -30,9 +32,13 @@ def _size(line: Course) -> int:
     return sum(piece.size_bytes for piece in line.pieces)
 
 
-def _port(line: Course, size_bytes: float) -> float:
+def port_cycles(size_bytes: float, accelerator: Architecture, where: MemoryMap) -> float:
     """Cycles of the constants' memory for so many bytes."""
-    return size_bytes / line.program.accelerator.port_bytes / line.where.regions[0].clock_scale
+    return size_bytes / accelerator.port_bytes / where.regions[0].clock_scale
+
+
+def _port(line: Course, size_bytes: float) -> float:
+    return port_cycles(size_bytes, line.program.accelerator, line.where)
 
 
 def _memories(line: Course) -> float:
