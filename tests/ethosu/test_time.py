@@ -131,8 +131,8 @@ def test_rows_and_planes_of_a_transfer_count() -> None:
     ids=["fast", "slow", "one", "four", "capped", "paused"],
 )
 def test_cycles_of_a_thousand_whole_requests(memory: Memory, cycles: float) -> None:
-    assert memory.cycles(Traffic(64_000, 8000, 1000), writes=False, cores=1) == pytest.approx(cycles)
-    assert memory.cycles(Traffic(), writes=False, cores=1) == 0
+    assert memory.cycles(Traffic(64_000, 8000, 1000), writes=False, requesters=1) == pytest.approx(cycles)
+    assert memory.cycles(Traffic(), writes=False, requesters=1) == 0
 
 
 def test_a_transfer_takes_as_long_as_its_slower_side() -> None:

@@ -115,7 +115,7 @@ def test_an_estimate_is_never_below_what_its_memories_need(fvp: Path) -> None:
 
 
 U85_MACS = (128, 256, 512, 1024, 2048)
-U85_SYSTEM = {128: "Low", 256: "Low", 512: "Mid", 1024: "Mid", 2048: "High"}
+U85_SYSTEM = {128: "Low", 256: "Low", 512: "Mid", 1024: "Mid_1024", 2048: "High"}
 U85_MODELS = ("ad_medium_int8", "kws_micronet_m", "rnnoise_INT8")
 SWEEP = {  # rnnoise: latency of the external memory -> published cycles
     256: {0: 21_086, 125: 26_086, 250: 36_086, 500: 62_086, 1000: 116_086},
@@ -131,12 +131,13 @@ def measured(model: str, macs: int) -> list[Command]:
     return decode(tuple(map(int, streams[f"{model}.{macs}"])), Language.U85)
 
 
-def u85_around(macs: int, latency: int | None = None) -> MemoryMap:
+def u85_around(macs: int, latency: int | None = None, write: int | None = None) -> MemoryMap:
+    """`latency` of reads from the external memory; writes take half of it where `write` does not say."""
     base = around(f"FVP_Ethos_U85_SYS_DRAM_{U85_SYSTEM[macs]}", "Dedicated_Sram")
     if latency is None:
         return base
-    dram = base.regions[1]
-    slow = replace(dram, read=replace(dram.read, latency=latency), write=replace(dram.write, latency=latency // 2))
+    dram, write = base.regions[1], latency // 2 if write is None else write
+    slow = replace(dram, read=replace(dram.read, latency=latency), write=replace(dram.write, latency=write))
     return MemoryMap({i: slow if memory == dram else memory for i, memory in base.regions.items()}, slow)
 
 
@@ -162,8 +163,7 @@ def test_the_measured_streams_of_ethos_u85_are_met(fvp: Path) -> None:
         npu = accelerator(f"ethos-u85-{macs}")
         found[model, macs] = estimate(measured(model, macs), npu, u85_around(macs)).total / published
     assert len(found) == 15
-    assert sum(0.85 <= ratio <= 1.15 for ratio in found.values()) == 14
-    assert max(found.values()) < 1.165  # rnnoise on 1024
+    assert {cell: ratio for cell, ratio in found.items() if not 0.85 <= ratio <= 1.15} == {}
     assert page_rows("streams of 5.0") == [row(m, (found[m, n] for n in U85_MACS)) for m in U85_MODELS]
 
 
@@ -174,9 +174,54 @@ def test_the_latency_sweep_of_ethos_u85_is_followed() -> None:
         found = {latency: estimate(stream, npu, u85_around(macs, latency)).total for latency in published}
         assert list(found.values()) == sorted(found.values())
         ratios = {latency: found[latency] / published[latency] for latency in published}
-        assert [latency for latency, r in ratios.items() if not 0.8 <= r <= 1.2] == ([0] if macs == 512 else [])
+        assert {latency: r for latency, r in ratios.items() if not 0.8 <= r <= 1.2} == {}
         table.append(row(str(macs), (ratios.get(latency) for latency in (0, 125, 250, 500, 1000, 2000))))
     assert page_rows("latency") == table
+
+
+APART = {  # rnnoise: published cycles at these (read, write) latencies
+    256: (22_086, 27_086, 36_086, 62_086, 114_086, 59_086, 60_086, 64_086),
+    512: (19_086, 24_086, 32_086, 55_086, 99_086, 53_086, 53_086, 56_086),
+    1024: (14_086, 20_086, 30_086, 49_086, 91_086, 46_086, 49_086, 52_086),
+    2048: (14_086, 21_086, 31_086, 54_086, 100_086, 51_086, 52_086, 55_086),
+}
+APART_AT = ((0, 250), (125, 250), (250, 250), (500, 250), (1000, 250), (500, 0), (500, 125), (500, 500))
+BETWEEN = {256: (49_086, 87_086), 512: (42_086, 75_086), 1024: (39_086, 69_086), 2048: (42_086, 72_086)}
+OTHERS = {
+    ("kws_micronet_m", 256): (196_068, 199_068, 214_068, 259_068),
+    ("kws_micronet_m", 512): (104_068, 109_068, 114_068, 163_068),
+    ("ad_medium_int8", 256): (371_068, 377_068, 421_068, 562_068),
+    ("ad_medium_int8", 512): (207_068, 214_068, 235_068, 327_068),
+}
+
+
+def test_other_counts_of_the_study_are_as_near_as_the_page_says() -> None:
+    """Source: H13_RESULTS.md of github.com/Kwon-GiHwan/mps4_prototyping_board, sections 1, 3 and 4."""
+
+    def ratio(model: str, macs: int, at: tuple[int, int], published: int) -> float:
+        where = u85_around(macs, *at)
+        return estimate(measured(model, macs), accelerator(f"ethos-u85-{macs}"), where).total / published
+
+    rnnoise = "rnnoise_INT8"
+    apart = [ratio(rnnoise, n, *point) for n, row in APART.items() for point in zip(APART_AT, row, strict=True)]
+    between = [
+        ratio(rnnoise, n, (at, at // 2), f) for n, row in BETWEEN.items() for at, f in zip((375, 750), row, strict=True)
+    ]
+    others = [
+        ratio(*cell, (at, 250), f)
+        for cell, row in OTHERS.items()
+        for at, f in zip((0, 250, 500, 1000), row, strict=True)
+    ]
+    page = " ".join((REPOSITORY / "docs" / "time.md").read_text(encoding="utf-8").split())
+    for ratios in (apart, between, others):
+        assert f"{len(ratios)}{' points' if ratios is apart else ''}: {min(ratios):.2f} to {max(ratios):.2f})" in page
+
+
+@pytest.mark.parametrize(("macs", "read", "written"), [(256, 7_650, 36), (1024, 7_838, 36)])
+def test_external_beats_of_ethos_u85_are_those_published(macs: int, read: int, written: int) -> None:
+    found = estimate(measured("rnnoise_INT8", macs), accelerator(f"ethos-u85-{macs}"), u85_around(macs))
+    assert found.beats(1, False) == pytest.approx(read, rel=0.002)
+    assert found.beats(1, True) == written
 
 
 @pytest.mark.slow
@@ -186,7 +231,8 @@ def test_published_cells_of_ethos_u85_by_todays_streams_are_as_the_page_says(fvp
     for model in U85_MODELS:
         ratios = []
         for macs in U85_MACS:
-            options = VelaOptions(f"ethos-u85-{macs}", f"Ethos_U85_SYS_DRAM_{U85_SYSTEM[macs]}", "Dedicated_Sram")
+            system = load_system(f"FVP_Ethos_U85_SYS_DRAM_{U85_SYSTEM[macs]}").vela
+            options = VelaOptions(f"ethos-u85-{macs}", system, "Dedicated_Sram")
             (call,) = compiled(fvp, model, options).parsed.npu_calls
             commands = decode(call.words, call.accelerator.language)
             ratios.append(estimate(commands, call.accelerator, u85_around(macs)).total / cells[model, macs])

@@ -136,7 +136,10 @@ class Architecture:
     config_middle: int  # configuration word, bits 4 to 27
     language: Language = Language.U55_U65
     in_flight_bytes: Mapping[Channel, int] = field(default_factory=dict, hash=False)  # most; none: no limit but AXI's
-    command_fetch_bytes: int = 0  # of the stream that one request brings, one at a time; 0: it is there when needed
+    in_flight_share: float = 1.0  # of these bytes that are under way on average
+    command_fetch_bytes: int = 0  # of the stream that one request brings when it is needed; 0: it is there already
+    launch_cycles: int = 0  # between a kernel's start and its first request
+    awaits_response: bool = False  # who depends on a kernel waits for the answer to its last write
     pmu_base: int = 0  # of the register page, before the PMU's offsets
     pmu_counters: int = 4  # of events
     max_blockdep: int = 3  # largest BLOCKDEP
@@ -150,6 +153,11 @@ class Architecture:
     def name(self) -> str:
         """Vela's and the user's name, e.g. `ethos-u55-256`."""
         return f"ethos-{self.product.name.lower()}-{self.macs}"
+
+    @property
+    def requesters(self) -> int:
+        """Parts of the NPU for each of which a memory counts requests apart."""
+        return 1 if self.micro_blocks else self.cores  # where cores work on one block together, they share requests
 
     @property
     def lut_reserved(self) -> bool:

@@ -1,7 +1,8 @@
 """The configurations of Ethos-U85.
 
 Invariant: numbers only. Source: Arm's published optimiser (ethos-u-vela 5.2.0, Apache-2.0: regor's `ethos_u85.cpp`,
-`ethos_u85_performance.cpp` and the register descriptions in `ethos_u85_interface.hpp`).
+`ethos_u85_performance.cpp` and the register descriptions in `ethos_u85_interface.hpp`); of time, `command_fetch_bytes`,
+`launch_cycles` and `awaits_response` were chosen after looking at published cycle counts (docs/time.md).
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def _u85(
         burst_bytes=128,
         language=Language.U85,
         in_flight_bytes={channel: 16 * words for channel, words in zip(Channel, buffers, strict=True)},
-        command_fetch_bytes=64,
+        in_flight_share=0.8,
+        command_fetch_bytes=128,
+        launch_cycles=70,
+        awaits_response=True,
         pmu_base=0x1000,
         pmu_counters=8,
         max_blockdep=7,

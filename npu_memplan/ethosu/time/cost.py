@@ -166,15 +166,18 @@ def _loads(moved: Iterable[Flow], accelerator: Architecture, where: MemoryMap) -
     for flow in moved:
         if flow.region >= 0 and flow.traffic.requests:
             memory = where.regions.get(flow.region, where.regions[1])
-            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.cores)
+            cycles = memory.cycles(flow.traffic, flow.writes, accelerator.requesters)
             asking = max(cycles, _asking(flow, memory, accelerator))
             found.append(Load(flow.role, memory, flow.writes, flow.traffic, cycles, flow.channel, asking))
     return tuple(found)
 
 
 def _asking(flow: Flow, memory: Memory, accelerator: Architecture) -> float:
-    """Each byte's room in its reader's buffer is taken from the request on until it has come."""
+    """Each byte's room in its reader's buffer is taken from the request on until it has come; the first bufferful is
+    asked for at once.
+    """
     room = accelerator.in_flight_bytes.get(flow.channel, 0) if flow.channel else 0
     if not room or flow.writes:
         return 0.0
-    return flow.traffic.beats * accelerator.port_bytes * memory.read.latency / room
+    waiting = max(0, flow.traffic.beats * accelerator.port_bytes - room)
+    return waiting * memory.read.latency / (room * accelerator.in_flight_share)

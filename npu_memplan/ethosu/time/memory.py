@@ -40,7 +40,7 @@ class Direction:
     """Reading, or writing."""
 
     latency: int  # cycles from a request to its first beat, or from the last beat to the answer
-    outstanding: int = 0  # requests of one core that may be unfinished at once; 0: no limit
+    outstanding: int = 0  # requests of one requester that may be unfinished at once; 0: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Memory:
     write: Direction
     pulse: Pulse | None = None
 
-    def cycles(self, traffic: Traffic, writes: bool, cores: int) -> float:
+    def cycles(self, traffic: Traffic, writes: bool, requesters: int) -> float:
         """Cycles of the memory's time that `traffic` takes; the first latency is not among them.
 
         Requests of one kind share what may be unfinished, so this time is lost for all others too.
@@ -63,7 +63,7 @@ class Memory:
             return 0.0
         side, beats = (self.write if writes else self.read), traffic.beats / traffic.requests
         busy = traffic.beats / self.clock_scale
-        turn, most = side.latency + beats, side.outstanding * cores
+        turn, most = side.latency + beats, side.outstanding * requesters
         if self.pulse is None:
             return max(busy, traffic.requests * turn / most) if most else busy
         period, passing = self.pulse.on + self.pulse.off, inf

@@ -126,12 +126,16 @@ def _from_ini(path: Path, name: str) -> System | None:
 
 def _ini_memory(path: Path, name: str, values: Mapping[str, str], area: str, port: int) -> dict[str, Any]:
     area = area.lower()  # configparser's keys are
-    whole = ("read_latency", "write_latency", "max_reads", "max_writes")
+
+    def of(key: str) -> float:
+        return _number(path, name, values, f"{area}_{key}", 0.0)
+
+    ports = _number(path, name, values, f"{area}_ports_used", 1.0)
     return {
         "port": port,
-        "clock_scale": _number(path, name, values, f"{area}_clock_scale")
-        * _number(path, name, values, f"{area}_ports_used", 1.0),
-        **{key: int(_number(path, name, values, f"{area}_{key}", 0.0)) for key in whole},
+        "clock_scale": _number(path, name, values, f"{area}_clock_scale") * ports,
+        **{key: int(of(key)) for key in ("read_latency", "write_latency")},
+        **{key: int(of(key) * ports) for key in ("max_reads", "max_writes")},
     }
 
 

@@ -38,25 +38,25 @@ class _Engines:
     multipliers: float = 0
     output: float = 0
     write: float = 0
-    end: float = 0  # of the last kernel
+    end: float = 0  # of the last kernel, for who depends on it
     block: float = 0  # cycles of one of its blocks
 
 
 @dataclass(slots=True)
 class _Commands:
-    """The stream, where an NPU asks for one piece of it after the other and has one request in flight."""
+    """The stream, where an NPU asks for a piece of it when it needs it."""
 
     needed: int = 0  # bytes so far
     there: int = 0
     time: float = 0  # when the last piece arrived
 
-    def arrival(self, size: int, latency: int, accelerator: Architecture) -> float:
-        """When the next `size` bytes are there."""
+    def arrival(self, size: int, now: float, latency: int, accelerator: Architecture) -> float:
+        """When the next `size` bytes are there, which are needed `now`."""
         piece = accelerator.command_fetch_bytes
         self.needed += size
         while self.there < self.needed:
             self.there += piece
-            self.time += latency + piece / accelerator.port_bytes
+            self.time = max(self.time, now) + latency + piece / accelerator.port_bytes
         return self.time
 
 
@@ -78,7 +78,7 @@ class Clock:
     @classmethod
     def of(cls, accelerator: Architecture, where: MemoryMap) -> Clock:
         """At the start of a stream."""
-        return cls(accelerator, where.stream, where.stream.read.latency)
+        return cls(accelerator, where.stream, 0 if accelerator.command_fetch_bytes else where.stream.read.latency)
 
     def fork(self) -> Clock:
         """The same time, to go on otherwise."""
@@ -136,10 +136,11 @@ class Clock:
         occupied = self.fetches.get(words)
         if occupied is None:
             traffic = run(4 * words, 1, self.accelerator)
-            occupied = self.fetches[words] = memory.cycles(traffic, False, self.accelerator.cores)
+            occupied = self.fetches[words] = memory.cycles(traffic, False, self.accelerator.requesters)
         self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + occupied
         if self.accelerator.command_fetch_bytes:
-            self.now = max(self.now, self.commands.arrival(4 * words, memory.read.latency, self.accelerator))
+            arrived = self.commands.arrival(4 * words, self.now, memory.read.latency, self.accelerator)
+            self.now = max(self.now, arrived)
 
     def transfer(self, needs: Demand) -> Slot:
         limit = self.accelerator.max_outstanding_dma
@@ -156,9 +157,9 @@ class Clock:
             self.now = max(self.now, self.kernels[-limit])
         before, n, jobs, passage = self.engines, needs.blocks, needs.jobs, needs.passage
         depends = needs.operation.registers.get(Register.BLOCKDEP, 0)
-        start = max(self.now, before.fetch, before.end - depends * before.block)
+        start = max(self.now, before.fetch, before.end - depends * before.block) + self.accelerator.launch_cycles
         first = start + passage.input_latency + passage.input_asking / jobs
-        multiply = max(first, before.end)
+        multiply = max(first, before.write)
         fetched = max(first, _alone(passage.inputs, start))
         weighed = _alone(passage.weights, max(self.now, before.multipliers))
         multiplied = max(multiply + needs.multipliers, fetched + needs.multipliers / jobs, weighed)
@@ -168,7 +169,8 @@ class Clock:
         write = max(output + needs.output / n, before.write)
         written = max(made + writing / n, write + writing, self.take(passage, start))
         stop = written + passage.output_latency
-        self.engines = _Engines(fetched, multiplied, made, written, written, (written - start) / n)
+        end = stop if self.accelerator.awaits_response else written
+        self.engines = _Engines(fetched, multiplied, made, written, end, (written - start) / n)
         shown = max(start, self.kernels[-1] if self.kernels else 0.0)  # before it only reads ahead
         self.kernels.append(stop)
         return Slot(needs, shown, stop)
