@@ -30,7 +30,7 @@ from ..problem import (
     ProblemError,
     validate,
 )
-from ..problem.json import buffer_to_json, pool_to_json
+from ..problem.json import row_to_json
 from .parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
 
@@ -226,7 +226,7 @@ def _check(artifact: Artifact) -> None:
 
 
 def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
-    row = pool_to_json(pool)
+    row = row_to_json(pool)
     return {
         "name": row.pop("name"),
         "region": region,
@@ -238,7 +238,7 @@ def _pool_row(pool: Pool, region: int, usage: PoolUsage) -> dict[str, Any]:
 
 
 def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
-    row = buffer_to_json(buffer)
+    row = row_to_json(buffer)
     return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
 
 

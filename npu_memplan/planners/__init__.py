@@ -149,7 +149,7 @@ def _key(model: Model, placements: tuple[Placement, ...]) -> tuple[float, int]:
     if len(model.pool_names) == 1:
         return 0.0, sum(heights.values())
     pools, _ = model.layout(placements)
-    return sum(model.spill_cost(i, pool) for i, pool in enumerate(pools)), sum(heights.values())
+    return model.cost_of(pools), sum(heights.values())
 
 
 def _assemble(model: Model, placements: tuple[Placement, ...], planner: str, context: Context, budget: str) -> Plan:
@@ -159,7 +159,7 @@ def _assemble(model: Model, placements: tuple[Placement, ...], planner: str, con
     cost = 0.0
     if len(model.pool_names) > 1 and len(placements) == len(model.problem.buffers):
         pools, _ = model.layout(placements)
-        cost = sum(model.spill_cost(i, pool) for i, pool in enumerate(pools))
+        cost = model.cost_of(pools)
     usage = []
     for index, name in enumerate(model.pool_names):
         bound = min(max(load_peak(model, index, pools).bytes, context.bounds.get(index, 0)), heights[name])

@@ -15,18 +15,18 @@ from .exact import least_height
 from .exact import search as exact
 from .explain import no_room, proven
 from .first_fit.hill_climb import hill_climb
-from .first_fit.layout import Layout, first_fit, fixed_first
-from .first_fit.orders import ORDERS, best_first_fit, by_size, placing
+from .first_fit.layout import Layout
+from .first_fit.orders import ORDERS, best_first_fit, placing
 from .first_fit.quick import quick_layout
 from .general import search as general
 from .general.search import General
 from .general.small import SmallSearch
 from .model import Item
 from .registry import Context, register
-from .scale.passes import LARGE_ITEMS, place_large
 from .spill.assign import assign
 from .subsets import irreducible
 
+LARGE_ITEMS = 500  # from here on the compiled passes pay
 SMALL_ITEMS = 40  # more are left to the compiled search
 GENERAL_ITEMS = 400  # where sections can not say everything (overlaps, aliases, fixed places): a short try
 GENERAL_WORK = 60_000  # of it, before the compiled search is imported
@@ -165,17 +165,13 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
 
 
 def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) -> Layout | None:
-    """The same where sections can not say everything, from a layout that is too high."""
+    """The same where sections can not say everything."""
     model = context.model
     capacity = model.capacity[0]
-    loose = first_fit(model, fixed_first(model, by_size(model)), limit=[None])
     assert capacity is not None, "asked for by the caller"
-    if isinstance(loose, int) or len(inside) > exact.MOST_ITEMS:
-        return None
-    search = General.over(model, inside, low, [loose.origins[item.index] for item in inside])
+    search = general.within(context, inside, 0, low, capacity) if len(inside) <= exact.MOST_ITEMS else None
     if search is None:
         return None
-    general.run(search, context, capacity)
     context.bounds[0] = search.low
     if search.low > capacity:
         kept = [inside[k] for k in general.infeasible_subset(search, model, capacity, context)]
@@ -202,9 +198,12 @@ def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[I
 
 def _auto(context: Context, enough: bool) -> Layout:
     model, count = context.model, len(context.model.items)
-    large = place_large(context) if count > LARGE_ITEMS and context.has_compiled() else None
-    if large is not None:
-        return large if enough else improve_pools(context, large)
+    if count > LARGE_ITEMS and context.has_compiled():
+        from .scale.passes import place_large  # imports numpy
+
+        large = place_large(context)
+        if large is not None:
+            return large if enough else improve_pools(context, large)
     passes = len(ORDERS) + CLIMB_ROUNDS
     if len(model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS and context.has_compiled():
         passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, model.neighbours)) // 2))
@@ -245,24 +244,15 @@ def _in_pools(context: Context, first: Layout | int) -> Layout | None:
     return layout
 
 
-def _placed(context: Context, enough: bool) -> tuple[Placement, ...]:
+@register("auto")
+@register("optimal")  # this name says what is wanted; the plan's status says what was reached
+def plan_auto(problem: Problem, context: Context, enough: bool = False) -> tuple[Placement, ...]:
+    """First fit over several orders, then exact search until the bound or the budget is met, or there is `enough`."""
     layout = _auto(context, enough)
     return context.model.placements(layout.pools, layout.origins)
-
-
-@register("auto")
-def plan_auto(problem: Problem, context: Context) -> tuple[Placement, ...]:
-    """First fit over several orders, then exact search until the bound or the budget is met."""
-    return _placed(context, enough=False)
-
-
-@register("optimal")
-def plan_optimal(problem: Problem, context: Context) -> tuple[Placement, ...]:
-    """The same as `auto`; the name says what is wanted, the plan's status says what was reached."""
-    return _placed(context, enough=False)
 
 
 @register("fit")
 def plan_fit(problem: Problem, context: Context) -> tuple[Placement, ...]:
     """Stop at the first plan that the pools can hold."""
-    return _placed(context, enough=True)
+    return plan_auto(problem, context, enough=True)

@@ -14,7 +14,7 @@ from math import gcd
 
 from .errors import OutOfTime
 from .live_bytes import least_bytes, up
-from .model import CHECK_EVERY, Item, Model
+from .model import CHECK_EVERY, Item, Model, events
 
 CLIQUE_NODES = 20_000
 
@@ -69,17 +69,6 @@ def _load_peak(model: Model, pool: int, pools: Sequence[int]) -> Peak:
     return best
 
 
-def _events(items: Sequence[Item]) -> list[tuple[int, int, int]]:
-    """(point, 0 ends / 1 begins, item) in order of time."""
-    events: list[tuple[int, int, int]] = []
-    for item in items:
-        for first, last in item.lifetimes:
-            events.append((first, 1, item.index))
-            events.append((last, 0, item.index))
-    events.sort()
-    return events
-
-
 def grain_of(items: Iterable[Item]) -> int:
     """What divides every distance between two origins and every origin: bytes, at least 1."""
     grain = 0
@@ -99,8 +88,8 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     live_special: set[int] = set()
     live: set[int] = set()
     pads: dict[int, int] = {}  # padding -> how many live items have it
-    events = _events(inside)
-    for position, (point, begins, index) in enumerate(events):
+    ordered = events(inside)
+    for position, (point, begins, index) in enumerate(ordered):
         size = items[index].size
         pad = -size % grain
         if begins:
@@ -120,7 +109,7 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
                     del pads[pad]
             live.discard(index)
             live_special.discard(index)
-        following = events[position + 1][0] if position + 1 < len(events) else None
+        following = ordered[position + 1][0] if position + 1 < len(ordered) else None
         if following == point or load <= best:
             continue
         work += 20 * len(live_special)

@@ -6,6 +6,8 @@ largest buffers there and what would make it fit.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+
 from ..errors import NpuMemplanError
 
 
@@ -20,6 +22,7 @@ class OutOfTime(Exception):
     """
 
 
+@dataclass(eq=False, repr=False)
 class PlanningError(NpuMemplanError):
     """No plan fits the pools.
 
@@ -29,28 +32,22 @@ class PlanningError(NpuMemplanError):
     `subset` names buffers that cannot be together in the pool (all needed for it), when known.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        pool: str = "",
-        required_bytes: int = 0,
-        available_bytes: int = 0,
-        point: int | None = None,
-        point_label: str = "",
-        largest: tuple[tuple[str, int], ...] = (),
-        proven: bool = False,
-        source: str = "",
-        subset: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(message)
-        self.pool = pool
-        self.required_bytes = required_bytes
-        self.available_bytes = available_bytes
-        self.excess_bytes = required_bytes - available_bytes
-        self.point = point
-        self.point_label = point_label
-        self.largest = largest
-        self.proven = proven
-        self.source = source
-        self.subset = subset
+    message: str
+    _: KW_ONLY
+    pool: str = ""
+    required_bytes: int = 0
+    available_bytes: int = 0
+    point: int | None = None
+    point_label: str = ""
+    largest: tuple[tuple[str, int], ...] = ()
+    proven: bool = False
+    source: str = ""
+    subset: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__init__(self.message)
+
+    @property
+    def excess_bytes(self) -> int:
+        """What the pool lacks."""
+        return self.required_bytes - self.available_bytes

@@ -94,6 +94,15 @@ def union_zones(zones: Iterable[Zone]) -> Zones:
     return tuple(out)
 
 
+def events(items: Iterable[Item]) -> list[tuple[int, int, int]]:
+    """(point, 0 ends / 1 begins, index of the item) in order of time."""
+    found: list[tuple[int, int, int]] = []
+    for item in items:
+        for first, last in item.lifetimes:
+            found += (first, 1, item.index), (last, 0, item.index)
+    return sorted(found)
+
+
 class Model:
     """The problem compiled once and shared by all planners of one `plan()` call."""
 
@@ -253,16 +262,9 @@ class Model:
 
     def _find_neighbours(self) -> list[list[int]]:
         sets: list[set[int]] = [set() for _ in self.items]
-        events: list[tuple[int, int, int]] = []
-        for item in self.items:
-            if item.size:
-                for first, last in item.lifetimes:
-                    events.append((first, 1, item.index))
-                    events.append((last, 0, item.index))
-        events.sort()
         live: set[int] = set()
         work = self.checked(LOOKS_AN_ITEM * len(self.items))
-        for _, begins, index in events:
+        for _, begins, index in events(item for item in self.items if item.size):
             if begins:
                 sets[index] |= live
                 live.add(index)
@@ -345,6 +347,10 @@ class Model:
     def spill_cost(self, i: int, pool: int) -> float:
         """What `pool` costs more for item `i` than its first candidate."""
         return self.access_cost(i, pool) - self.access_cost(i, self.items[i].pools[0])
+
+    def cost_of(self, pools: Sequence[int]) -> float:
+        """Cost of an assignment of all items above everyone's first choice."""
+        return sum(self.spill_cost(i, pool) for i, pool in enumerate(pools))
 
     def _cycles(self, item: Item, pool: int, rank: int) -> float:
         memory = self.problem.pools[pool]

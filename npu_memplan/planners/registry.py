@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..problem import Placement, Plan, Problem
 from .clock import now
@@ -76,10 +77,11 @@ class Context:
 
 
 Planner = Callable[[Problem, Context], Iterable[Placement]]
+_P = TypeVar("_P", bound=Planner)
 _PLANNERS: dict[str, Planner] = {}
 
 
-def register(name: str) -> Callable[[Planner], Planner]:
+def register(name: str) -> Callable[[_P], _P]:
     """Decorator: make a function available as planner `name` (replacing an earlier one of that name).
 
     >>> @register("mine")
@@ -87,7 +89,7 @@ def register(name: str) -> Callable[[Planner], Planner]:
     ...     return [Placement(...), ...]
     """
 
-    def add(planner: Planner) -> Planner:
+    def add(planner: _P) -> _P:
         _PLANNERS[name] = planner
         return planner
 

@@ -1,6 +1,6 @@
 """Problems and plans as MiniMalloc's CSV.
 
-Invariant: columns are named by the first line; writing refuses what they cannot say rather than drop it.
+Invariant: columns are named by the first line; what is known by another name is refused.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..files.csv_text import csv_text
 from .model import Lifetime, Placement, Plan, PlanStatus, Pool, PoolUsage, Problem, ProblemError, used_bytes
-from .rows import Row, problem_parts, row_from, rows_of, with_windows
+from .rows import problem_parts, row_from, rows_of, with_windows
 
-PROBLEM_COLUMNS = ("id", "lower", "upper", "size", "alignment", "gaps")
+NEEDED_COLUMNS = ("id", "lower", "upper", "size")
+ALL_COLUMNS = (*NEEDED_COLUMNS, "alignment", "gaps", "offset", "pool")
 CSV_POOL = "memory"  # name of the one pool of a CSV problem
 
 
@@ -26,7 +27,7 @@ class ProblemFileError(ProblemError):
 def problem_from_csv(path: Path, text: str) -> Problem:
     """The problem in the text of `path`, with one pool."""
     rows = []
-    for where, row in _rows(path, text, PROBLEM_COLUMNS[:4], (*PROBLEM_COLUMNS, "offset", "pool")):
+    for where, row in _rows(path, text, NEEDED_COLUMNS, ALL_COLUMNS):
         lower, upper = (_whole(where, c, row[c]) for c in ("lower", "upper"))
         size = _whole(where, "size", row["size"])
         alignment = _whole(where, "alignment", row["alignment"]) if row.get("alignment") else 1
@@ -69,47 +70,11 @@ def _whole(where: str, column: str, text: str) -> int:
     return int(text)
 
 
-def _csv_rows(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells of `rows` as far as MiniMalloc's CSV can say them."""
-    aligned = any(row.whole.alignment != 1 for row in rows)
-    gaps = [row.gaps() for row in rows]
-    columns = [*PROBLEM_COLUMNS[:4], *(["alignment"] if aligned else []), *(["gaps"] if any(gaps) else [])]
-    cells = []
-    for row, gap in zip(rows, gaps, strict=True):
-        spans = [life for life, _ in row.spans()] or [Lifetime(0, 0)]
-        cells.append([row.whole.name, str(spans[0].first), str(spans[-1].last), str(row.whole.size_bytes)])
-        if aligned:
-            cells[-1].append(str(row.whole.alignment))
-        if any(gaps):
-            cells[-1].append(gap)
-    return columns, cells
-
-
-def problem_csv(problem: Problem) -> str:
-    """`problem` as text; `ProblemFileError` names what CSV cannot say of it."""
-    rows = rows_of(problem)
-    lost = [
-        what
-        for what, there in (
-            ("conflicts", problem.conflicts),
-            ("alias groups", len(problem.aliases) > sum(bool(row.windows) for row in rows)),
-            ("allowed overlaps", problem.overlaps),
-            ("several pools", len(problem.pools) > 1),
-            ("fixed buffers", any(b.fixed is not None for b in problem.buffers)),
-            ("buffers without lifetimes", any(not row.spans() for row in rows)),
-        )
-        if there
-    ]
-    if lost:
-        raise ProblemFileError(f"CSV cannot say {', '.join(lost)} of problem {problem.name!r}; write .json instead")
-    return csv_text(*_csv_rows(rows))
-
-
 def plan_from_csv(path: Path, text: str, problem: Problem) -> Plan:
     """The plan in the text of `path`: columns id, offset and, with several pools, pool."""
     placements = []
     default = problem.pools[0].name if problem.pools else CSV_POOL
-    for where, row in _rows(path, text, ("id", "offset"), (*PROBLEM_COLUMNS, "offset", "pool")):
+    for where, row in _rows(path, text, ("id", "offset"), ALL_COLUMNS):
         offset = _whole(where, "offset", row["offset"])
         placements.append(Placement(row["id"], row.get("pool") or default, offset))
     placements = list(with_windows(problem, placements))
@@ -122,13 +87,25 @@ def plan_from_csv(path: Path, text: str, problem: Problem) -> Plan:
 def plan_csv(problem: Problem, plan: Plan) -> str:
     """`plan` as text: the problem's columns and `offset`, and `pool` where there are several."""
     at = {p.buffer: p for p in plan.placements}
-    several = len(problem.pools) > 1
-    rows = rows_of(problem)
-    columns, cells = _csv_rows(rows)
-    extra = ["offset", *(["pool"] if several else [])]
-    places = [at[row.whole.name] for row in rows]
-    body = [
-        row + [str(place.offset_bytes)] + ([place.pool] if several else [])
-        for row, place in zip(cells, places, strict=True)
-    ]
-    return csv_text([*columns, *extra], body)
+    rows: list[dict[str, object]] = []
+    for row in rows_of(problem):
+        spans = [life for life, _ in row.spans()] or [Lifetime(0, 0)]
+        rows.append(
+            {
+                "id": row.whole.name,
+                "lower": spans[0].first,
+                "upper": spans[-1].last,
+                "size": row.whole.size_bytes,
+                "alignment": row.whole.alignment,
+                "gaps": row.gaps(),
+                "offset": at[row.whole.name].offset_bytes,
+                "pool": at[row.whole.name].pool,
+            }
+        )
+    optional = {
+        "alignment": any(row["alignment"] != 1 for row in rows),
+        "gaps": any(row["gaps"] for row in rows),
+        "pool": len(problem.pools) > 1,
+    }
+    columns = [c for c in ALL_COLUMNS if optional.get(c, True)]
+    return csv_text(columns, [[row[c] for c in columns] for row in rows])

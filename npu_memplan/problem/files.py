@@ -16,13 +16,9 @@ from ..artifact.parts import SCHEMA as ARTIFACT_SCHEMA
 from ..files.schema import json_values
 from ..files.whole_file import write_whole
 from ..sizes import parse_named_size, parse_size
-from .csv import ProblemFileError, plan_csv, plan_from_csv, problem_csv, problem_from_csv
-from .json import plan_from_json, plan_to_json, problem_from_json, problem_to_json
-from .model import (
-    Plan,
-    Problem,
-    ProblemError,
-)
+from .csv import ProblemFileError, plan_csv, plan_from_csv, problem_from_csv
+from .json import plan_from_json, plan_to_json, problem_from_json
+from .model import Plan, Problem, ProblemError
 from .validation import validate
 
 
@@ -52,15 +48,6 @@ def with_capacities(problem: Problem, texts: Iterable[str]) -> Problem:
         name, size = parse_named_size(text) if "=" in text else (problem.pools[0].name, parse_size(text))
         problem = with_capacity(problem, name, size)
     return problem
-
-
-def write_problem(path: str | Path, problem: Problem) -> None:
-    """Write `problem` to `path` (`.json`, else CSV)."""
-    path = Path(path)
-    if path.suffix.lower() == ".json":
-        write_whole(path, (json.dumps(problem_to_json(problem), indent=1) + "\n").encode())
-    else:
-        write_whole(path, problem_csv(problem).encode())
 
 
 def read_plan(path: str | Path, problem: Problem) -> Plan:

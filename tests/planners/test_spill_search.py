@@ -13,7 +13,7 @@ from npu_memplan.planners.first_fit.layout import Layout
 from npu_memplan.planners.model import Model
 from npu_memplan.planners.registry import Context
 from npu_memplan.planners.spill import sweep as spill_sweep
-from npu_memplan.planners.spill.assignment import Assigner, cost_of
+from npu_memplan.planners.spill.assignment import Assigner
 from npu_memplan.planners.spill.branch import Exchange, branch
 from npu_memplan.planners.spill.prices import relax
 from npu_memplan.planners.spill.sweep import Sweep, sweep
@@ -49,9 +49,9 @@ def least_cost(problem: Problem) -> float:
     """Oracle: every assignment, cheapest first, the first that `Assigner` packs."""
     model = Model(problem)
     assigner = Assigner(Context(model))
-    choices = sorted(product(*[item.pools for item in model.items]), key=lambda pools: (cost_of(model, pools), pools))
+    choices = sorted(product(*[item.pools for item in model.items]), key=lambda pools: (model.cost_of(pools), pools))
     pools = next(pools for pools in choices if assigner.layout(pools) is not None)
-    return cost_of(model, pools)
+    return model.cost_of(pools)
 
 
 def special(seed: int) -> Problem:
@@ -74,7 +74,7 @@ def test_three_pools_are_of_least_cost(seed: int) -> None:
         answer = plan(problem)
         assert verify(problem, answer) == ()
         model = Model(problem)
-        assert cost_of(model, model.layout(answer.placements)[0]) == pytest.approx(least_cost(problem))
+        assert model.cost_of(model.layout(answer.placements)[0]) == pytest.approx(least_cost(problem))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -82,7 +82,7 @@ def test_bound_sweep_and_tree_agree(seed: int) -> None:
     model = Model(problem_of(16, seed, THREE) if seed % 2 else problem_of(24, seed, TWO))
     assigner = Assigner(Context(model))
     flexible = [item.index for item in model.items]
-    relaxation = relax(assigner, cost_of(model, [item.pools[-1] for item in model.items]))
+    relaxation = relax(assigner, model.cost_of([item.pools[-1] for item in model.items]))
     swept, proven = sweep(assigner, relaxation, flexible, None)
     grown, complete = branch(assigner, relaxation, flexible, swept)
     assert swept is not None
@@ -105,7 +105,7 @@ def test_assignments_come_up_in_order_of_cost() -> None:
     fits = []
     for pools in product((0, 1), repeat=8):
         if max(assigner.load(pools, 0)) <= 150:
-            fits.append((cost_of(model, pools), pools))
+            fits.append((model.cost_of(pools), pools))
     assert [cost for cost, _ in swept] == pytest.approx(sorted(cost for cost, _ in fits))
     assert {pools for _, pools in swept} == {pools for _, pools in fits}
 
@@ -117,7 +117,7 @@ def test_sixty_buffers_are_of_least_cost(seed: int) -> None:
     assert verify(problem, answer) == ()
     model = Model(problem)
     pools, origins = model.layout(answer.placements)
-    cost = cost_of(model, pools)
+    cost = model.cost_of(pools)
     assigner = Assigner(Context(model))
     dearer = Layout(pools, origins, [u.used_bytes for u in answer.usage], cost + 1)
     swept, proven = sweep(assigner, relax(assigner, cost), list(range(60)), dearer)
@@ -155,9 +155,9 @@ def test_many_are_near_the_bound() -> None:
     answer = plan(problem, node_budget=60_000)
     assert verify(problem, answer) == ()
     model = Model(problem)
-    cost = cost_of(model, model.layout(answer.placements)[0])
+    cost = model.cost_of(model.layout(answer.placements)[0])
     bound = relax(Assigner(Context(model)), cost).bound
-    first_fit = cost_of(model, model.layout(plan(problem, "first-fit").placements)[0])
+    first_fit = model.cost_of(model.layout(plan(problem, "first-fit").placements)[0])
     assert 0 < bound <= cost <= min(1.2 * bound, 0.6 * first_fit)
 
 
@@ -169,6 +169,6 @@ def test_exchanges_only_improve_and_keep_their_books() -> None:
     exchange = Exchange(assigner, start, 0)
     found = exchange.search(start, 0.0, 200)
     assert found.cost < start.cost
-    assert found.cost == pytest.approx(cost_of(model, found.pools))
-    assert exchange.cost == pytest.approx(cost_of(model, exchange.pools))
+    assert found.cost == pytest.approx(model.cost_of(found.pools))
+    assert exchange.cost == pytest.approx(model.cost_of(exchange.pools))
     assert exchange.loads == [assigner.load(exchange.pools, p) for p in range(3)]

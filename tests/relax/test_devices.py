@@ -15,7 +15,7 @@ from tvm.script import relax as R
 from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
-from npu_memplan.problem.json import pool_to_json
+from npu_memplan.problem.json import row_to_json
 from npu_memplan.rewrite import CONSTANT_POOLS, PLACED_CONSTANTS, POOL_DEVICES, POOLS
 from npu_memplan.transform import PlanMemory, Workspace, WorkspaceMemoryPools, WorkspacePoolInfo, pipeline
 from npu_memplan.vocabulary import RUN_TIME
@@ -153,8 +153,8 @@ def test_legacy_targets_name_devices():
 
 
 def test_targets_are_in_the_json_of_a_pool():
-    assert pool_to_json(Pool("a", targets=("llvm:1",)))["targets"] == ["llvm:1"]
-    assert "targets" not in pool_to_json(Pool("a"))
+    assert row_to_json(Pool("a", targets=("llvm:1",)))["targets"] == ("llvm:1",)
+    assert "targets" not in row_to_json(Pool("a"))
 
 
 def test_a_module_without_devices_ignores_targets(zoo, run):

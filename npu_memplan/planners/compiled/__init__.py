@@ -15,7 +15,7 @@ from `common.h`, so placements depend on seed and budget only, on every machine.
 
 from __future__ import annotations
 
-from .arrays import Struct, chances, floats, int32s, int64s, laid_out
+from .arrays import Struct, chances, floats, int32s, int64s, structure
 from .library import CFunctions, compiled
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "floats",
     "int32s",
     "int64s",
-    "laid_out",
+    "structure",
     "verdict",
 ]
 

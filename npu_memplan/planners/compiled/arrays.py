@@ -1,20 +1,21 @@
 """Arrays and structures as C sees them, without numpy.
 
-Invariant: a `Struct` keeps the arrays it points to alive, and refuses one whose elements are not what C expects.
+Invariant: a `Struct` has the members that its C header declares; it keeps the arrays it points to alive, and refuses
+one whose elements are not what C expects.
 """
 
 from __future__ import annotations
 
 import ctypes
+import re
 from array import array
 from collections.abc import Iterable
-from typing import Any, ClassVar, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar
 
+_CODES = {"int8_t": "b", "int32_t": "i", "int64_t": "q", "uint64_t": "Q", "double": "d"}  # of `array`
 _SCALARS: dict[str, Any] = {"q": ctypes.c_int64, "d": ctypes.c_double}
-_BYTES = {"b": 1, "i": 4, "q": 8, "d": 8, "Q": 8}
 _SAME = {"l": "q", "L": "Q"}  # numpy's names for integers of 8 bytes
-
-_S = TypeVar("_S", bound="Struct")
 
 
 def int32s(values: Iterable[int]) -> array[int]:
@@ -41,13 +42,13 @@ def address(values: Any, code: str) -> int | None:
     """Where the elements of a writable buffer stand, which must be of type `code` (of `array`); None without any."""
     view = memoryview(values)
     kind = view.format.lstrip("<@=")
-    if _SAME.get(kind, kind) != code or view.itemsize != _BYTES[code] or not view.c_contiguous:
+    if _SAME.get(kind, kind) != code or view.itemsize != array(code).itemsize or not view.c_contiguous:
         raise TypeError(f"C expects elements of type {code!r}, not {view.format!r}")
     return ctypes.addressof(ctypes.c_char.from_buffer(view)) if view.nbytes else None
 
 
 class Struct(ctypes.Structure):
-    """A C structure. `members`, in C's order, are type codes of `array`: `q` and `d` alone, or `i*` for an array."""
+    """A C structure of `structure`. `members`, in C's order, are type codes of `array`; `i*` is an array of `i`."""
 
     members: ClassVar[dict[str, str]] = {}
 
@@ -59,9 +60,13 @@ class Struct(ctypes.Structure):
             setattr(self, name, address(value, code[0]) if code.endswith("*") else value)
 
 
-def laid_out(kind: type[_S]) -> type[_S]:
-    """Decorator of a `Struct`: its layout in memory."""
-    kind._fields_ = [
-        (name, ctypes.c_void_p if code.endswith("*") else _SCALARS[code]) for name, code in kind.members.items()
-    ]
-    return kind
+def structure(header: str, name: str) -> type[Struct]:
+    """The structure `name` of a header in `planners/`; of single members only `int64_t` and `double` are known."""
+    text = re.sub(r"/\*[\s\S]*?\*/", "", (Path(__file__).parent.parent / header).read_text(encoding="utf-8"))
+    (body,) = re.findall(r"typedef struct \{([^{}]*)\} " + name + ";", text)
+    members = {}
+    for kind, declared in re.findall(r"(?:const )?(\w+) ([^;]+);", body):
+        for star, member in re.findall(r"(\*?)(\w+)", declared):
+            members[member] = _CODES[kind] + star
+    fields = [(member, ctypes.c_void_p if code.endswith("*") else _SCALARS[code]) for member, code in members.items()]
+    return type(name, (Struct,), {"members": members, "_fields_": fields})

@@ -22,6 +22,6 @@ with little, a run meets what earlier ones refuted, and gets further. `least_hei
 bound, or a quarter of the way up to the best: tight ones prune more; what found a plan is tried again lower) and takes
 turns with the local search of `local/`: who gained last leads, until it has been fruitless for long.
 
-`sections.py` conflicts as sections; `graph.py` their arrays; `search.py` calls of the C and what they prove; `fill.c`
-and its steps the search itself; `portfolio.py`, `least_height.py` which call comes next.
+`sections.py` conflicts as sections; `search.py` calls of the C and what they prove; `fill.c` and its steps the search
+itself; `portfolio.py`, `least_height.py` which call comes next.
 """

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from math import lcm, log
-from typing import Any, ClassVar
+from typing import Any
 
-from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int64s, laid_out, verdict
+from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible
-from .graph import Graph, graph_of
 from .portfolio import TIGHT, Order
 from .sections import Sections, build, usable
 
@@ -27,25 +27,8 @@ MEMO_BITS = 19
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
 
 
-@laid_out
-class _Call(Struct):
-    """`Call` of fill.h."""
-
-    members: ClassVar[dict[str, str]] = {
-        "ceiling": "q",
-        "phase": "q",
-        "nodes": "q",
-        "rule": "q",
-        "memo_mask": "q",
-        "noise": "d",
-        "score": "d*",
-        "weight": "d*",
-        "chance": "Q*",
-        "memo": "Q*",
-        "offset": "q*",
-        "choices": "q",
-        "most_placed": "q",
-    }
+_Graph = structure("exact/fill.h", "Graph")
+_Call = structure("exact/fill.h", "Call")
 
 
 @dataclass(slots=True)
@@ -69,13 +52,13 @@ class Search:
     offsets: list[int] = field(default_factory=list)
     nodes: int = 0
     reached: float = 0.0  # share of the items that were placed at once at most in the last call
-    graph: Graph | None = None
+    graph: Struct | None = None
     kept: _Kept | None = None
 
-    def prepare(self) -> Graph:
+    def prepare(self) -> Struct:
         """Build the arrays of the compiled search."""
         if self.graph is None:
-            self.graph = graph_of(self.sections)
+            self.graph = _graph_of(self.sections)
             count, sections = len(self.sections.sizes), len(self.sections.members)
             self.kept = _Kept(
                 [log(len(cover)) for cover in self.sections.covers],
@@ -128,6 +111,28 @@ class Search:
         if self.best is None or height < self.best:
             self.best, self.offsets = height, offsets
         return height
+
+
+def _graph_of(sections: Sections) -> Struct:
+    return _Graph(
+        items=len(sections.sizes),
+        sections=len(sections.members),
+        size=int64s(sections.sizes),
+        align=int64s(sections.aligns),
+        cover_at=int32s(accumulate(map(len, sections.covers), initial=0)),
+        cover=int32s(chain.from_iterable(sections.covers)),
+        member_at=int32s(accumulate(map(len, sections.members), initial=0)),
+        member=int32s(chain.from_iterable(sections.members)),
+        twin=int32s(_twins(sections)),
+    )
+
+
+def _twins(sections: Sections) -> Iterable[int]:
+    """For each item the last equal one before it, -1 where there is none."""
+    last: dict[tuple[object, ...], int] = {}
+    for k, kind in enumerate(zip(sections.sizes, sections.aligns, map(tuple, sections.covers), strict=True)):
+        yield last.get(kind, -1)
+        last[kind] = k
 
 
 def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:

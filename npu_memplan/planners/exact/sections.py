@@ -7,11 +7,11 @@ are no lifetimes add cliques. Planners that fill sections need no list of pairs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from ..model import Item, Model
+from ..model import Item, Model, events
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ def usable(model: Model, items: Sequence[Item]) -> bool:
 def build(model: Model, items: Sequence[Item]) -> Sections:
     """The sections of `items` (those of one pool; zero-size items must be left out)."""
     position = {item.index: k for k, item in enumerate(items)}
-    members = _live_sets(items)
+    members = _live_sets(items, position)
     if model.extra:
         members += _cliques(model, items, position, members)
     covers: list[list[int]] = [[] for _ in items]
@@ -75,31 +75,25 @@ def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:
     return grain
 
 
-def _live_sets(items: Sequence[Item]) -> list[list[int]]:
+def _live_sets(items: Sequence[Item], position: Mapping[int, int]) -> list[list[int]]:
     """Maximal sets of items live at one point, in order of time."""
-    events: list[tuple[int, int, int]] = []
-    for k, item in enumerate(items):
-        for first, last in item.lifetimes:
-            events.append((first, 1, k))
-            events.append((last, 0, k))
-    events.sort()
     sets: list[list[int]] = []
     live: set[int] = set()
     grew = False
-    for _, begins, k in events:
+    for _, begins, index in events(items):
         if begins:
-            live.add(k)
+            live.add(position[index])
             grew = True
         else:
             if grew:
                 sets.append(sorted(live))
                 grew = False
-            live.discard(k)
+            live.discard(position[index])
     return sets
 
 
 def _cliques(
-    model: Model, items: Sequence[Item], position: dict[int, int], members: Sequence[Sequence[int]]
+    model: Model, items: Sequence[Item], position: Mapping[int, int], members: Sequence[Sequence[int]]
 ) -> list[list[int]]:
     """Cliques that cover the conflicts which no common point explains, grown greedily."""
     together = {(a, b) for section in members for a in section for b in section if a < b} if members else set()

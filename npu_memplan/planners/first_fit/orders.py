@@ -15,67 +15,38 @@ from ..registry import Context
 from .layout import Layout, first_fit, fixed_first
 from .quick import quick_layout
 
-
-def by_size(model: Model) -> list[int]:
-    """Largest first (the canonical order of items)."""
-    return list(range(len(model.items)))
+Order = Callable[[Model], list[int]]
 
 
-def by_conflicts(model: Model) -> list[int]:
-    """Most neighbours first, then largest."""
-    neighbours = model.neighbours
-    return sorted(range(len(model.items)), key=lambda i: (-len(neighbours[i]), i))
+def _by(key: Callable[[Model, int], int]) -> Order:
+    """Items of least `key` first; of equal ones the largest, which come first in a model."""
+    return lambda model: sorted(range(len(model.items)), key=lambda i: (key(model, i), i))
 
 
-def by_duration(model: Model) -> list[int]:
-    """Longest-lived first, then largest."""
-    return sorted(range(len(model.items)), key=lambda i: (model.items[i].first - model.items[i].last, i))
+def _duration(model: Model, i: int) -> int:
+    return model.items[i].last - model.items[i].first
 
 
-def by_area(model: Model) -> list[int]:
-    """Largest bytes x points first."""
-    return sorted(
-        range(len(model.items)), key=lambda i: (-model.items[i].size * (model.items[i].last - model.items[i].first), i)
-    )
+def _bytes_around(model: Model, i: int) -> int:
+    return model.items[i].size + sum(model.items[j].size for j in model.neighbours[i])
 
 
-def by_start(model: Model) -> list[int]:
-    """In order of first use."""
-    return sorted(range(len(model.items)), key=lambda i: (model.items[i].first, i))
-
-
-def by_end(model: Model) -> list[int]:
-    """In reverse order of last use."""
-    return sorted(range(len(model.items)), key=lambda i: (-model.items[i].last, i))
-
-
-def by_weight(model: Model) -> list[int]:
-    """Largest size x conflicts first."""
-    neighbours = model.neighbours
-    return sorted(range(len(model.items)), key=lambda i: (-model.items[i].size * len(neighbours[i]), i))
-
-
-def by_pressure(model: Model) -> list[int]:
-    """Items live where memory is fullest first, then largest: the peak decides, so it gets the lowest places."""
-    neighbours = model.neighbours
-    items = model.items
-    around = [items[i].size + sum(items[j].size for j in neighbours[i]) for i in range(len(items))]
-    return sorted(range(len(items)), key=lambda i: (-around[i], i))
-
-
-ORDERS: tuple[Callable[[Model], list[int]], ...] = (
+by_size = _by(lambda model, i: i)
+by_start = _by(lambda model, i: model.items[i].first)
+by_conflicts = _by(lambda model, i: -len(model.neighbours[i]))
+ORDERS = (
     by_size,
-    by_weight,
-    by_area,
-    by_duration,
+    _by(lambda model, i: -model.items[i].size * len(model.neighbours[i])),
+    _by(lambda model, i: -model.items[i].size * _duration(model, i)),
+    _by(lambda model, i: -_duration(model, i)),
     by_conflicts,
-    by_pressure,
+    _by(lambda model, i: -_bytes_around(model, i)),  # the peak decides, so what is live there gets the lowest places
     by_start,
-    by_end,
+    _by(lambda model, i: -model.items[i].last),
 )
 
 
-def best_first_fit(context: Context, orders: Sequence[Callable[[Model], list[int]]] = ORDERS) -> Layout | int:
+def best_first_fit(context: Context, orders: Sequence[Order] = ORDERS) -> Layout | int:
     """The best layout over several orders, stopping at the bound; else the item that failed first."""
     model = context.model
     best: Layout | None = None
@@ -100,9 +71,7 @@ def best_first_fit(context: Context, orders: Sequence[Callable[[Model], list[int
     return failed if best is None else best
 
 
-def placing(
-    model: Model, order: Callable[[Model], list[int]] = by_size
-) -> Callable[[Limits], tuple[Sequence[int], str] | None]:
+def placing(model: Model, order: Order = by_size) -> Callable[[Limits], tuple[Sequence[int], str] | None]:
     """What `no_room` asks: heights of first fit in `order`, under other limits."""
 
     def place(limits: Limits) -> tuple[Sequence[int], str] | None:

@@ -5,14 +5,14 @@ Invariant: what does not fit is an error that says so; nothing else is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ...problem import Placement, Problem
 from ..explain import Limits, no_room
 from ..model import Model
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
-from .orders import best_first_fit, by_conflicts, by_size, by_start, placing
+from .orders import Order, best_first_fit, by_conflicts, by_size, by_start, placing
 
 
 @register("first-fit")
@@ -33,11 +33,11 @@ def plan_by_conflicts(problem: Problem, context: Context) -> tuple[Placement, ..
     return _in_order(context, by_conflicts)
 
 
-def _in_order(context: Context, order: Callable[[Model], list[int]]) -> tuple[Placement, ...]:
+def _in_order(context: Context, order: Order) -> tuple[Placement, ...]:
     return _planned(context, first_fit(context.model, fixed_first(context.model, order(context.model))), order)
 
 
-def _planned(context: Context, result: Layout | int, order: Callable[[Model], list[int]]) -> tuple[Placement, ...]:
+def _planned(context: Context, result: Layout | int, order: Order) -> tuple[Placement, ...]:
     if isinstance(result, int):
         raise no_room(context, result, placing(context.model, order))
     return context.model.placements(result.pools, result.origins)

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from random import Random
-from typing import ClassVar
 
 from ..bounds import live_peak
 from ..clock import now
-from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, laid_out, verdict
+from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ..first_fit.layout import first_fit, fixed_first
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible
@@ -31,42 +31,8 @@ FULL_NODES = 500
 PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
 
 
-@laid_out
-class _Network(Struct):
-    """`Network` of distances.h."""
-
-    members: ClassVar[dict[str, str]] = {
-        "items": "q",
-        "pairs": "q",
-        "first": "i*",
-        "second": "i*",
-        "zone_at": "i*",
-        "zone_low": "q*",
-        "zone_high": "q*",
-        "near_at": "i*",
-        "near": "i*",
-        "modulus": "q*",
-        "residue": "q*",
-        "size": "q*",
-        "home": "q*",
-        "fixed": "b*",
-        "weight": "d*",
-    }
-
-
-@laid_out
-class _Task(Struct):
-    """`Task` of distances.h."""
-
-    members: ClassVar[dict[str, str]] = {
-        "ceiling": "q",
-        "nodes": "q",
-        "trust": "d",
-        "free": "b*",
-        "chance": "Q*",
-        "origin": "q*",
-        "spent": "q",
-    }
+_Network = structure("general/distances.h", "Network")
+_Task = structure("general/distances.h", "Task")
 
 
 @dataclass(slots=True)
@@ -79,7 +45,7 @@ class General:
     best: int
     origins: list[int]
     nodes: int = 0
-    network: _Network | None = None
+    network: Struct | None = None
     near: list[list[int]] = field(default_factory=list)
 
     @staticmethod
@@ -100,7 +66,7 @@ class General:
                 return None
         return General(list(items), pairs, low, best, list(origins))
 
-    def prepare(self) -> _Network:
+    def prepare(self) -> Struct:
         """Build the arrays of the compiled search."""
         if self.network is None:
             self.near = [[] for _ in self.items]
@@ -217,6 +183,19 @@ def run(search: General, context: Context, enough: int | None = None) -> None:
             search.call(ceiling, nodes, random.choice((0.0, 0.8, 0.95)), seed, search.around(ceiling, random))
         context.spend(price * max(1, search.nodes - before))
         attempt += 1
+
+
+def within(context: Context, items: Sequence[Item], pool: int, low: int, capacity: int) -> General | None:
+    """A search for a placement of `items` in `pool` within `capacity`, from a layout that is too high; it has run."""
+    model = context.model
+    members = {item.index for item in items}
+    order = [i for i in fixed_first(model, range(len(model.items))) if i in members]
+    loose = first_fit(model, order, [None] * len(model.capacity), [pool] * len(model.items))
+    assert not isinstance(loose, int), "first fit always succeeds in an unbounded pool"
+    search = General.over(model, items, low, [loose.origins[item.index] for item in items])
+    if search is not None:
+        run(search, context, capacity)
+    return search
 
 
 def infeasible_subset(search: General, model: Model, ceiling: int, context: Context, nodes: int = 1000) -> list[int]:

@@ -11,10 +11,8 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from math import sqrt
-from typing import ClassVar
 
-from ..compiled import Struct, chances, compiled, int32s, int64s, laid_out, verdict
-from ..exact.graph import Graph
+from ..compiled import Struct, chances, compiled, int32s, int64s, structure, verdict
 from ..exact.sections import Sections
 
 MOST_MEETINGS = 50_000_000  # of two items in one section: a fraction of a second to list the conflicts
@@ -22,24 +20,13 @@ SCALE = 64  # penalty of the lightest item, so that it can fade by small parts
 MOST_WEIGHT = 1e6  # of an item, in those of the lightest: sums of penalties stay far below 2**63
 
 
-@laid_out
-class _Memory(Struct):
-    """`Memory` of eject.h."""
-
-    members: ClassVar[dict[str, str]] = {
-        "near_at": "i*",
-        "near": "i*",
-        "value": "q*",
-        "penalty": "q*",
-        "chance": "Q*",
-        "low": "q*",
-    }
+_Memory = structure("local/eject.h", "Memory")
 
 
 class Ejection:
     """The local search over the items of `sections`."""
 
-    def __init__(self, sections: Sections, graph: Graph, seed: int) -> None:
+    def __init__(self, sections: Sections, graph: Struct, seed: int) -> None:
         """`graph`: of these sections."""
         self.graph = graph
         count = len(sections.sizes)

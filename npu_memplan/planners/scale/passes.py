@@ -14,17 +14,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
+
+import numpy as np
 
 from ..bounds import load_peak
-from ..compiled import Struct, compiled, laid_out, verdict
+from ..compiled import Struct, compiled, structure, verdict
 from ..exact import least_height
 from ..exact import search as exact
 from ..first_fit.layout import Layout
 from ..model import Item, Model
 from ..registry import Context
 
-LARGE_ITEMS = 500  # from here on the compiled passes pay
 MOST_PAIRS = 80_000_000  # pairs that are listed at most (4 bytes each)
 MOST_SCANNED = 30_000  # items up to which scanning all placed ones is quick
 SCAN_STEPS = 2_000_000_000  # of one pass over more items
@@ -81,21 +82,10 @@ def place_large(context: Context) -> Layout | None:
     return layout
 
 
-@laid_out
-class _Items(Struct):
-    """`Items` of scale.h."""
-
-    members: ClassVar[dict[str, str]] = {
-        "count": "q",
-        "points": "q",
-        "first": "q*",
-        "last": "q*",
-        "size": "q*",
-        "align": "q*",
-    }
+_Items = structure("scale/scale.h", "Items")
 
 
-def _call(name: str, items: _Items, *arguments: Any) -> int:
+def _call(name: str, items: Struct, *arguments: Any) -> int:
     """What a compiled function answers about `items`; numpy's arrays and whole numbers are handed on."""
     handed = [ctypes.c_int64(a) if isinstance(a, int) else ctypes.c_void_p(a.ctypes.data) for a in arguments]
     return verdict(getattr(compiled().functions, f"npu_memplan_{name}")(ctypes.byref(items), *handed))
@@ -105,9 +95,6 @@ class _Pool:
     """The items of one pool as arrays, sorted by start."""
 
     def __init__(self, items: Sequence[Item], bound: int, capacity: int | None) -> None:
-        import numpy as np
-
-        self.np = np
         self.items = items
         self.bound = bound
         count = len(items)
@@ -134,7 +121,6 @@ class _Pool:
 
     def search(self, context: Context) -> tuple[int, list[int]]:
         """(height, offsets in the items' own order) of the best pass."""
-        np = self.np
         count = len(self.size)
         pairs = _call("count_pairs", self.arrays, MOST_PAIRS)
         # scanning all placed items beats gathering neighbours once there are very many of those
@@ -173,7 +159,6 @@ class _Pool:
     def _answer(self) -> tuple[int, list[int]]:
         """Height and offsets of the best pass, in the items' own order."""
         assert self.best is not None
-        np = self.np
         answer = np.empty(len(self.size), np.int64)
         answer[self.by_start] = self.offsets
         return self.best, [int(x) for x in answer]
@@ -182,7 +167,7 @@ class _Pool:
         """One pass in the order of `base`; what ends above the bound comes earlier next time. False: gave up."""
         if self.best is not None and (self.best <= self.bound or context.exhausted()):
             return True
-        offset = self.np.zeros(len(base), self.np.int64)
+        offset = np.zeros(len(base), np.int64)
         height = self._pass(self._order(base, boost), offset, context.remaining_s())
         context.spend(max(1, len(base) // 16) if self.lists is not None else len(base))
         if height >= 0:
@@ -198,7 +183,6 @@ class _Pool:
 
     def _pack_core(self, context: Context, share: float) -> bool:
         """Settle the items live where memory is nearly fullest by exact search; the others are placed around them."""
-        np = self.np
         critical = np.concatenate(([0], np.cumsum(self.load >= share * self.bound)))
         core = np.flatnonzero(critical[self.last] > critical[self.first])
         starts = np.unique(self.first[core])  # there are no more sections than these
@@ -222,7 +206,6 @@ class _Pool:
 
     def _base(self, share: float, kind: str) -> Any:
         """Rank of every item under one order."""
-        np = self.np
         duration = self.last - self.first
         key = {
             "size": -self.size,
@@ -238,14 +221,12 @@ class _Pool:
         return rank
 
     def _order(self, base: Any, boost: Any) -> Any:
-        np = self.np
         return np.lexsort((base,)) if boost is None else np.lexsort((base, -boost))
 
     def _stack(self, order: Any, offset: Any) -> int:
         return _call("stack", self.arrays, order, offset)
 
     def _pass(self, order: Any, offset: Any, remaining_s: float | None) -> int:
-        np = self.np
         if self.preset.max() >= 0:
             order = np.concatenate((np.flatnonzero(self.preset >= 0), order[self.preset[order] < 0]))
         if self.lists is not None:

@@ -62,12 +62,7 @@ def _by_price(assigner: Assigner, flexible: Sequence[int], relaxation: Relaxatio
     """Items take their cheapest pool with room, those first whose stay is worth most for its rent."""
     model = assigner.model
     pools = [item.pools[0] for item in model.items]
-    loads = [[0] * assigner.width for _ in model.capacity]
-    waiting = set(flexible)
-    for item in model.items:
-        if item.index not in waiting:
-            for k in assigner.ranks[item.index]:
-                loads[pools[item.index]][k] += item.size
+    loads = assigner.base(set(flexible), [item.size for item in model.items])
     for i in sorted(
         flexible, key=lambda i: (-model.spill_cost(i, model.items[i].pools[-1]) / max(1e-9, relaxation.rent[i][0]), i)
     ):

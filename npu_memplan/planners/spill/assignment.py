@@ -7,27 +7,21 @@ that nobody calls a search that met them a proof.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..errors import OutOfTime
 from ..exact import least_height
 from ..exact import search as exact
 from ..first_fit.layout import Layout, first_fit, fixed_first
-from ..first_fit.orders import ORDERS, by_size
+from ..first_fit.orders import ORDERS
 from ..general import search as general
-from ..general.search import General
 from ..general.small import SmallSearch
-from ..model import Item, Model
+from ..model import Item
 from ..registry import Context
 
 PACK_SMALL = 40
 PACK_NODES = 1_500
 PACK_MOST = 1_000  # items
-
-
-def cost_of(model: Model, pools: Sequence[int]) -> float:
-    """Cost of an assignment above everyone's first choice."""
-    return sum(model.spill_cost(i, pool) for i, pool in enumerate(pools))
 
 
 class Assigner:
@@ -45,6 +39,8 @@ class Assigner:
         ]
         self.ranks = [tuple(k for first, last in mine for k in range(first, last)) for mine in self.spans]
         self.rank_sets = [frozenset(mine) for mine in self.ranks]
+        # bytes that an item surely needs: one with overlaps may need fewer than it has
+        self.sure = [0 if item.index in model.special else item.size for item in model.items]
         self.packed: dict[tuple[int, tuple[int, ...]], list[int] | None] = {}
         self.known = False  # a layout is in hand, so that running out of budget may end the search for others
         self.undecided: set[tuple[int, tuple[int, ...]]] = set()  # packings neither found nor ruled out
@@ -57,6 +53,15 @@ class Assigner:
                 for k in self.ranks[item.index]:
                     load[k] += item.size
         return load
+
+    def base(self, flexible: Collection[int], sizes: Sequence[int]) -> list[list[int]]:
+        """Loads of all pools under the items that have no choice."""
+        loads = [[0] * self.width for _ in self.model.capacity]
+        for item in self.model.items:
+            if item.index not in flexible:
+                for k in self.ranks[item.index]:
+                    loads[item.pools[0]][k] += sizes[item.index]
+        return loads
 
     def pack(self, pool: int, pools: Sequence[int]) -> list[int] | None:
         """Origins of the items of `pool` (in item order) within its size, or None when none were found."""
@@ -120,17 +125,10 @@ class Assigner:
     def _pack_general(
         self, limited: Context, sized: list[Item], pool: int, capacity: int
     ) -> tuple[list[int] | None, bool]:
-        """The same where sections can not say everything, from a layout that is too high."""
-        members = {item.index for item in sized}
-        forced = [pool if i in members else -1 for i in range(len(self.model.items))]
-        order = [i for i in fixed_first(self.model, by_size(self.model)) if i in members]
-        loose = first_fit(self.model, order, [None] * len(self.model.capacity), forced)
-        if isinstance(loose, int):
-            return None, True  # only fixed items in each other's way fail without a limit
-        search = General.over(self.model, sized, 0, [loose.origins[item.index] for item in sized])
+        """The same where sections can not say everything."""
+        search = general.within(limited, sized, pool, 0, capacity)
         if search is None:
             return None, False
-        general.run(search, limited, capacity)
         self.context.spend(search.nodes)
         found = search.origins if search.best <= capacity else None
         return found, found is not None or search.low > capacity
@@ -155,7 +153,7 @@ class Assigner:
             for i, at in zip(inside, packed, strict=True):
                 origins[i] = at
                 heights[pool] = max(heights[pool], at + model.items[i].size)
-        return Layout(list(pools), origins, heights, cost_of(model, pools))
+        return Layout(list(pools), origins, heights, model.cost_of(pools))
 
     def move(self, pools: list[int], loads: Sequence[list[int]], i: int, pool: int) -> None:
         """Put item `i` into `pool`, in `pools` and in the loads."""

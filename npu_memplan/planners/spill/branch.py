@@ -30,13 +30,8 @@ def branch(
     # who would pay most rent decides most about the rest
     order = sorted(flexible, key=lambda i: (-max(relaxation.rent[i]), i))
     pools = [item.pools[0] for item in model.items]
-    undecided = set(order)
-    loads = [[0] * assigner.width for _ in model.capacity]
-    size = [0 if item.index in model.special else item.size for item in model.items]
-    for item in model.items:
-        if item.index not in undecided:
-            for k in assigner.ranks[item.index]:
-                loads[pools[item.index]][k] += size[item.index]
+    size = assigner.sure
+    loads = assigner.base(set(order), size)
     left = CHOICES
     complete = True
     doubtful = float("inf")  # cost of the cheapest assignment that could neither be packed nor ruled out

@@ -34,7 +34,7 @@ def relax(assigner: Assigner, best: float) -> Relaxation:
     bounded = [pool for pool, capacity in enumerate(model.capacity) if capacity is not None]
     room = [0 if model.capacity[pool] is None else model.capacity[pool] or 0 for pool in range(len(model.capacity))]
     costs = [[model.spill_cost(item.index, pool) for pool in item.pools] for item in model.items]
-    sizes = [0 if item.index in model.special else item.size for item in model.items]
+    sizes = assigner.sure
     prices = {pool: [0.0] * assigner.width for pool in bounded}
     found: Relaxation | None = None
     step, stalled = 1.0, 0

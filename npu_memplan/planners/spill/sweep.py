@@ -42,13 +42,8 @@ class Sweep:
         begins: list[list[int]] = [[] for _ in range(assigner.width)]
         for i in flexible:
             begins[assigner.ranks[i][0]].append(i)
-        self.size = [0 if item.index in model.special else item.size for item in model.items]
-        self.base = [[0] * assigner.width for _ in model.capacity]  # loads of what has no choice
-        choice = set(flexible)
-        for item in model.items:
-            if item.index not in choice:
-                for k in assigner.ranks[item.index]:
-                    self.base[item.pools[0]][k] += self.size[item.index]
+        self.size = assigner.sure
+        self.base = assigner.base(set(flexible), self.size)
         # (items live, whether the last of them is new, state -> (cost, extra), what is left of the states before)
         self.layers: list[tuple[list[int], bool, dict[State, tuple[float, float]], dict[State, list[State]]]] = []
         self.steps = 0

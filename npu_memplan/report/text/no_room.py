@@ -21,18 +21,7 @@ SHOWN = 5
 
 def no_room(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> PlanningError:
     """The same error, told for `npu-memplan compile SOURCE` with resolved `options` and the model `problem.name`."""
-    return PlanningError(
-        no_room_text(error, problem, source, options),
-        pool=error.pool,
-        required_bytes=error.required_bytes,
-        available_bytes=error.available_bytes,
-        point=error.point,
-        point_label=error.point_label,
-        largest=error.largest,
-        proven=error.proven,
-        source=error.source,
-        subset=error.subset,
-    )
+    return replace(error, message=no_room_text(error, problem, source, options))
 
 
 def no_room_text(error: PlanningError, problem: Problem, source: str, options: CompileOptions) -> str:
