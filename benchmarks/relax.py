@@ -23,19 +23,21 @@ from tvm import ir, relax
 
 from npu_memplan import planners, verify
 from npu_memplan.analysis import pressure_of
-from npu_memplan.extract.build import Options, build
+from npu_memplan.extract.build import build
 from npu_memplan.extract.relax.walk import walk
 from npu_memplan.extract.sizes import size_bytes
+from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Lifetime, Pool, Problem
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import pools_of
+from npu_memplan.stages import Request
 from npu_memplan.transform import PlanMemory, pipeline, pool_sizes
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.order import reorder
 from tests.support.relax_programs import GPT2_LIKE, LLAMA_7B, LLAMA_SMALL, Convolutions, transformer
 from tests.support.zoo import ZOO
 
-POOL = (Pool("workspace"),)
+ASKED = Request(CompileOptions(NO_NPU), (Pool("workspace"),), io_in_pools=False)
 
 
 def storages(module: Any) -> list[Any]:
@@ -147,7 +149,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
         gv = legal.get_global_var("main")
         legal.update_func(gv, legal[gv].with_attr("tir_var_upper_bound", bounds))
     program = walk(legal, "main")
-    problem, _ = build(program, POOL, Options(io_in_pools=False))
+    problem, _ = build(program, ASKED)
     try:
         source = tvm.IRModule(dict(module.functions.items()), module.attrs)
         if bounds:
@@ -166,7 +168,7 @@ def row(name: str, module: Any, bounds: dict[str, int]) -> dict[str, Any]:
     legacy = used(whole_calls(problem, program.calls), "greedy-by-size")
     plain = used(replace(problem, overlaps=()))
     overlapping = used(problem)
-    ordered_problem, _ = build(walk(reorder(legal), "main"), POOL, Options(io_in_pools=False))
+    ordered_problem, _ = build(walk(reorder(legal), "main"), ASKED)
     ordered = used(ordered_problem)
     best = min((overlapping, ordered), key=lambda p: p.usage[0].used_bytes)
     return {
@@ -305,7 +307,7 @@ def dynamic(names: list[str]) -> None:
         stock = storages(module)
         for symbols in sizes:
             bound = legalize(relax.transform.BindSymbolicVars(symbols, "main")(module))
-            problem, _ = build(walk(bound, "main"), POOL, Options(io_in_pools=False))
+            problem, _ = build(walk(bound, "main"), ASKED)
             best = planners.plan(problem).usage[0].used_bytes
             theirs = sum(number(s, symbols) for s in stock) + hungriest(bound)
             ours = pool_sizes(planned, symbols)["workspace"]
@@ -340,7 +342,7 @@ def synthetic(count: int, seed: int = 0) -> Any:
 
 def times(counts: list[int]) -> None:
     """CPU seconds of each stage; TVM's own lowering of the same module for comparison."""
-    warm, _ = build(walk(legalize(synthetic(20)), "main"), POOL, Options(io_in_pools=False))
+    warm, _ = build(walk(legalize(synthetic(20)), "main"), ASKED)
     planners.plan(warm)  # loads the compiled searches
     print("| operators | buffers | analysis | plan | verify | rewrite | all of PlanMemory's own | TVM's lowering |")
     print("|---|---|---|---|---|---|---|---|")
@@ -353,7 +355,7 @@ def times(counts: list[int]) -> None:
         legal = legalize(module)
         marks = [time.process_time()]
         program = walk(legal, "main")
-        problem, _ = build(program, POOL, Options(io_in_pools=False))
+        problem, _ = build(program, ASKED)
         marks.append(time.process_time())
         plan = planners.plan(problem)
         marks.append(time.process_time())

@@ -42,8 +42,8 @@ class MemoryPressure:
 
 def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, overlaps: bool = True) -> Problem:
     """The planning problem of one Relax function on one unbounded pool."""
-    from .rewrite import POOLS
     from .transform.legalize import legalize
+    from .vocabulary import POOLS
 
     for gv, f in module.functions.items():
         if gv.name_hint == function and f.attrs is not None and POOLS in f.attrs:

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from tvm import ir, relax, tirx
 
-from ..rewrite import CONSTANT_POOLS, INITIALISE
 from ..rewrite.formula import formula
-from ..vocabulary import is_npu
+from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
 from .errors import CodegenError
 
 

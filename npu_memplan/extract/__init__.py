@@ -15,14 +15,13 @@ from ..options import NO_NPU, CompileOptions
 from ..problem import Pool, Problem
 from ..stages import Loaded, Posed, Request
 from ..vocabulary import STATES
-from .build import Options, build
+from .build import build
 from .errors import ExtractionError
 from .lower import prepare
 from .relax.walk import walk
 from .symbolic.dynamic import sampled
-from .symbolic.extents import ALIGNMENT
 
-__all__ = ["STATES", "ExtractionError", "Options", "extract", "pose", "prepare"]
+__all__ = ["STATES", "ExtractionError", "extract", "pose", "prepare"]
 
 
 def extract(
@@ -39,8 +38,12 @@ def extract(
     """The planning problem of the Relax function called `function` in `module`.
 
     `module` holds call_tir'ed PrimFuncs (host ones of any form, NPU ones of `ethosu.program.primfunc`).
-    `Options` says what the other parameters mean. Raises `ExtractionError` when the module has
-    no such function or a value cannot be given a storage.
+    `io_in_pools`: graph inputs, outputs and states are planned with the rest; otherwise they are the caller's.
+    `overlaps`: in-place and partial overlaps that were proven safe are offered to the planner. `reuse_inputs`: a graph
+    input's bytes may be reused after its last use. `alignment` is the least of every buffer, in bytes. `constant_pools`
+    hold constants, in order of preference; one that is also in `pools` is shared with other buffers.
+
+    Raises `ExtractionError` when the module has no such function or a value cannot be given a storage.
     """
     options = CompileOptions(NO_NPU, overlaps=overlaps, reuse_inputs=reuse_inputs)
     request = Request(
@@ -67,12 +70,5 @@ def pose(loaded: Loaded) -> Posed:
             tensor.external or "it may outlast the call, which the pools that the caller keeps do not allow"
         )
     sample = sampled(program, asked.pools, asked.constant_pools) if asked.run_time else None
-    how = Options(
-        asked.io_in_pools,
-        asked.options.overlaps,
-        asked.options.reuse_inputs,
-        asked.alignment if sample is None else max(asked.alignment, ALIGNMENT),
-        asked.constant_pools,
-    )
-    problem, lives = build(program, asked.pools, how, sample)
+    problem, lives = build(program, asked, sample)
     return Posed(loaded, problem, program, lives, sample)

@@ -8,20 +8,11 @@ is allowed only when the one operation that was proven safe is the only point wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tvm import relax
 
-from ..problem import (
-    Agent,
-    AliasGroup,
-    AllowedOverlap,
-    Buffer,
-    BufferKind,
-    Lifetime,
-    Pool,
-    Problem,
-)
+from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
+from ..stages import Request
 from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
@@ -29,6 +20,7 @@ from .program import Branch, Candidate, Loop, Node, Plain, Program, RelaxTensor,
 from .relax.calls import may_overlap
 from .sizes import lower_bound, static_extent
 from .symbolic.dynamic import Sample
+from .symbolic.extents import ALIGNMENT
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
 """Why a boundary tensor is not planned: its bytes are no matter of the function's."""
@@ -37,57 +29,45 @@ VIEW_ALIGNMENT = 64
 """A tensor object on pool bytes must start at a multiple of this (the runtime's own alignment)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How a program becomes a problem.
-
-    `io_in_pools`: graph inputs, outputs and states are planned with the rest; otherwise they are
-    the caller's. `overlaps`: in-place and partial overlaps that were proven safe are offered to
-    the planner. `reuse_inputs`: a graph input's bytes may be reused after its last use.
-    `alignment` is the least alignment of every buffer, in bytes. `constant_pools` hold constants, in
-    order of preference; one that is also a pool of the problem is shared with other buffers. With
-    any, the program must have been walked with `constants`.
-    """
-
-    io_in_pools: bool = True
-    overlaps: bool = True
-    reuse_inputs: bool = True
-    alignment: int = 16
-    constant_pools: tuple[Pool, ...] = ()
-
-
 def build(
-    program: Program, pools: Sequence[Pool], options: Options, sample: Sample | None = None
+    program: Program, asked: Request, sample: Sample | None = None
 ) -> tuple[Problem, dict[Storage, tuple[Lifetime, ...]]]:
-    """The problem of `program` on `pools` (and constant pools), and the lifetimes of all its storages.
+    """The problem of `program` on the pools that are `asked` for, and the lifetimes of all its storages.
 
-    Storages whose sizes depend on shape symbols are as in the `sample`; without one they are no buffers.
+    With constant pools the program must have been walked with `constants`. Storages whose sizes depend on shape symbols
+    are as in the `sample`; without one they are no buffers.
     """
     sizes = {s: sample.size_bytes(s) or 0 for s in sample.numbers} if sample is not None else {}
-    if options.io_in_pools:
+    if asked.io_in_pools:
         _check_static(program)
         _check_results(program)
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
     groups = _merge_groups(program.nodes)
-    _settle_external(program, groups, options, sizes)
-    if options.io_in_pools:
+    _settle_external(program, groups, asked.io_in_pools, sizes)
+    if asked.io_in_pools:
         _check_places(program)
     traffic = _Traffic(ordered)
-    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
+    results = {view.tensor for view in program.results}
     placed = [
         s
         for s, life in lives.items()
         if (s.size_bytes is not None or s in sizes) and (life or s in results) and not getattr(s, "external", "")
     ]
-    homes = Homes(pools, options.constant_pools, program, placed)
-    planned = {s: _buffer(s, sizes.get(s, s.size_bytes), lives[s], options, traffic, end, homes.of(s)) for s in placed}
-    order = {s: i for i, s in enumerate(_declared(program))}
-    storages = sorted(planned, key=lambda s: order[s])
+    homes = Homes(asked.pools, asked.constant_pools, program, placed)
+    least = asked.alignment if sample is None else max(asked.alignment, ALIGNMENT)
+    planned = {}
+    for s in placed:
+        life = lives[s]
+        if s.kind is BufferKind.INPUT and not asked.options.reuse_inputs:
+            life = (Lifetime(0, end),)
+        planned[s] = _buffer(s, sizes.get(s, s.size_bytes), life, least, traffic, homes.of(s))
+    declared = (*program.tensors, *(internal for call in program.calls for internal in call.internals))
+    storages = [s for s in declared if s in planned]
     candidates = [c for call in program.calls for c in call.overlaps]
-    wanted = options.overlaps and may_overlap(program.function)
-    overlaps = _overlaps(candidates, ordered, planned, lives, program, sample) if wanted else ()
+    wanted = asked.options.overlaps and may_overlap(program.function)
+    overlaps = _overlaps(candidates, ordered, planned, lives, program, groups, sample) if wanted else ()
     problem = Problem(
         buffers=tuple(planned[s] for s in storages),
         pools=homes.pools(),
@@ -132,41 +112,31 @@ def _check_results(program: Program) -> None:
 
 def _check_places(program: Program) -> None:
     """All results can be planned."""
-    for leaf in result_views(program.result):
-        if isinstance(leaf, View) and (leaf.tensor.external or leaf.tensor.size_bytes is None):
-            why = leaf.tensor.external or "its size has no upper bound"
+    for tensor in (view.tensor for view in program.results):
+        if tensor.external or tensor.size_bytes is None:
+            why = tensor.external or "its size has no upper bound"
             raise ExtractionError(
-                f"result {leaf.tensor.name!r} of {program.name!r} cannot lie in a pool: {why}; leave inputs and outputs"
+                f"result {tensor.name!r} of {program.name!r} cannot lie in a pool: {why}; leave inputs and outputs"
                 " to the caller (use_workspace_io=False)"
             )
-
-
-def _declared(program: Program) -> list[Storage]:
-    result: list[Storage] = list(program.tensors)
-    for call in program.calls:
-        result.extend(call.internals)
-    return result
 
 
 def _buffer(
     storage: Storage,
     size_bytes: int | None,
     life: tuple[Lifetime, ...],
-    options: Options,
+    alignment: int,
     traffic: _Traffic,
-    end: int,
     pools: tuple[str, ...],
 ) -> Buffer:
     assert size_bytes is not None
-    alignment = max(options.alignment, storage.alignment)
+    alignment = max(alignment, storage.alignment)
     if isinstance(storage, RelaxTensor):
         agents = frozenset(storage.agents or {Agent.HOST})
         if storage.kind in _BOUNDARY:
             agents |= {Agent.HOST}
         if storage.view:
             alignment = max(alignment, VIEW_ALIGNMENT)
-        if storage.kind is BufferKind.INPUT and not options.reuse_inputs:
-            life = (Lifetime(0, end),)
     else:
         agents = frozenset({storage.agent})
     return Buffer(
@@ -227,15 +197,14 @@ def _merge_groups(nodes: Sequence[Node]) -> list[set[RelaxTensor]]:
 
 
 def _settle_external(
-    program: Program, groups: Sequence[set[RelaxTensor]], options: Options, sizes: Mapping[Storage, int]
+    program: Program, groups: Sequence[set[RelaxTensor]], io_in_pools: bool, sizes: Mapping[Storage, int]
 ) -> None:
     """Marks what the caller owns, and keeps groups together: all planned or none."""
-    if not options.io_in_pools:
+    if not io_in_pools:
         for tensor in program.inputs:
             tensor.external = tensor.external or OWNS
-        for leaf in result_views(program.result):
-            if isinstance(leaf, View):
-                leaf.tensor.external = leaf.tensor.external or GETS
+        for view in program.results:
+            view.tensor.external = view.tensor.external or GETS
     for group in groups:
         reasons = sorted({t.external for t in group if t.external})
         if not reasons and any(t.size_bytes is None and t not in sizes for t in group):
@@ -262,10 +231,13 @@ def _overlaps(
     planned: dict[Storage, Buffer],
     lives: dict[Storage, tuple[Lifetime, ...]],
     program: Program,
+    groups: Sequence[set[RelaxTensor]],
     sample: Sample | None,
 ) -> tuple[AllowedOverlap, ...]:
     """Overlaps at the points where the first buffer dies and the second is born."""
-    given, lasting = set(program.inputs), _lasting(program)
+    given, results = set(program.inputs), {view.tensor for view in program.results}
+    # somebody looks at the content of these when the last point has passed: results, and what becomes one
+    lasting = results.union(program.kept, *(group for group in groups if group & results))
     allowed: dict[tuple[str, str], AllowedOverlap] = {}
 
     def alone(first: Storage, second: Storage, begin: int, last: int) -> bool:
@@ -310,18 +282,6 @@ def _overlaps(
     return tuple(allowed.values())
 
 
-def _lasting(program: Program) -> set[RelaxTensor]:
-    """Tensors whose content somebody looks at when the last point has passed: results, and what becomes one."""
-    results = {leaf.tensor for leaf in result_views(program.result) if isinstance(leaf, View)}
-    return results.union(program.kept, *(group for group in _merge_groups(program.nodes) if group & results))
-
-
 def _common(a: Sequence[Lifetime], b: Sequence[Lifetime]) -> list[tuple[int, int]]:
     """The points that two lifetimes share, as ranges."""
-    found = []
-    for x in a:
-        for y in b:
-            low, high = max(x.first, y.first), min(x.last, y.last)
-            if low < high:
-                found.append((low, high))
-    return sorted(found)
+    return sorted((max(x.first, y.first), min(x.last, y.last)) for x in a for y in b if x.meets(y))

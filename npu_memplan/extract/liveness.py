@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from ..problem import BufferKind, Lifetime
 from ..problem.spans import Spans, merged, subtract, union
-from .program import Branch, Internal, Loop, Node, Program, RelaxTensor, Step, StepAccess, View, result_views, steps
+from .program import Branch, Internal, Loop, Node, Program, RelaxTensor, Step, StepAccess, steps
 
 Storage = RelaxTensor | Internal
 _EVERYTHING: Spans = ((0, 1 << 62),)
@@ -34,21 +34,17 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     for step in ordered:
         for access in step.accesses:
             analysis.first.setdefault(access.storage, step.point)
-    live: dict[Storage, Spans] = {}
-    for leaf in result_views(program.result):
-        if isinstance(leaf, View):
-            live[leaf.tensor] = _EVERYTHING
-    for tensor in (*program.kept, *(t for t in program.tensors if t.kind in ALWAYS)):
-        live[tensor] = _EVERYTHING
+    results = [view.tensor for view in program.results]
+    always = [t for t in program.tensors if t.kind in ALWAYS]
+    live: dict[Storage, Spans] = dict.fromkeys((*results, *program.kept, *always), _EVERYTHING)
     state = _State(live, dict.fromkeys(live, end))
     analysis.sequence(program.nodes, state, 0)
-    given = {*program.inputs, *(t for t in program.tensors if t.kind in ALWAYS)}
+    given = {*program.inputs, *always}
     for storage, stop in state.stop.items():
         start = 0 if storage in given else analysis.first.get(storage, 0)
         analysis.keep(storage, start, stop)
-    for tensor in program.tensors:
-        if tensor.kind in ALWAYS:
-            analysis.pieces[tensor] = [(0, end)]
+    for tensor in always:
+        analysis.pieces[tensor] = [(0, end)]
     for tensor in program.inputs:
         if tensor.kind not in ALWAYS and tensor not in state.live:
             analysis.keep(tensor, 0, 1)
@@ -57,9 +53,8 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
         start = 0 if storage in given else analysis.first.get(storage, 0)
         clipped = merged([(max(a, start), b) for a, b in pieces])
         result[storage] = tuple(Lifetime(a, b) for a, b in clipped)
-    for leaf in result_views(program.result):
-        if isinstance(leaf, View):
-            result.setdefault(leaf.tensor, ())
+    for tensor in results:
+        result.setdefault(tensor, ())
     return result
 
 

@@ -41,6 +41,20 @@ class RelaxTensor:
     content: bytes = b""  # of a constant
     scratch: bool = False  # nothing defines its content: a workspace of calls that are not looked into
 
+    @property
+    def whole(self) -> View:
+        """All of it, as it was defined."""
+        return View(self, self.shape, self.dtype)
+
+    def touched(self, *, writes: bool, exact: bool = False) -> StepAccess:
+        """An access to all of it."""
+        return StepAccess(self, 0, self.size_bytes or 1, writes, exact)
+
+    def as_object(self) -> None:
+        """Something on the host needs it as a tensor object."""
+        self.view = True
+        self.agents.add(Agent.HOST)
+
 
 @dataclass(eq=False, slots=True)
 class Internal:
@@ -103,6 +117,14 @@ class Loop:
 
 
 Node = Step | Branch | Loop
+
+
+@dataclass(slots=True)
+class Body:
+    """What runs in one block: for the rewriter, and for the analysis."""
+
+    statements: list[Statement] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
 
 
 def steps(nodes: Sequence[Node]) -> Iterator[Step]:
@@ -253,6 +275,11 @@ class Program:
     vdevices: tuple[Any, ...] = ()  # of the module; empty: one device without a name
     kept: tuple[RelaxTensor, ...] = ()  # tensors that something which outlasts the function may hold
 
+    @property
+    def results(self) -> list[View]:
+        """What is returned, as far as it is tensors."""
+        return list(views(self.result))
+
     def number_points(self) -> list[Step]:
         """Gives every step its point and returns the steps in that order."""
         ordered = list(steps(self.nodes))
@@ -268,3 +295,8 @@ def result_views(value: Value) -> Iterator[View | Fixed | Plain]:
             yield from result_views(item)
     else:
         yield value
+
+
+def views(value: Value) -> Iterator[View]:
+    """Those of the leaves that are tensors."""
+    return (leaf for leaf in result_views(value) if isinstance(leaf, View))

@@ -8,7 +8,7 @@ copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -32,22 +32,23 @@ from ..extract.program import (
 )
 from ..extract.relax.calls import Symbols
 from ..extract.sizes import static_extent
+from ..names import Names
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
 from .pools import PlannedPool, PoolSlot, fill, initialiser
-from .primfunc import Rewritten, place, storages_of
+from .primfunc import Placer, Rewritten, storages_of
 
 
 class Emitter:
     """Emits the statements of one program into `builder`, whose function the caller opens."""
 
     def __init__(
-        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], taken: set[str]
+        self, program: Program, pools: Sequence[PlannedPool], slots: Mapping[str, PoolSlot], taken: Iterable[str]
     ) -> None:
         self.program = program
         self.pools = pools
         self.slots = slots
-        self.taken = taken
+        self.names = Names(taken)
         self.builder = relax.BlockBuilder()
         self.pool_vars: list[Any] = []
         self.functions: dict[Any, tuple[Any, Rewritten]] = {}
@@ -76,30 +77,26 @@ class Emitter:
 
     def storage(self, pool: PlannedPool, poison: int | None) -> Any:
         """A pool allocated at run time."""
-        extent = static_extent(pool.size)
-        shape = relax.ShapeExpr([max(1, extent) if extent is not None else pool.size])
+        shape = relax.ShapeExpr([pool.extent])
         storage = self.builder.emit(relax.op.memory.alloc_storage(shape, pool.device, "global", "uint8"))
-        found = self.on_device(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool)
-        self.fill(found, extent, poison)
-        return found
+        return self.filled(relax.op.memory.alloc_tensor(storage, 0, shape, "uint8", pool.device), pool, poison)
 
     def beginning(self, pool: PlannedPool, kept: Any, poison: int | None) -> Any:
         """As much of a pool that the caller keeps as this call needs; one that is too small stops with an error."""
-        extent = static_extent(pool.size)
-        size = tirx.IntImm("int64", max(1, extent)) if extent is not None else pool.size
+        size = pool.extent if static_extent(pool.extent) is None else tirx.IntImm("int64", pool.extent)
         there = kept.ty.shape.values[0]
         text = f"this call needs more of pool {pool.name} than the {{}} bytes that are there; KeptPools makes it larger"
         enough = relax.prim_value(tirx.LE(size, there))
         self.builder.emit(relax.op.assert_op(enough, [relax.prim_value(there)], format=text))
         view = self.builder.emit(relax.op.memory.view(kept, relax.ShapeExpr([size]), "uint8", 0))
-        found = self.on_device(relax.op.memory.ensure_zero_offset(view), pool)
-        self.fill(found, extent, poison)
-        return found
+        return self.filled(relax.op.memory.ensure_zero_offset(view), pool, poison)
 
-    def fill(self, pool: Any, extent: int | None, poison: int | None) -> None:
-        """Fills a pool with `poison`, if that is wanted."""
+    def filled(self, value: Any, pool: PlannedPool, poison: int | None) -> Any:
+        """A variable for the pool that `value` makes, filled with `poison`, if that is wanted."""
+        found = self.on_device(value, pool)
         if poison is not None:
-            self.run("npu_memplan_poison", fill(max(1, extent) if extent is not None else None, poison), pool)
+            self.run("npu_memplan_poison", fill(pool, poison), found)
+        return found
 
     def initialise(self, pool: PlannedPool, var: Any) -> None:
         """Copies the constants of a writable pool to their places."""
@@ -122,7 +119,7 @@ class Emitter:
 
     def run(self, wish: str, function: Any, *arguments: Any) -> None:
         """Calls a PrimFunc of this package's own."""
-        name = self.name(wish)
+        name = self.names.unique(wish)
         var = self.builder.add_func(function.with_attr("global_symbol", name), name)
         self.builder.emit(relax.Call(var, list(arguments)))
 
@@ -213,8 +210,8 @@ class Emitter:
         anywhere = len(self.places.get(free, ())) > 1
         key = free if anywhere else self.key(call, values)
         if key not in self.functions:
-            placed = place(call, self.pools, self.slots, values, anywhere=anywhere)
-            name = self.name(call.function)
+            placed = Placer(call, self.pools, self.slots, values, anywhere=anywhere).run()
+            name = self.names.unique(call.function)
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
@@ -247,15 +244,6 @@ class Emitter:
         """The name of a storage; the value of a branch and that of its `if` are one."""
         while name in self.same:
             name = self.same[name]
-        return name
-
-    def name(self, wish: str) -> str:
-        """A function name that is not taken yet."""
-        name, count = wish, 0
-        while name in self.taken:
-            count += 1
-            name = f"{wish}_{count}"
-        self.taken.add(name)
         return name
 
     def evaluate(self, statement: Evaluate) -> None:

@@ -14,9 +14,10 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..extract.lower import prepare
-from ..extract.program import Program, RelaxTensor, View, result_views
+from ..extract.program import Program, RelaxTensor
 from ..extract.relax.walk import walk
 from ..extract.sizes import entry_symbols, static_extent
+from ..extract.tir import nodes_of
 from ..problem import BufferKind, Plan, Problem
 from ..vocabulary import (
     CALLS,
@@ -66,7 +67,7 @@ def rewrite_program(
     Their offsets and the pools' bytes may be variables that `definitions` define, level by level. With `kept`, the
     function takes its pools behind its own parameters, at least as large as it needs them.
     """
-    boundary = [*program.inputs, *(v.tensor for v in result_views(program.result) if isinstance(v, View))]
+    boundary = [*program.inputs, *(view.tensor for view in program.results)]
     io_in_pools = bool(boundary) and all(t.name in slots for t in boundary)
     replaced = {call.function for call in program.calls} - _used_elsewhere(module, program.name)
     taken = {gv.name_hint for gv in module.functions} - replaced
@@ -147,7 +148,7 @@ def _initialise(emitter: Emitter, name: str) -> str:
     if not any(p.constants for p in writable):
         return ""
     parameters = _pool_parameters(writable)
-    own = emitter.name(f"{name}_initialise")
+    own = emitter.names.unique(f"{name}_initialise")
     with emitter.builder.function(own, parameters, pure=False):
         for pool, parameter in zip(writable, parameters, strict=True):
             emitter.initialise(pool, parameter)
@@ -169,11 +170,8 @@ def _relink(module: Any, name: str) -> None:
 
 def _used_elsewhere(module: Any, name: str) -> set[str]:
     """Names of functions that other functions than `name` refer to."""
-    found: set[str] = set()
-    for gv, function in module.functions.items():
-        if gv.name_hint != name:
-            tvm_ffi.structural_walk(function.body, (ir.GlobalVar, lambda v: found.add(v.name_hint)))
-    return found
+    others = [f for gv, f in module.functions.items() if gv.name_hint != name]
+    return {gv.name_hint for function in others for gv in nodes_of(function.body, ir.GlobalVar)}
 
 
 def _plain(size: Any) -> Any:
@@ -206,8 +204,7 @@ def _described(
         found[PLACED_CONSTANTS] = constants
     if boundary:
         inputs = [t for t in program.inputs if t.kind is not BufferKind.STATE]
-        outputs = [leaf for leaf in result_views(program.result) if isinstance(leaf, View)]
         found[PLACED_INPUTS] = [entry(t, t.shape, t.dtype) for t in inputs]
-        found[PLACED_OUTPUTS] = [entry(v.tensor, v.shape, v.dtype) for v in outputs]
+        found[PLACED_OUTPUTS] = [entry(v.tensor, v.shape, v.dtype) for v in program.results]
         found[PLACED_STATES] = [entry(t, t.shape, t.dtype) for t in program.inputs if t.kind is BufferKind.STATE]
     return found

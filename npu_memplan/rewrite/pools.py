@@ -43,14 +43,19 @@ class PlannedPool:
     vdevice: Any = None
 
     @property
+    def extent(self) -> Any:
+        """Its length as a tensor, at least 1: an int, or an expression of symbols."""
+        known = static_extent(self.size)
+        return self.size if known is None else max(1, known)
+
+    @property
     def type(self) -> Any:
         """The type of its Relax value."""
-        extent = static_extent(self.size)
-        return relax.TensorType((max(1, extent) if extent is not None else self.size,), "uint8", self.vdevice)
+        return relax.TensorType((self.extent,), "uint8", self.vdevice)
 
     def image(self) -> npt.NDArray[np.uint8]:
         """The bytes of the whole pool, 0 between constants."""
-        image = np.zeros(max(1, int(self.size)), np.uint8)
+        image = np.zeros(int(self.extent), np.uint8)
         for offset, content in self.constants:
             image[offset : offset + len(content)] = np.frombuffer(content, np.uint8)
         return image
@@ -83,7 +88,7 @@ def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:
     """
     image = np.frombuffer(b"".join(content for _, content in pool.constants), np.uint8)
     source = tirx.decl_buffer((max(1, image.size),), "uint8", name="image", layout=None)
-    target = tirx.decl_buffer((max(1, int(pool.size)),), "uint8", name="pool", layout=None)
+    target = tirx.decl_buffer((int(pool.extent),), "uint8", name="pool", layout=None)
     copies, start = [], 0
     for offset, content in pool.constants:
         i = tirx.Var("i", "int64")
@@ -94,11 +99,12 @@ def initialiser(pool: PlannedPool) -> tuple[Any, npt.NDArray[np.uint8]]:
     return tirx.PrimFunc([source, target], body).with_attr("s_tir", True), image
 
 
-def fill(size: int | None, byte: int) -> Any:
-    """A PrimFunc (pool) that fills `size` bytes with `byte`; None: all of a pool of symbolic size."""
-    extent: Any = tirx.Var("size", "int64") if size is None else tirx.IntImm("int64", size)
-    pool = tirx.decl_buffer((extent if size is None else size,), "uint8", name="pool", layout=None)
+def fill(pool: PlannedPool, byte: int) -> Any:
+    """A PrimFunc that fills a pool with `byte`."""
+    known = static_extent(pool.extent)
+    extent: Any = tirx.Var("size", "int64") if known is None else tirx.IntImm("int64", known)
+    target = tirx.decl_buffer((extent if known is None else known,), "uint8", name="pool", layout=None)
     i = tirx.Var("i", "int64")
-    store = tirx.BufferStore(pool, tirx.IntImm("uint8", byte), [i])
+    store = tirx.BufferStore(target, tirx.IntImm("uint8", byte), [i])
     body = tirx.For(i, 0, extent, tirx.ForKind.SERIAL, store)
-    return tirx.PrimFunc([pool], body).with_attr("s_tir", True)
+    return tirx.PrimFunc([target], body).with_attr("s_tir", True)

@@ -58,23 +58,13 @@ def storages_of(call: Invoke) -> list[str]:
     return [*arguments, *(i.name for i in call.internals)]
 
 
-def place(
-    call: Invoke,
-    pools: Sequence[PlannedPool],
-    slots: Mapping[str, PoolSlot],
-    values: Mapping[Any, Any],
-    *,
-    anywhere: bool = False,
-) -> Rewritten:
-    """`call`'s PrimFunc on `pools`; `slots` holds the planned storages by name.
+class Placer:
+    """Puts the PrimFunc of `call` on `pools`; `slots` holds the planned storages by name.
 
     `values` are the shape symbols' values in the caller; those that are numbers are put in. With `anywhere`, offsets
     are parameters, so that other calls with the same pools can use it.
     """
-    return _Placer(call, pools, slots, values, anywhere=anywhere).run()
 
-
-class _Placer:
     def __init__(
         self,
         call: Invoke,
@@ -92,7 +82,7 @@ class _Placer:
         taken = {p.name for p in self.function.params}
         used = {slots[a.tensor.name].pool for a in call.arguments if isinstance(a, View) and a.tensor.name in slots}
         self.pools = {
-            i: _pool_buffer(_free(pool.name, taken), pool.size)
+            i: _pool_buffer(_free(pool.name, taken), pool.extent)
             for i, pool in enumerate(pools)
             if not call.foreign and pool.device == call.device and (i in used or not pool.read_only)
         }
@@ -101,6 +91,7 @@ class _Placer:
         self.pointers: dict[Any, Any] | None = {} if is_npu(self.function) else None  # buffer -> pointer variable
 
     def run(self) -> Rewritten:
+        """The planned PrimFunc."""
         function, call = self.function, self.call
         known = {self.renamed.get(v, v): e for v, e in self.values.items() if static_extent(e) is not None}
         constants: list[int] = []
@@ -126,11 +117,7 @@ class _Placer:
         if self.pointers:
             body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
         positions = (*constants, *others)
-        parameters = [
-            *self.pools.values(),
-            *(function.params[i] for i in positions),
-            *self.offsets.values(),
-        ]
+        parameters = [*self.pools.values(), *(function.params[i] for i in positions), *self.offsets.values()]
         symbols = self.symbols(body, parameters, known) if self.values else []
         if known:
             body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
@@ -198,11 +185,10 @@ def _as(value: Any, symbol: Any) -> Any:
     return tirx.IntImm(str(symbol.ty.dtype), int(value))
 
 
-def _pool_buffer(name: str, size: Any) -> Any:
+def _pool_buffer(name: str, extent: Any) -> Any:
     """The parameter for a pool; a pool of symbolic size has a symbol of its own as its extent."""
-    extent = static_extent(size)
-    shape = (max(1, extent) if extent is not None else tirx.Var(f"{name}_bytes", "int64"),)
-    return tirx.decl_buffer(shape, "uint8", name=name, layout=None)
+    known = tirx.Var(f"{name}_bytes", "int64") if static_extent(extent) is None else extent
+    return tirx.decl_buffer((known,), "uint8", name=name, layout=None)
 
 
 def _free(name: str, taken: set[str]) -> str:

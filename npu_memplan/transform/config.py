@@ -32,18 +32,7 @@ class ConfigError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What `PlanMemory` plans with.
-
-    `pools`: in order of preference. `constant_pools`: where constants lie, in order of preference;
-    none: wherever the run time keeps them. `planner`: a registered name. `use_workspace_io`: inputs and
-    outputs lie in the pools. `overlaps`: proven in-place and partial overlaps are used.
-    `reorder`: independent calls may be reordered when that lowers the peak. `alignment`: least
-    alignment of a buffer in bytes. `seed`: of the planner. `bounds`: greatest value of shape
-    symbols by name. `worst_case`: with bounds, pools have the size that the greatest values need;
-    otherwise (not with `use_workspace_io`) the size that the actual ones do, by formula. `share`:
-    functions that no other one calls take their pools from the caller, who keeps them (`KeptPools`).
-    `poison`: byte that fills run-time pools first, None for no fill.
-    """
+    """What `PlanMemory` plans with; its parameters say what each means."""
 
     pools: tuple[Pool, ...] = (Pool("workspace"),)
     constant_pools: tuple[Pool, ...] = ()

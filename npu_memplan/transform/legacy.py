@@ -44,20 +44,11 @@ class WorkspacePoolInfo:
 
     def pool(self, alignment: int = 16) -> Pool:
         """The same pool for this planner."""
-        return _pool(self, alignment, read_only=False)
+        return _pool(self, alignment)
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantPoolInfo:
+class ConstantPoolInfo(WorkspacePoolInfo):
     """A read-only pool for constants."""
-
-    pool_name: str
-    targets: Sequence[Any]
-    pool_info_properties: PoolInfoProperties = PoolInfoProperties()
-
-    def pool(self, alignment: int = 16) -> Pool:
-        """The same pool for this planner."""
-        return _pool(self, alignment, read_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +62,8 @@ class WorkspaceMemoryPools:
         return iter([p.pool() for p in self.pools])
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantMemoryPools:
-    """Constant pools in order of preference."""
-
-    pools: Sequence[ConstantPoolInfo]
-
-    def __iter__(self) -> Any:
-        """The pools for this planner, so that `PlanMemory(constant_pools=ConstantMemoryPools([...]))` works."""
-        return iter([p.pool() for p in self.pools])
+class ConstantMemoryPools(WorkspaceMemoryPools):
+    """Constant pools (`ConstantPoolInfo`) in order of preference, for `PlanMemory(constant_pools=...)`."""
 
 
 def _kind(target: Any) -> str:
@@ -90,7 +74,7 @@ def _known(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def _pool(info: WorkspacePoolInfo | ConstantPoolInfo, alignment: int, *, read_only: bool) -> Pool:
+def _pool(info: WorkspacePoolInfo, alignment: int) -> Pool:
     agents = set()
     kinds = list(map(_kind, info.targets))
     for kind in (k.split(":")[0] for k in kinds):
@@ -107,7 +91,7 @@ def _pool(info: WorkspacePoolInfo | ConstantPoolInfo, alignment: int, *, read_on
         size_bytes=_known(properties.size_hint_bytes),
         alignment=alignment,
         agents=frozenset(agents),
-        read_only=read_only,
+        read_only=isinstance(info, ConstantPoolInfo),
         clock_hz=_known(properties.clock_frequency_hz),
         read_bandwidth_bytes_per_cycle=_known(properties.read_bandwidth_bytes_per_cycle),
         write_bandwidth_bytes_per_cycle=_known(properties.write_bandwidth_bytes_per_cycle),

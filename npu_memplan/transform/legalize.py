@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
 
 from ..extract.lower import prepare
+from ..extract.tir import nodes_of
 from ..vocabulary import RELAX_VIEWS
 
 
@@ -56,7 +57,7 @@ def _views(module: Any) -> Any:
         gv: tvm_ffi.structural_map(f, (ir.Call, view)) if isinstance(f, relax.Function) else f
         for gv, f in module.functions.items()
     }
-    used = {gv.name_hint for f in functions.values() for gv in _finds(f.body, ir.GlobalVar)}
+    used = {gv.name_hint for f in functions.values() for gv in nodes_of(f.body, ir.GlobalVar)}
     for gv, f in module.functions.items():
         if gv.name_hint in copies - used and (f.attrs is None or "global_symbol" not in f.attrs):
             del functions[gv]
@@ -83,14 +84,14 @@ class _LiftValues:
 
     def transform_module(self, module: Any, context: Any) -> Any:
         functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
-        if any(_finds(f.body, relax.Function) for f in functions.values()):
+        if any(nodes_of(f.body, relax.Function) for f in functions.values()):
             module = relax.transform.LambdaLift()(module)
             functions = {gv: f for gv, f in module.functions.items() if isinstance(f, relax.Function)}
         values: dict[str, int] = {}
         for function in functions.values():
-            for gv in _finds(function.body, ir.GlobalVar):
+            for gv in nodes_of(function.body, ir.GlobalVar):
                 values[gv.name_hint] = values.get(gv.name_hint, 0) + 1
-            for call in _finds(function.body, ir.Call):
+            for call in nodes_of(function.body, ir.Call):
                 if isinstance(call.op, ir.GlobalVar):
                     values[call.op.name_hint] -= 1
         private = [gv for gv, f in functions.items() if f.attrs is None or "global_symbol" not in f.attrs]
@@ -100,12 +101,6 @@ class _LiftValues:
         if not named:
             return module
         return ir.IRModule({**module.functions, **named}, module.attrs, dict(module.global_infos.items()))
-
-
-def _finds(body: Any, kind: type) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(body, (kind, lambda n: found.append(n)), order="pre")
-    return found
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.Legalize")

@@ -15,10 +15,12 @@ from typing import Any
 from tvm import ir, relax
 
 from ..analysis import pressure_of
-from ..extract.build import Options, build
-from ..extract.program import Several, View, result_views
+from ..extract.build import build
+from ..extract.program import Several, View, views
 from ..extract.relax.walk import walk
+from ..options import NO_NPU, CompileOptions
 from ..problem import Pool
+from ..stages import Request
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 STATES = 20_000
@@ -56,7 +58,8 @@ def reorder(module: Any, name: str = "main") -> Any:
 
 
 def _peak(module: Any, name: str) -> int:
-    problem, _ = build(walk(module, name), (Pool("any"),), Options(io_in_pools=False, overlaps=False))
+    asked = Request(CompileOptions(NO_NPU, overlaps=False), (Pool("any"),), io_in_pools=False)
+    problem, _ = build(walk(module, name), asked)
     return pressure_of(problem).peak_bytes
 
 
@@ -66,7 +69,7 @@ class _Reorder:
         self.function = program.function
         self.values = program.values
         self.sizes: dict[Any, int] = {t: t.size_bytes or 0 for t in program.tensors}
-        self.kept = {v.tensor for v in result_views(program.result) if isinstance(v, View)}
+        self.kept = {view.tensor for view in program.results}
         self.scratch: dict[str, int] = {}
         for call in program.calls:
             self.scratch.setdefault(call.function, sum(i.size_bytes or 0 for i in call.internals))
@@ -92,7 +95,7 @@ class _Reorder:
         for var in (binding.var, *relax.analysis.free_vars(binding.value)):
             value = self.values.get(var)
             if value is not None:
-                found.update(v.tensor for v in result_views(value) if isinstance(v, View))
+                found.update(view.tensor for view in views(value))
         return found
 
     def best(self, segment: Sequence[Any], last_use: dict[Any, int], end: int) -> list[Any]:
@@ -126,7 +129,7 @@ class _Reorder:
         value = self.values.get(binding.var)
         if not isinstance(value, View | Several) or not _is_call_tir(binding):
             return False
-        return any(number.get(v.tensor) == index for v in result_views(value) if isinstance(v, View))
+        return any(number.get(view.tensor) == index for view in views(value))
 
 
 def _is_call_tir(binding: Any) -> bool:

@@ -44,7 +44,7 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     from ..codegen.errors import CodegenError
     from ..codegen.interface import Interface, PoolSpec, identifier
     from ..codegen.sources import write_sources
-    from ..rewrite import CONSTANT_POOLS, POOLS, SYMBOLS
+    from ..vocabulary import CONSTANT_POOLS, POOLS, SYMBOLS
 
     planned = PlanMemory(**{**plan, "use_workspace_io": True})(module)
     attributes = planned["main"].attrs

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax
 
 from .. import verify
@@ -20,6 +19,7 @@ from ..extract.build import GETS, OWNS
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
 from ..extract.program import Program, RelaxTensor
+from ..extract.tir import nodes_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
 from ..problem import Pool
@@ -207,11 +207,8 @@ def _lay(posed: Posed) -> _Laid:
 
 def _called(module: Any) -> set[str]:
     """Names of the Relax functions that Relax functions call, or use as values."""
-    found: set[str] = set()
-    for function in module.functions.values():
-        if isinstance(function, relax.Function):
-            tvm_ffi.structural_walk(function.body, (tvm.ir.GlobalVar, lambda v: found.add(v.name_hint)))
-    return found
+    functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+    return {gv.name_hint for function in functions for gv in nodes_of(function.body, tvm.ir.GlobalVar)}
 
 
 def _check_hard(program: Program, outside: Iterable[Storage], pools: Iterable[Pool]) -> None:

@@ -7,8 +7,10 @@ known size lie between those of unknown size. Only pools without a size hold the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError
 from typing import Any
 
 from tvm import tirx
@@ -16,7 +18,7 @@ from tvm import tirx
 from .. import planners
 from ..extract.symbolic.dynamic import Sample
 from ..extract.symbolic.extents import rounded
-from ..extract.symbolic.formulas import ZERO, CyclicOrder, Formulas, orient
+from ..extract.symbolic.formulas import ZERO, Formulas, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Plan, Problem
@@ -40,16 +42,13 @@ class SymbolicPlan:
 
     `definitions` are computed level by level: (variable, expression of symbols and of variables of earlier levels).
     `offsets` and `sizes` (of the pools without a size that hold sizes not known before) are ints or such variables;
-    what lies in other pools is where `plan` has it. `choices` is the number of formulas, `samples` how many times the
-    proven least bytes they need at worst, over the samples.
+    what lies in other pools is where `plan` has it.
     """
 
     plan: Plan
     offsets: Mapping[str, Any]
     sizes: Mapping[str, Any]
     definitions: Sequence[Sequence[tuple[Any, Any]]]
-    choices: int
-    worst: float
 
 
 @dataclass(slots=True)
@@ -66,9 +65,9 @@ def plan_symbolic(problem: Problem, sample: Sample, planner: str, seed: int) -> 
     """The plan of a problem, built at the `sample`, for all values."""
     search = _Search(problem, sample, planner, seed)
     candidates = search.run()
-    chosen, worst = _choose(candidates, search.least)
+    chosen = _choose(candidates)
     changing = {p.pool for p in candidates[0].plan.placements if p.buffer in search.dynamic}
-    return _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing], worst)
+    return _Writer(search.formulas).write(chosen, [p for p in search.pools if p in changing])
 
 
 class _Search:
@@ -143,10 +142,8 @@ class _Search:
         plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
         try:
             offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
-        except CyclicOrder:
-            problem = replace(problem, overlaps=())
-            plan = planners.plan(problem, self.planner, seed=self.seed, node_budget=NODES)
-            offsets, heights = orient(self.formulas, problem, plan, self.sizes, self.distances, self.pools)
+        except CycleError:
+            return self.candidate(replace(problem, overlaps=()))
         result = _Candidate(plan, offsets, heights)
         for values in self.values:
             numbers = self.formulas.values(lambda s, v=values: v.get(s, self.extents.exprs[s]))  # type: ignore[misc]
@@ -154,9 +151,9 @@ class _Search:
         return result
 
 
-def _choose(candidates: Sequence[_Candidate], least: Sequence[int]) -> tuple[list[_Candidate], float]:
-    """The fewest candidates that are nearly as good as all, one at a time the most useful; their worst ratio."""
-    count = range(len(least))
+def _choose(candidates: Sequence[_Candidate]) -> list[_Candidate]:
+    """The fewest candidates that are nearly as good as all, one at a time the most useful."""
+    count = range(len(candidates[0].bytes_at))
     best = [min(c.bytes_at[k] for c in candidates) for k in count]
 
     def loss(chosen: Sequence[_Candidate]) -> tuple[float, float]:
@@ -169,8 +166,7 @@ def _choose(candidates: Sequence[_Candidate], least: Sequence[int]) -> tuple[lis
         useful = min(rest, key=lambda c: loss([*chosen, c]))
         chosen.append(useful)
         rest.remove(useful)
-    worst = max(min(c.bytes_at[k] for c in chosen) / max(1, least[k]) for k in count)
-    return chosen, worst
+    return chosen
 
 
 class _Writer:
@@ -186,7 +182,7 @@ class _Writer:
         self.known: dict[Any, Known] = {}
         self.taken: list[Known] = []
 
-    def write(self, chosen: Sequence[_Candidate], pools: Sequence[str], worst: float) -> SymbolicPlan:
+    def write(self, chosen: Sequence[_Candidate], pools: Sequence[str]) -> SymbolicPlan:
         """The plan with the formulas of `chosen`; `pools` hold sizes not known before."""
         self.decide([_sum([self.formula(c.heights[p]) for p in pools]) for c in chosen])
         sizes = {p: self.choice(f"{p}_bytes", [c.heights[p] for c in chosen]) for p in pools}
@@ -196,7 +192,7 @@ class _Writer:
             for name in chosen[0].offsets
             if homes[name] in pools
         }
-        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels, len(chosen), worst)
+        return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels)
 
     def decide(self, totals: Sequence[Known]) -> None:
         """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""
@@ -268,9 +264,7 @@ def _sum(values: Sequence[Known]) -> Known:
     constant = sum(v for _, v in values if isinstance(v, int))
     if constant or not expressions:
         expressions.append(constant)
-    result = expressions[0]
-    for other in expressions[1:]:
-        result = result + _expr(other)
+    result = functools.reduce(lambda a, b: a + _expr(b), expressions)
     return max(level for level, _ in values), result
 
 

@@ -16,9 +16,8 @@ from tvm import ir, runtime
 
 from ..errors import NpuMemplanError
 from ..problem import POISON
-from ..rewrite import FORMULAS, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
 from ..rewrite.formula import evaluate
-from ..vocabulary import KEPT
+from ..vocabulary import FORMULAS, KEPT, PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, POOL_DEVICES, POOLS, SYMBOLS
 
 
 class WorkspaceError(NpuMemplanError):

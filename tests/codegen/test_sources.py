@@ -24,7 +24,8 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.planners import plan
 from npu_memplan.problem import Pool
-from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, rewrite
+from npu_memplan.rewrite import rewrite
+from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS
 from tests.support.planned_toy import SCALE, interface, planned_module, scaled
 
 LAUNCH = """

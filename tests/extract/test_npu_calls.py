@@ -22,7 +22,8 @@ from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.extract import extract
 from npu_memplan.pipeline import CompileOptions, plan_model
 from npu_memplan.problem import Agent, BufferKind, Lifetime, Pool
-from npu_memplan.rewrite import REGIONS, rewrite
+from npu_memplan.rewrite import rewrite
+from npu_memplan.vocabulary import REGIONS
 
 SIZE = 4 * 4 * 16  # bytes of every feature map here: 4x4, depth 16, int8, NHWC
 

@@ -16,13 +16,15 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from npu_memplan import planners
-from npu_memplan.extract.build import Options, build
+from npu_memplan.extract.build import build
 from npu_memplan.extract.relax.walk import walk
 from npu_memplan.extract.sizes import lower_bound
 from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
 from npu_memplan.extract.symbolic.extents import Extents, evaluate
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
+from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+from npu_memplan.stages import Request
 from npu_memplan.transform.legalize import legalize
 from npu_memplan.transform.symbolic import plan_symbolic
 
@@ -68,7 +70,9 @@ def planned(module):
     sample = sampled(program, (Pool("any"),))
     assert sample is not None
     symbols = sorted({v for t in program.inputs for v in t.shape if isinstance(v, tirx.Var)}, key=lambda v: v.name)
-    problem, _ = build(program, (Pool("any"),), Options(io_in_pools=False, alignment=64), sample)
+    problem, _ = build(
+        program, Request(CompileOptions(NO_NPU), (Pool("any"),), io_in_pools=False, alignment=64), sample
+    )
     return problem, sample, symbols, plan_symbolic(problem, sample, "auto", 0)
 
 

@@ -15,7 +15,6 @@ from tvm.script import relax as R
 from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
-from npu_memplan.rewrite import CONSTANT_POOLS, INITIALISE, PLACED_CONSTANTS, POOLS
 from npu_memplan.transform import (
     ConfigError,
     ConstantMemoryPools,
@@ -26,6 +25,7 @@ from npu_memplan.transform import (
     config,
     pipeline,
 )
+from npu_memplan.vocabulary import CONSTANT_POOLS, INITIALISE, PLACED_CONSTANTS, POOLS
 
 FLASH = Pool("flash", read_only=True)
 

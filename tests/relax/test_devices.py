@@ -16,9 +16,8 @@ from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
 from npu_memplan.problem.json import row_to_json
-from npu_memplan.rewrite import CONSTANT_POOLS, PLACED_CONSTANTS, POOL_DEVICES, POOLS
 from npu_memplan.transform import PlanMemory, Workspace, WorkspaceMemoryPools, WorkspacePoolInfo, pipeline
-from npu_memplan.vocabulary import RUN_TIME
+from npu_memplan.vocabulary import CONSTANT_POOLS, PLACED_CONSTANTS, POOL_DEVICES, POOLS, RUN_TIME
 
 
 @I.ir_module

@@ -16,9 +16,8 @@ from tvm.script import tirx as T
 from npu_memplan.extract import ExtractionError
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Pool
-from npu_memplan.rewrite import POOLS
 from npu_memplan.transform import AllocateWorkspaces, ConfigError, PlanMemory, pool_sizes
-from npu_memplan.vocabulary import RUN_TIME
+from npu_memplan.vocabulary import POOLS, RUN_TIME
 
 
 def pools_of(module) -> dict[str, int]:

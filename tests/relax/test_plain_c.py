@@ -18,8 +18,8 @@ from tvm.script import relax as R
 from npu_memplan.codegen.errors import CodegenError
 from npu_memplan.extract import ExtractionError
 from npu_memplan.problem import Pool
-from npu_memplan.rewrite import CONSTANT_POOLS
 from npu_memplan.transform import Workspace, map_inputs, write_c
+from npu_memplan.vocabulary import CONSTANT_POOLS
 
 EXACT = ("casts_and_views", "issue_20191")
 CC = shutil.which("cc") or shutil.which("gcc")

@@ -16,7 +16,6 @@ from tvm.script import tirx as T
 import npu_memplan as nm
 from npu_memplan.planners import PlanningError
 from npu_memplan.problem import Agent, Pool
-from npu_memplan.rewrite import POOLS
 from npu_memplan.rewrite.formula import FormulaError
 from npu_memplan.transform import (
     ConfigError,
@@ -32,7 +31,7 @@ from npu_memplan.transform import (
     pool_sizes,
 )
 from npu_memplan.transform.legacy import LegacyPoolError
-from npu_memplan.vocabulary import ORDER_PEAKS, RUN_TIME
+from npu_memplan.vocabulary import ORDER_PEAKS, POOLS, RUN_TIME
 
 
 def pools_of(module) -> dict[str, int]:

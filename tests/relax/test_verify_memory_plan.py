@@ -14,13 +14,15 @@ from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from npu_memplan.extract import Options, build
+from npu_memplan.extract.build import build
 from npu_memplan.extract.lower import prepare
 from npu_memplan.extract.relax.walk import walk
+from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool
 from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import PoolSlot, pools_of
+from npu_memplan.stages import Request
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
 from npu_memplan.verify import Law, verify
 
@@ -69,7 +71,7 @@ def broken(module, rng):
     """`module` planned, but with one storage at other bytes; and which one."""
     module = prepare(Legalize()(module))
     program = walk(module)
-    problem, _ = build(program, [Pool("sram")], Options(False))
+    problem, _ = build(program, Request(CompileOptions(NO_NPU), (Pool("sram"),), io_in_pools=False))
     found = plan(problem)
     pools, slots = pools_of(problem, found, program)
     aliases = {name: group for group in problem.aliases for name, _ in group.members}

@@ -18,8 +18,9 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract import extract
 from npu_memplan.problem import Placement, Pool
-from npu_memplan.rewrite import POOLS, rewrite
+from npu_memplan.rewrite import rewrite
 from npu_memplan.transform import PlanMemory, Workspace, WorkspaceError, map_inputs, map_outputs, pipeline
+from npu_memplan.vocabulary import POOLS
 
 
 @I.ir_module

@@ -24,8 +24,9 @@ from npu_memplan.frontend.host_ops import lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.planners import plan
 from npu_memplan.problem import POISON, Agent, Pool
-from npu_memplan.rewrite import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, rewrite
+from npu_memplan.rewrite import rewrite
 from npu_memplan.verify import check
+from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
 
 
 def module_of_all(networks: Sequence[Network]) -> Any:

@@ -14,7 +14,7 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.program.primfunc import to_primfunc
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.rewrite import REGIONS
+from npu_memplan.vocabulary import REGIONS
 
 SCALE = 0.1  # not a float32: seven printed digits would not be enough for its nearest one
 

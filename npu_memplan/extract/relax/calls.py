@@ -20,7 +20,7 @@ from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
 from ..errors import ExtractionError
 from ..program import Candidate, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
 from ..sizes import size_bytes, static_extent
-from ..tir.walk import Outline, instantiate, outline
+from ..tir.walk import Outline
 from .constants import Constants
 
 NPU_ALIGNMENT = 16
@@ -57,14 +57,14 @@ class CallWalker:
                 self.constants.view(a, f"{name}.{p.name}", device) if isinstance(a, Fixed) else a
                 for a, p in zip(arguments, function.params, strict=True)
             ]
-        result = Invoke(index, name, function, tuple(arguments), (), agent, label=f"{index}:{name}")
+        foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
+        label = f"{index}:{name}"
+        result = Invoke(index, name, function, tuple(arguments), (), agent, label=label, device=device, foreign=foreign)
         for argument in arguments:
             if isinstance(argument, View):
                 argument.tensor.agents.add(agent)
                 if agent is Agent.NPU:
                     argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
-        result.device = device
-        result.foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
         if agent is Agent.NPU:
             self.npu(result)
         else:
@@ -79,7 +79,7 @@ class CallWalker:
 
     def host(self, call: Invoke) -> None:
         if call.primfunc not in self.outlines:
-            self.outlines[call.primfunc] = outline(call.primfunc)
+            self.outlines[call.primfunc] = Outline(call.primfunc)
         plan = self.outlines[call.primfunc]
         internals: list[Internal] = []
         symbols = self.symbols.values(call)
@@ -89,21 +89,15 @@ class CallWalker:
             if symbols:
                 shape = tuple(tvm_ffi.structural_map(e, (ir.Var, lambda v: symbols.get(v, v))) for e in shape)
             size = size_bytes(shape, str(buffer.dtype), self.bounds)
-            name = self.internal_name(call, buffer.name)
-            internal = Internal(name, size, 1, BufferKind.HOST_SCRATCH, Agent.HOST, statement, shape=shape)
-            internal.device = call.device
-            internals.append(internal)
+            name, kind = self.names.unique(f"{call.function}.{buffer.name}"), BufferKind.HOST_SCRATCH
+            internals.append(Internal(name, size, 1, kind, Agent.HOST, statement, shape=shape, device=call.device))
         call.internals = tuple(internals)
         storages: list[RelaxTensor | Internal | None] = [
             a.tensor if isinstance(a, View) else None for a in call.arguments
         ]
-        storages += [None] * (plan.parameters - len(storages))
+        storages += [None] * (len(call.primfunc.params) - len(storages))
         storages += internals or [None] * len(plan.allocations)
-        sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
-        call.nodes = instantiate(plan, storages, call.label, sizes, symbols, overlaps=may_overlap(call.primfunc))
-
-    def internal_name(self, call: Invoke, name: str) -> str:
-        return self.names.unique(f"{call.function}.{name}")
+        call.nodes = plan.steps(storages, call.label, symbols, overlaps=may_overlap(call.primfunc))
 
     # -- npu ---------------------------------------------------------------------------------
 
@@ -121,13 +115,11 @@ class CallWalker:
                 if argument.tensor.region < 0:
                     argument.tensor.region = int(region)
         internals = []
-        for statement in _allocations(call.primfunc):
-            buffer = statement.buffer
-            if buffer.scope() != "global":
-                continue
-            internal = self.npu_internal(call, statement)
-            internals.append(internal)
-            storages[buffer.name] = internal
+        body = call.primfunc.body
+        for statement in body.seq if isinstance(body, tirx.SeqStmt) else (body,):
+            if isinstance(statement, tirx.AllocBuffer) and statement.buffer.scope() == "global":
+                internals.append(self.npu_internal(call, statement))
+                storages[statement.buffer.name] = internals[-1]
         call.internals = tuple(internals)
         steps: list[Step] = []
         for j in range(len(program.operations)):
@@ -151,7 +143,7 @@ class CallWalker:
         if REGION in notes and OFFSET in notes:
             original = (int(notes[REGION]), int(notes[OFFSET]))
         return Internal(
-            self.internal_name(call, statement.buffer.name),
+            self.names.unique(f"{call.function}.{statement.buffer.name}"),
             size_bytes(statement.buffer.shape, str(statement.buffer.dtype)),
             max(NPU_ALIGNMENT, int(notes.get(ALIGN, NPU_ALIGNMENT))),
             _KINDS.get(role, BufferKind.NPU_INTERNAL),
@@ -203,12 +195,6 @@ def _device(name: str, arguments: Sequence[View | Fixed | Plain]) -> int:
             " say in out_ty on which device the result lies"
         )
     return next(iter(devices), 0)
-
-
-def _allocations(function: Any) -> list[Any]:
-    body = function.body
-    statements = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
-    return [s for s in statements if isinstance(s, tirx.AllocBuffer)]
 
 
 def copy_function(shape: Sequence[Any], dtype: str) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ...problem import Agent
 from ..program import (
+    Body,
     Evaluate,
     External,
     Fixed,
@@ -21,13 +21,12 @@ from ..program import (
     Plain,
     RelaxTensor,
     Several,
-    Statement,
     Step,
-    StepAccess,
     Value,
     View,
     result_views,
     steps,
+    views,
 )
 
 IN_PLACE = "relax.call_inplace_packed"
@@ -68,32 +67,25 @@ class Outside:
         """An allocation of the program's own: a workspace, most often."""
         tensor = self.make(var.name, var.ty, var)
         self.allocated.add(tensor)
-        return View(tensor, tensor.shape, tensor.dtype)
+        return tensor.whole
 
-    def destination(
-        self, var: Any, call: Any, arguments: Value, statements: list[Statement], nodes: list[Node]
-    ) -> Value:
+    def destination(self, var: Any, call: Any, arguments: Value, into: Body) -> Value:
         """`call_dps_packed`: its results are allocations like those of a call_tir."""
         several = isinstance(call.ty, relax.TupleType)
         types = list(call.ty.fields) if several else [call.ty]
-        results = []
-        for i, ty in enumerate(types):
-            tensor = self.make(f"{var.name}_{i}" if several else var.name, ty, var)
-            results.append(View(tensor, tensor.shape, tensor.dtype))
+        results = [self.make(f"{var.name}_{i}" if several else var.name, ty, var).whole for i, ty in enumerate(types)]
         given = arguments.fields if isinstance(arguments, Several) else (arguments,)
-        reads = [_access(t, writes=False) for t in self.reached(given)]
-        writes = [_access(r.tensor, writes=True, exact=True) for r in results]
-        nodes.append(Step(_label(call.args[0]), tuple(reads + writes)))
-        statements.append(External(call.args[0], given, tuple(results)))
+        reads = [t.touched(writes=False) for t in self.reached(given)]
+        writes = [r.tensor.touched(writes=True, exact=True) for r in results]
+        into.nodes.append(Step(_label(call.args[0]), tuple(reads + writes)))
+        into.statements.append(External(call.args[0], given, tuple(results)))
         return Several(tuple(results)) if several else results[0]
 
-    def opaque(
-        self, var: Any, call: Any, env: Mapping[Any, Value], statements: list[Statement], nodes: list[Node]
-    ) -> Value:
+    def opaque(self, var: Any, call: Any, env: Mapping[Any, Value], into: Body) -> Value:
         """Any other call: its tensor arguments may be read, written and kept."""
         used = {v: env[v] for v in relax.analysis.free_vars(call) if v in env}
         touched = self.reached(used.values())
-        accesses = [_access(t, writes=writes) for t in touched for writes in (False, True)]
+        accesses = [t.touched(writes=writes) for t in touched for writes in (False, True)]
         operator = call.op.name if isinstance(call.op, ir.Op) else ""
         packed = operator in (IN_PLACE, "relax.call_pure_packed")
         label = _label(call.args[0] if packed else call.op)
@@ -103,10 +95,10 @@ class Outside:
             result = self.result(var.name, var.ty, var, f"it is the result of {label}")
         if (not operator or operator in KEEPERS) and not label.startswith(COPYING):
             self.keep(touched, used.values(), result)
-        own = [leaf.tensor for leaf in result_views(result) if isinstance(leaf, View) and leaf.tensor not in touched]
+        own = [view.tensor for view in views(result) if view.tensor not in touched]
         if own or accesses:
-            nodes.append(Step(label, (*accesses, *(_access(t, writes=True, exact=True) for t in own))))
-        statements.append(Evaluate(call, used, var, result))
+            into.nodes.append(Step(label, (*accesses, *(t.touched(writes=True, exact=True) for t in own))))
+        into.statements.append(Evaluate(call, used, var, result))
         return result
 
     def reached(self, values: Any) -> dict[RelaxTensor, None]:
@@ -119,8 +111,7 @@ class Outside:
             elif _is_object(leaf):
                 found.update(self.objects)
         for tensor in found:
-            tensor.view = True
-            tensor.agents.add(Agent.HOST)
+            tensor.as_object()
         return found
 
     def result(self, name: str, ty: Any, var: Any, why: str) -> Value:
@@ -132,7 +123,7 @@ class Outside:
             return Plain(var)
         tensor = self.make(name, ty, var)
         tensor.external = tensor.external or why
-        return View(tensor, tensor.shape, tensor.dtype)
+        return tensor.whole
 
     def in_place(self, var: Any, call: Any, env: Mapping[Any, Value]) -> Value:
         """The results of `call_inplace_packed`: arguments, except those of index -1."""
@@ -176,7 +167,7 @@ class Outside:
             accesses = [a._replace(writes=True, exact=True) if a.storage in undefined else a for a in step.accesses]
             held = {t for a in accesses if isinstance(a.storage, RelaxTensor) for t in self.held.get(a.storage, ())}
             missing = sorted(held - {a.storage for a in accesses}, key=lambda t: t.name)
-            step.accesses = (*accesses, *(_access(t, writes=False) for t in missing))
+            step.accesses = (*accesses, *(t.touched(writes=False) for t in missing))
         return tuple(self.kept)
 
 
@@ -187,14 +178,6 @@ def _is_object(leaf: View | Fixed | Plain) -> bool:
     return not isinstance(leaf.expr, ir.Var) or not isinstance(leaf.expr.ty, relax.ShapeType | ir.PrimType)
 
 
-def _access(tensor: RelaxTensor, *, writes: bool, exact: bool = False) -> StepAccess:
-    return StepAccess(tensor, 0, tensor.size_bytes or 1, writes, exact)
-
-
 def _label(function: Any) -> str:
-    return str(
-        getattr(function, "global_symbol", "")
-        or getattr(function, "name_hint", "")
-        or getattr(function, "name", "")
-        or function
-    )
+    names = (getattr(function, key, "") for key in ("global_symbol", "name_hint", "name"))
+    return str(next(filter(None, names), function))

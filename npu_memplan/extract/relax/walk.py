@@ -8,34 +8,34 @@ nothing but the module, so a second walk finds the same names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
 from tvm import ir, relax
 
 from ...names import Names
-from ...problem import Agent, BufferKind
+from ...problem import BufferKind
 from ...vocabulary import RELAX_VIEWS, STATES, UPPER_BOUND
 from ..errors import ExtractionError
 from ..program import (
+    Body,
     Branch,
     Cast,
     Choose,
     Fixed,
     Invoke,
-    Node,
     Plain,
     Program,
     RelaxTensor,
     Several,
-    Statement,
     Step,
     StepAccess,
     Transfer,
     Value,
     View,
     result_views,
+    views,
 )
 from ..sizes import entry_symbols, size_bytes, static_extent
 from .calls import CallWalker
@@ -75,6 +75,7 @@ class _Walker:
         self.function = function
         self.names = Names()
         self.env: dict[Any, Value] = {}
+        self.into = Body()
         self.tensors: list[RelaxTensor] = []
         self.calls: list[Invoke] = []
         attrs = function.attrs if function.attrs is not None else {}
@@ -91,20 +92,18 @@ class _Walker:
         inputs: list[RelaxTensor] = []
         for param in self.function.params:
             self.env[param] = self.parameter(param.name, param.ty, param, inputs)
-        statements: list[Statement] = []
-        nodes: list[Node] = []
-        result = self.body(self.function.body, statements, nodes)
-        for leaf in result_views(result):
-            if isinstance(leaf, View) and leaf.tensor.kind is BufferKind.TENSOR:
-                leaf.tensor.kind = BufferKind.OUTPUT
-        kept = self.outside.settle(nodes, result)
+        result = self.body(self.function.body)
+        for view in views(result):
+            if view.tensor.kind is BufferKind.TENSOR:
+                view.tensor.kind = BufferKind.OUTPUT
+        kept = self.outside.settle(self.into.nodes, result)
         return Program(
             self.name,
             self.function,
             inputs,
             result,
-            statements,
-            nodes,
+            self.into.statements,
+            self.into.nodes,
             self.tensors,
             self.calls,
             self.env,
@@ -121,7 +120,7 @@ class _Walker:
         kind = BufferKind.STATE if name in self.states else BufferKind.INPUT
         tensor = self.tensor(name, ty, var, kind)
         inputs.append(tensor)
-        return View(tensor, tensor.shape, tensor.dtype)
+        return tensor.whole
 
     def tensor(self, name: str, ty: Any, var: Any, kind: BufferKind = BufferKind.TENSOR) -> RelaxTensor:
         if not isinstance(ty.shape, relax.ShapeExpr):
@@ -140,12 +139,12 @@ class _Walker:
         self.tensors.append(tensor)
         return tensor
 
-    def body(self, expr: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+    def body(self, expr: Any) -> Value:
         if not isinstance(expr, relax.SeqExpr):
             return self.value(expr)
         for block in expr.blocks:
             for binding in block.bindings:
-                self.binding(binding, statements, nodes)
+                self.binding(binding)
         return self.value(expr.body)
 
     # -- values ------------------------------------------------------------------------------
@@ -163,20 +162,20 @@ class _Walker:
             return Fixed(expr)
         return Plain(expr)
 
-    def binding(self, binding: Any, statements: list[Statement], nodes: list[Node]) -> None:
+    def binding(self, binding: Any) -> None:
         expr, var = binding.value, binding.var
         if isinstance(binding, relax.MatchCast):
-            self.env[var] = self.match_cast(var, expr, binding.ty, statements)
+            self.env[var] = self.match_cast(var, expr, binding.ty)
         elif isinstance(expr, relax.If):
-            self.env[var] = self.choose(var, expr, statements, nodes)
+            self.env[var] = self.choose(var, expr)
         elif isinstance(expr, ir.Call):
-            self.env[var] = self.call(var, expr, statements, nodes)
+            self.env[var] = self.call(var, expr)
         elif isinstance(expr, relax.SeqExpr):
-            self.env[var] = self.body(expr, statements, nodes)
+            self.env[var] = self.body(expr)
         else:
             self.env[var] = self.value(expr)
 
-    def match_cast(self, var: Any, expr: Any, ty: Any, statements: list[Statement]) -> Value:
+    def match_cast(self, var: Any, expr: Any, ty: Any) -> Value:
         """The same bytes under another type; symbols that the type defines exist from here on."""
         value = self.value(expr)
         result: Value = value
@@ -190,32 +189,30 @@ class _Walker:
         if checked:
             if isinstance(value, View):
                 value.tensor.view = True
-            statements.append(Cast(value, ty, var, result))
+            self.into.statements.append(Cast(value, ty, var, result))
         return result
 
     # -- calls -------------------------------------------------------------------------------
 
-    def call(self, var: Any, call: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+    def call(self, var: Any, call: Any) -> Value:
         name = call.op.name if isinstance(call.op, ir.Op) else ""
         if name == "relax.call_tir":
-            return self.call_tir(var, call, None, statements, nodes)
+            return self.call_tir(var, call, None)
         if name == "relax.call_tir_inplace":
-            return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices], statements, nodes)
+            return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices])
         if name == "relax.call_dps_packed":
-            return self.outside.destination(var, call, self.value(call.args[1]), statements, nodes)
+            return self.outside.destination(var, call, self.value(call.args[1]), self.into)
         if name == "relax.builtin.alloc_tensor" and isinstance(call.args[0], relax.ShapeExpr) and _is_plain(call):
             return self.outside.allocate(var)
         if name == "relax.to_vdevice" and isinstance(var.ty.shape, relax.ShapeExpr):
-            return self.transfer(var, self.value(call.args[0]), statements, nodes)
+            return self.transfer(var, self.value(call.args[0]))
         if name in RELAX_VIEWS and isinstance(self.value(call.args[0]), View):
             source = self.value(call.args[0])
             assert isinstance(source, View)
             return View(source.tensor, tuple(var.ty.shape.values), source.dtype)
-        return self.outside.opaque(var, call, self.env, statements, nodes)
+        return self.outside.opaque(var, call, self.env, self.into)
 
-    def call_tir(
-        self, var: Any, call: Any, inplace: list[int] | None, statements: list[Statement], nodes: list[Node]
-    ) -> Value:
+    def call_tir(self, var: Any, call: Any, inplace: list[int] | None) -> Value:
         arguments = self.value(call.args[1])
         leaves = list(result_views(arguments))
         types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
@@ -228,57 +225,47 @@ class _Walker:
                 results.append(View(source.tensor, tuple(ty.shape.values), str(ty.dtype)))
                 continue
             tensor = self.tensor(var.name if len(types) == 1 else f"{var.name}_{i}", ty, var)
-            results.append(View(tensor, tensor.shape, tensor.dtype))
+            results.append(tensor.whole)
             fresh.append(results[-1])
         scalars = [Plain(e) for e in call.args[2].values] if len(call.args) > 2 else []
         name = call.args[0].name_hint
         invoke = self.call_walker.invoke(len(self.calls), name, self.functions[name], [*leaves, *fresh, *scalars])
         self.calls.append(invoke)
-        statements.append(invoke)
-        nodes.extend(invoke.nodes)
+        self.into.statements.append(invoke)
+        self.into.nodes.extend(invoke.nodes)
         return Several(tuple(results)) if isinstance(call.ty, relax.TupleType) else results[0]
 
-    def transfer(self, var: Any, source: Value, statements: list[Statement], nodes: list[Node]) -> Value:
+    def transfer(self, var: Any, source: Value) -> Value:
         """A copy to another device, which works on tensor objects."""
         target = self.tensor(var.name, var.ty, var)
-        result = View(target, target.shape, target.dtype)
-        reads: list[StepAccess] = []
-        if isinstance(source, View):
-            source.tensor.view = True
-            source.tensor.agents.add(Agent.HOST)
-            reads = [StepAccess(source.tensor, 0, source.tensor.size_bytes or 1, False, True)]
-        target.view = True
-        target.agents.add(Agent.HOST)
-        nodes.append(Step("to_vdevice", (*reads, StepAccess(target, 0, target.size_bytes or 1, True, True))))
+        target.as_object()
+        self.into.nodes.append(Step("to_vdevice", (*_read(source), target.touched(writes=True, exact=True))))
         assert isinstance(source, View | Fixed)
-        statements.append(Transfer(source, result))
-        return result
+        self.into.statements.append(Transfer(source, target.whole))
+        return target.whole
 
     # -- if ----------------------------------------------------------------------------------
 
-    def choose(self, var: Any, expr: Any, statements: list[Statement], nodes: list[Node]) -> Value:
+    def choose(self, var: Any, expr: Any) -> Value:
         condition = self.value(expr.cond)
-        reads: tuple[StepAccess, ...] = ()
-        if isinstance(condition, View):
-            condition.tensor.view = True
-            condition.tensor.agents.add(Agent.HOST)
-            reads = (StepAccess(condition.tensor, 0, condition.tensor.size_bytes or 1, False, True),)
-        nodes.append(Step("if", reads))
-        sides: list[tuple[list[Statement], list[Node], Value, set[RelaxTensor]]] = []
+        self.into.nodes.append(Step("if", _read(condition)))
+        before = self.into
+        sides: list[tuple[Body, set[RelaxTensor]]] = []
+        values = []
         for part in (expr.true_branch, expr.false_branch):
-            before = len(self.tensors)
-            own_statements: list[Statement] = []
-            own_nodes: list[Node] = []
-            value = self.body(part, own_statements, own_nodes)
-            sides.append((own_statements, own_nodes, value, set(self.tensors[before:])))
-        branch = Branch(sides[0][1], sides[1][1])
-        made = Choose(condition, sides[0][0], sides[1][0], branch)
-        result = self.merge(var.name, var.ty, [side[2] for side in sides], sides, made)
-        statements.append(made)
-        nodes.append(branch)
+            self.into, known = Body(), len(self.tensors)
+            values.append(self.body(part))
+            sides.append((self.into, set(self.tensors[known:])))
+        self.into, ((then, _), (other, _)) = before, sides
+        made = Choose(condition, then.statements, other.statements, Branch(then.nodes, other.nodes))
+        result = self.merge(var.name, var.ty, values, sides, made)
+        self.into.statements.append(made)
+        self.into.nodes.append(made.branch)
         return result
 
-    def merge(self, name: str, ty: Any, values: list[Value], sides: list[Any], made: Choose) -> Value:
+    def merge(
+        self, name: str, ty: Any, values: list[Value], sides: Sequence[tuple[Body, set[RelaxTensor]]], made: Choose
+    ) -> Value:
         """The value of an `if`: one storage, written by whichever branch runs; what holds no bytes is handed on."""
         if isinstance(ty, relax.TupleType):
             fields = []
@@ -293,7 +280,7 @@ class _Walker:
         branch = made.branch
         result = self.tensor(name, ty, None)
         sources: list[RelaxTensor] = []
-        for value, (own_statements, own_nodes, _, own) in zip(values, sides, strict=True):
+        for value, (body, own) in zip(values, sides, strict=True):
             taken = {t for merge in branch.merges for t in merge}
             if (
                 isinstance(value, View)
@@ -305,14 +292,21 @@ class _Walker:
                 sources.append(value.tensor)
                 continue
             assert isinstance(value, View | Fixed | Plain)
-            target = View(result, result.shape, result.dtype)
-            copy = self.call_walker.copy(len(self.calls), value, target)
+            copy = self.call_walker.copy(len(self.calls), value, result.whole)
             self.calls.append(copy)
-            own_statements.append(copy)
-            own_nodes.extend(copy.nodes)
+            body.statements.append(copy)
+            body.nodes.extend(copy.nodes)
             sources.append(result)
         branch.merges.append((result, sources[0], sources[1]))
-        return View(result, result.shape, result.dtype)
+        return result.whole
+
+
+def _read(value: Value) -> tuple[StepAccess, ...]:
+    """The access of something outside PrimFuncs that reads `value`."""
+    if not isinstance(value, View):
+        return ()
+    value.tensor.as_object()
+    return (value.tensor.touched(writes=False, exact=True),)
 
 
 def _device(virtual: Any) -> tuple[str, int, str]:

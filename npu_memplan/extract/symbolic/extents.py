@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..sizes import element_bytes, static_extent
+from ..tir import nodes_of
 
 ALIGNMENT = 64
 """Of every size and offset, in bytes."""
@@ -107,7 +108,9 @@ class Extents:
         return bool(self._analyzer.can_prove(tirx.GE(_expr(self._before[a]), _expr(self._before[b]))))
 
     def _refuting(self, *exprs: Any) -> Iterable[_Sample]:
-        symbols = sorted({v for e in exprs for v in _variables(e)}, key=lambda v: v.name)
+        symbols = sorted(
+            {v for e in exprs if not isinstance(e, int) for v in nodes_of(e, ir.Var)}, key=lambda v: v.name
+        )
         for number in _REFUTING:
             for turn in range(min(len(symbols), 3)):  # all alike, then each of the first symbols small
                 values = {v: 1 if turn and i == turn else number for i, v in enumerate(symbols)}
@@ -176,25 +179,14 @@ def _selecting(expr: Any) -> Any:
     return tvm_ffi.structural_map(expr, (ir.Call, select))
 
 
-def _variables(expr: Any) -> list[Any]:
-    found: dict[Any, None] = {}
-    if not isinstance(expr, int):
-        tvm_ffi.structural_walk(expr, (ir.Var, lambda v: found.setdefault(v)))
-    return list(found)
-
-
 def _divisors(exprs: Iterable[Any]) -> dict[Any, tuple[int, Any, Any]]:
     """Symbol -> (divisor, its quotient, its rest), where all that divide the symbol agree on the divisor."""
     found: dict[Any, set[int]] = {}
-
-    def note(node: Any) -> None:
-        divisor = static_extent(node.b)
-        if isinstance(node.a, ir.Var) and divisor is not None and divisor > 1:
-            found.setdefault(node.a, set()).add(divisor)
-
     for expr in exprs:
-        if not isinstance(expr, int):
-            tvm_ffi.structural_walk(expr, ((tirx.FloorDiv, tirx.FloorMod), note))
+        for node in () if isinstance(expr, int) else nodes_of(expr, tirx.FloorDiv, tirx.FloorMod):
+            divisor = static_extent(node.b)
+            if isinstance(node.a, ir.Var) and divisor is not None and divisor > 1:
+                found.setdefault(node.a, set()).add(divisor)
     return {
         v: (min(numbers), tirx.Var(f"{v.name}_quotient", "int64"), tirx.Var(f"{v.name}_rest", "int64"))
         for v, numbers in found.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from graphlib import TopologicalSorter
 
 from ...problem import Buffer, Plan, Problem
 from .extents import Extents
@@ -55,13 +56,8 @@ class Formulas:
         """The value of every formula, given those of the sizes."""
         found: list[int] = []
         for terms in self.terms:  # a formula's terms come before it
-            found.append(max((found[f] + size(s) for f, s in terms), default=0))
-            found[-1] = max(0, found[-1])
+            found.append(max((0, *(found[f] + size(s) for f, s in terms))))
         return found
-
-
-class CyclicOrder(Exception):
-    """Overlaps of a plan that no order of its buffers expresses."""
 
 
 def orient(
@@ -75,7 +71,7 @@ def orient(
     """Formulas of the offsets of all buffers that `plan` puts into `pools`, and of those pools' heights.
 
     `sizes` are numbers of the buffers' sizes, `distances` of how far below the first the second buffer of an allowed
-    overlap must be. Raises `CyclicOrder`.
+    overlap must be. Raises `CycleError` for overlaps of the plan that no order of its buffers expresses.
     """
     at = {p.buffer: p.offset_bytes for p in plan.placements if p.pool in pools}
     home = {p.buffer: p.pool for p in plan.placements}
@@ -130,22 +126,15 @@ def _conflicts(problem: Problem, buffers: Mapping[str, Buffer]) -> Iterator[tupl
 
 
 def _sorted(below: Mapping[str, set[tuple[str, int]]], at: Mapping[str, int]) -> list[str]:
-    """Names so that what is below another comes before it; `CyclicOrder` where that is impossible."""
-    above: dict[str, list[str]] = {name: [] for name in below}
-    missing = {name: len({other for other, _ in others}) for name, others in below.items()}
-    for name, others in below.items():
-        for other in {other for other, _ in others}:
-            above[other].append(name)
-    ready = [(at[name], name) for name, count in missing.items() if not count]
-    heapq.heapify(ready)
+    """Names so that what is below another comes before it; `CycleError` where that is impossible."""
+    sorter = TopologicalSorter({name: {other for other, _ in others} for name, others in below.items()})
+    sorter.prepare()
+    ready: list[tuple[int, str]] = []
     found = []
-    while ready:
-        _, name = heapq.heappop(ready)
-        found.append(name)
-        for other in above[name]:
-            missing[other] -= 1
-            if not missing[other]:
-                heapq.heappush(ready, (at[other], other))
-    if len(found) < len(below):
-        raise CyclicOrder
+    while sorter.is_active():
+        for name in sorter.get_ready():
+            heapq.heappush(ready, (at[name], name))
+        _, lowest = heapq.heappop(ready)
+        sorter.done(lowest)
+        found.append(lowest)
     return found

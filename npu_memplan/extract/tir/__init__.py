@@ -2,3 +2,16 @@
 
 Invariant: knows nothing of Relax; what is not proven is not claimed.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+
+
+def nodes_of(tree: Any, *kinds: type) -> list[Any]:
+    """All nodes of these `kinds` in a statement, an expression or a function, in textual order."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(tree, (kinds, found.append), order="pre")
+    return found

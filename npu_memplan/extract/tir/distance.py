@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..sizes import element_bytes, static_extent
+from . import nodes_of
 
 GRID = 1 << 16
 """Most time steps that are looked at one by one; above, only the closed form is used."""
@@ -94,9 +95,7 @@ def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
     variables = [i for i in statement.indices if static_extent(i) is None]
     if len(variables) != len(loops) or not all(i.same_as(v) for i, v in zip(variables, loops, strict=True)):
         return False
-    found: list[Any] = []
-    tvm_ffi.structural_walk(statement.value, (ir.TensorLoad, lambda n: found.append(n)))
-    loads = [n for n in found if any(n.source.same_as(b) for b in inputs)]
+    loads = [n for n in nodes_of(statement.value, ir.TensorLoad) if any(n.source.same_as(b) for b in inputs)]
     return bool(loads) and all(
         tvm_ffi.structural_equal(n.indices, statement.indices)
         and tvm_ffi.structural_equal(n.source.shape, output.shape)
@@ -153,11 +152,9 @@ class _Collector:
         self.scalars[buffer] = None if known else (self.resolved(value, loops), loops)
 
     def loads(self, expr: Any, loops: tuple[_Loop, ...]) -> None:
-        def note(n: Any) -> None:
-            indices = tuple(self.resolved(e, loops) for e in n.indices)
-            self.found.append(_Access(n.source, indices, False, loops, self.order))
-
-        tvm_ffi.structural_walk(expr, (ir.TensorLoad, note))
+        for load in nodes_of(expr, ir.TensorLoad):
+            indices = tuple(self.resolved(e, loops) for e in load.indices)
+            self.found.append(_Access(load.source, indices, False, loops, self.order))
 
     def resolved(self, expr: Any, loops: tuple[_Loop, ...]) -> Any:
         """`expr` with scalars replaced by what was stored there in this very iteration."""

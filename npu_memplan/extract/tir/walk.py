@@ -8,9 +8,10 @@ scopes and those inside parallel loops stay what they are.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm_ffi
 from tvm import ir, sym, tirx
@@ -18,44 +19,16 @@ from tvm import ir, sym, tirx
 from ...vocabulary import ONLY_READ
 from ..program import Branch, Internal, Loop, Node, RelaxTensor, Step, StepAccess
 from ..sizes import static_extent
+from . import nodes_of
 from .distance import highest_distance
 
 
-@dataclass(eq=False, slots=True)
-class Touch:
+class Touch(NamedTuple):
     """A storage (index into parameters, then allocations) touched by one statement."""
 
     storage: int
     writes: bool
     exact: bool
-
-
-@dataclass(eq=False, slots=True)
-class Outline:
-    """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
-
-    parameters: int
-    function: Any = None
-    allocations: list[Any] = field(default_factory=list)  # AllocBuffer statements
-    nodes: list[_Node] = field(default_factory=list)
-
-    def buffer(self, storage: int) -> Any:
-        """The buffer variable of a storage index."""
-        if storage < self.parameters:
-            return self.function.params[storage]
-        return self.allocations[storage - self.parameters].buffer
-
-    def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
-        """`highest_distance` of one statement, computed once for all calls: int, expression of its symbols, None."""
-        key = (sources, target)
-        if key not in node.distances:
-            if node.opaque & {*sources, target}:
-                node.distances[key] = None
-            else:
-                node.distances[key] = highest_distance(
-                    node.statement, [self.buffer(i) for i in sources], self.buffer(target)
-                )
-        return node.distances[key]
 
 
 @dataclass(eq=False, slots=True)
@@ -71,22 +44,27 @@ class _Node:
     branches: tuple[list[_Node], list[_Node]] | None = None
 
 
-def outline(function: Any) -> Outline:
-    """The outline of `function`; it depends on nothing but the function."""
-    return _Walker(function).run()
+class Outline:
+    """A PrimFunc as steps over storage indices: parameters first, then planned allocations."""
 
-
-class _Walker:
     def __init__(self, function: Any) -> None:
-        self.function = function
-        self.result = Outline(len(function.params), function)
+        self.buffers: list[Any] = list(function.params)  # of each storage
+        self.allocations: list[Any] = []  # AllocBuffer statements
+        self.nodes: list[_Node] = []
         self.roots: dict[Any, frozenset[int]] = {p: frozenset((i,)) for i, p in enumerate(function.params)}
+        self.direct = set(function.params)  # buffers that are a storage itself, not a view of one
         self.count = 0
         self.only_read = {str(name) for name in (function.attrs or {}).get(ONLY_READ, ())}
+        self.visit(function.body, self.nodes, [], serial=True)
 
-    def run(self) -> Outline:
-        self.visit(self.function.body, self.result.nodes, [], serial=True)
-        return self.result
+    def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
+        """`highest_distance` of one statement, computed once for all calls: int, expression of its symbols, None."""
+        key = (sources, target)
+        if key not in node.distances:
+            hidden = node.opaque & {*sources, target}
+            inputs = [self.buffers[i] for i in sources]
+            node.distances[key] = None if hidden else highest_distance(node.statement, inputs, self.buffers[target])
+        return node.distances[key]
 
     def visit(self, stmt: Any, into: list[_Node], local: list[int], *, serial: bool) -> None:
         """Appends the steps of `stmt`; allocations met at this level are added to `local`."""
@@ -103,12 +81,12 @@ class _Walker:
             threads = stmt.attr_key in ("thread_extent", "virtual_thread")
             self.visit(stmt.body, into, local, serial=serial and not threads)
         elif isinstance(stmt, tirx.For | tirx.While) and _declares(stmt.body):
-            node = _Node(body=[])
-            assert node.body is not None
+            body: list[_Node] = []
+            node = _Node(body=body)
             inner = serial and (isinstance(stmt, tirx.While) or stmt.kind in _SERIAL)
             if isinstance(stmt, tirx.While):
-                self.leaf(stmt.condition, node.body)
-            self.visit(stmt.body, node.body, node.local, serial=inner)
+                self.leaf(stmt.condition, body)
+            self.visit(stmt.body, body, node.local, serial=inner)
             into.append(node)
         elif isinstance(stmt, tirx.IfThenElse) and _declares(stmt):
             self.leaf(stmt.condition, into)
@@ -125,89 +103,86 @@ class _Walker:
         if not serial or stmt.buffer.scope() != "global":
             self.roots[stmt.buffer] = frozenset()
             return
-        index = self.result.parameters + len(self.result.allocations)
-        self.result.allocations.append(stmt)
+        index = len(self.buffers)
+        self.allocations.append(stmt)
+        self.buffers.append(stmt.buffer)
+        self.direct.add(stmt.buffer)
         self.roots[stmt.buffer] = frozenset((index,))
         local.append(index)
 
     def used(self, expr: Any) -> frozenset[int]:
-        found: set[int] = set()
-        tvm_ffi.structural_walk(expr, (ir.Var, lambda v: found.update(self.roots.get(v, ()))))
-        return frozenset(found)
+        return frozenset(i for v in nodes_of(expr, ir.Var) for i in self.roots.get(v, ()))
 
     def leaf(self, stmt: Any, into: list[_Node]) -> None:
         """One point: everything that `stmt` touches."""
         loads: list[Any] = []
         stores: list[Any] = []
         uses: list[Any] = []
-        tvm_ffi.structural_walk(
-            stmt,
-            [
-                (tirx.BufferStore, lambda s: stores.append(s)),
-                (ir.TensorLoad, lambda s: loads.append(s)),
-                (ir.Var, lambda v: uses.append(v)),
-            ],
-            order="pre",
-        )
-        plain: dict[Any, int] = {}
-        for node in loads:
-            plain[node.source] = plain.get(node.source, 0) + 1
-        for node in stores:
-            plain[node.buffer] = plain.get(node.buffer, 0) + 1
-        opaque = {v for v in uses if v in self.roots and _count_down(plain, v) < 0}
-        opaque.update(_addressed(stmt, self.roots))
-        read = {i for n in loads for i in self.roots.get(n.source, ())}
-        written = {i for n in stores for i in self.roots.get(n.buffer, ())}
+        kinds = [(tirx.BufferStore, stores.append), (ir.TensorLoad, loads.append), (ir.Var, uses.append)]
+        tvm_ffi.structural_walk(stmt, kinds, order="pre")
+        read_from, written_to = [n.source for n in loads], [n.buffer for n in stores]
+        plain, used = Counter(read_from + written_to), Counter(uses)
+        opaque = {v for v in used if v in self.roots and used[v] > plain[v]}
+        opaque.update(b for b in _addressed(stmt) if b in self.roots)
+        read = {i for b in read_from for i in self.roots.get(b, ())}
+        written = {i for b in written_to for i in self.roots.get(b, ())}
         for v in opaque:
             read |= self.roots[v]
             if v.name not in self.only_read:
                 written |= self.roots[v]
         whole = _whole_write(stmt)
-        exact = next(iter(self.roots.get(whole, ())), None) if whole is not None else None
-        if len(self.roots.get(whole, ())) != 1 or whole not in self.direct():
-            exact = None
+        exact = self.roots[whole] if whole in self.direct else frozenset()
         touches = [Touch(i, False, False) for i in sorted(read)]
-        touches += [Touch(i, True, i == exact and i not in read) for i in sorted(written)]
+        touches += [Touch(i, True, i in exact and i not in read) for i in sorted(written)]
         if touches:
-            indirect = {i for n in (*loads, *stores) for i in self.indirect(n)}
+            indirect = {i for b in plain if b not in self.direct for i in self.roots.get(b, ())}
             hidden = frozenset(indirect.union(*(self.roots[v] for v in opaque)))
             into.append(_Node(label=str(self.count), statement=stmt, opaque=hidden, touches=touches))
             self.count += 1
 
-    def indirect(self, access: Any) -> frozenset[int]:
-        """Storages that a load or store reaches through a view of them."""
-        buffer = access.buffer if isinstance(access, tirx.BufferStore) else access.source
-        return frozenset() if buffer in self.direct() else self.roots.get(buffer, frozenset())
+    def steps(
+        self,
+        storages: Sequence[RelaxTensor | Internal | None],
+        label: str,
+        symbols: Mapping[Any, Any],
+        *,
+        overlaps: bool,
+    ) -> list[Node]:
+        """The steps of one call: `storages[i]` stands for index i, None for what is not planned.
 
-    def direct(self) -> set[Any]:
-        """Buffers that are a storage itself, not a view of one."""
-        return set(self.function.params) | {a.buffer for a in self.result.allocations}
+        With `overlaps` they can be asked how their storages may overlap.
+        """
+        sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
+
+        def made(node: _Node, once: bool) -> Node:
+            if node.body is not None:
+                local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
+                return Loop([made(inner, False) for inner in node.body], local)
+            if node.branches is not None:
+                then, other = ([made(inner, once) for inner in part] for part in node.branches)
+                return Branch(then, other)
+            accesses = []
+            for index, writes, exact in node.touches:
+                storage = storages[index]
+                if storage is not None:
+                    accesses.append(StepAccess(storage, 0, sizes[index], writes, exact))
+            origin = Origin(self, node, storages, symbols) if once else None
+            return Step(f"{label}.{node.label}", tuple(accesses), origin=origin)
+
+        return [made(node, overlaps) for node in self.nodes]
 
 
 _SERIAL = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
 
 
-def _count_down(counts: dict[Any, int], key: Any) -> int:
-    counts[key] = counts.get(key, 0) - 1
-    return counts[key]
-
-
 def _declares(stmt: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, ((tirx.AllocBuffer, tirx.DeclBuffer), lambda s: found.append(s)))
-    return bool(found)
+    return bool(nodes_of(stmt, tirx.AllocBuffer, tirx.DeclBuffer))
 
 
-def _addressed(stmt: Any, roots: dict[Any, Any]) -> set[Any]:
+def _addressed(stmt: Any) -> list[Any]:
     """Buffers whose element address is taken: the pointer may reach any of their bytes."""
-    found: set[Any] = set()
-
-    def look(call: Any) -> None:
-        if isinstance(call.op, ir.Op) and call.op.name == "tirx.address_of" and call.args[0].source in roots:
-            found.add(call.args[0].source)
-
-    tvm_ffi.structural_walk(stmt, (ir.Call, look))
-    return found
+    calls = (call for call in nodes_of(stmt, ir.Call) if isinstance(call.op, ir.Op))
+    return [call.args[0].source for call in calls if call.op.name == "tirx.address_of"]
 
 
 def _whole_write(stmt: Any) -> Any:
@@ -272,50 +247,3 @@ class Origin:
         number = static_extent(mapped)
         known.append((self.symbols, mapped if number is None else number))
         return known[-1][1]
-
-
-def instantiate(
-    plan: Outline,
-    storages: Sequence[RelaxTensor | Internal | None],
-    label: str,
-    sizes: Sequence[int],
-    symbols: Mapping[Any, Any],
-    *,
-    overlaps: bool = True,
-) -> list[Node]:
-    """The steps of one call: `storages[i]` stands for index i, None for what is not planned.
-
-    With `overlaps` they can be asked how their storages may overlap.
-    """
-    return _instantiate(plan, plan.nodes, storages, label, sizes, symbols, once=overlaps)
-
-
-def _instantiate(
-    plan: Outline,
-    nodes: Sequence[_Node],
-    storages: Sequence[RelaxTensor | Internal | None],
-    label: str,
-    sizes: Sequence[int],
-    symbols: Mapping[Any, Any],
-    *,
-    once: bool,
-) -> list[Node]:
-    result: list[Node] = []
-    for node in nodes:
-        if node.body is not None:
-            local = tuple(s for s in (storages[i] for i in node.local) if isinstance(s, Internal))
-            result.append(Loop(_instantiate(plan, node.body, storages, label, sizes, symbols, once=False), local))
-        elif node.branches is not None:
-            then, other = (
-                _instantiate(plan, part, storages, label, sizes, symbols, once=once) for part in node.branches
-            )
-            result.append(Branch(then, other))
-        else:
-            accesses = []
-            for touch in node.touches:
-                storage = storages[touch.storage]
-                if storage is not None:
-                    accesses.append(StepAccess(storage, 0, sizes[touch.storage], touch.writes, touch.exact))
-            origin = Origin(plan, node, storages, symbols) if once else None
-            result.append(Step(f"{label}.{node.label}", tuple(accesses), origin=origin))
-    return result
