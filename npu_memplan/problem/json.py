@@ -19,7 +19,7 @@ PLAN_SCHEMA = "npu_memplan.plan/1"
 
 def row_to_json(value: Buffer | Pool) -> dict[str, Any]:
     """One buffer or pool as a JSON object."""
-    row: dict[str, Any] = msgspec.to_builtins(value)
+    row: dict[str, Any] = msgspec.to_builtins(value, enc_hook=str)  # names may be strings of TVM's own
     row["agents"].sort()
     if not row.get("targets", True):
         del row["targets"]
@@ -28,7 +28,7 @@ def row_to_json(value: Buffer | Pool) -> dict[str, Any]:
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:
     """A JSON object that says everything `plan` says."""
-    row = msgspec.to_builtins(plan)
+    row = msgspec.to_builtins(plan, enc_hook=str)
     keys = ("planner", "status", "seed", "budget", "stopped_early", "note", "usage", "placements")
     return {"schema": PLAN_SCHEMA, **{key: row[key] for key in keys if key != "note" or plan.note}}
 
