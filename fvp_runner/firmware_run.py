@@ -62,7 +62,6 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
         return time.monotonic() - self._started
 
     def left(self) -> float:

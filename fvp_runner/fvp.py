@@ -66,7 +66,6 @@ def _under(folder: Path, binary: str) -> Iterator[Path]:
 
 
 def missing(options: RunOptions) -> str | None:
-    """Why no FVP can run firmware here, or None."""
     boards = [load_board(options.board)] if options.board is not None else [load_board(n) for n in board_names()]
     names = list(dict.fromkeys(b.fvp.binary for b in boards if b.fvp is not None))
     if not names:
@@ -79,7 +78,6 @@ def missing(options: RunOptions) -> str | None:
 
 
 def create(directory: Path, options: RunOptions) -> FvpRunner:
-    """An FVP runner for the artifact in `directory`; builds its firmware."""
     return FvpRunner(build(directory, options), options)
 
 
@@ -123,7 +121,6 @@ class FvpRunner:
         self._options = options
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        """Boot, run one inference, and read what came out. See `Runner.run`."""
         image = image_with_inputs(self.firmware, inputs)
         if self._options.progress:
             self._options.progress(f"{self.binary.name}: {self.version}")

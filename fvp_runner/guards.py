@@ -41,7 +41,6 @@ class GuardedPool:
         self._after = room[start + size : start + size + GUARD_BYTES]
 
     def reset(self) -> None:
-        """Set the guards."""
         self._before[:] = GUARD
         self._after[:] = GUARD
 

@@ -49,7 +49,6 @@ class RunResult:
 
     @property
     def bit_exact(self) -> bool:
-        """Whether every element of every output is the reference's."""
         return bool(self.outputs) and all(o.mismatches == 0 for o in self.outputs)
 
     @property
@@ -86,7 +85,6 @@ class RunResult:
         return result
 
     def to_json(self) -> str:
-        """`to_dict` as text, one line."""
         return json.dumps(self.to_dict())
 
 

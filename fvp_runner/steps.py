@@ -18,8 +18,6 @@ from .result import Array
 
 
 class SteppedReference(Protocol):
-    """A reference that keeps its states until it is reset."""
-
     def reset(self) -> None: ...
     def step(self, inputs: Sequence[Array]) -> tuple[Array, ...]: ...
 
@@ -39,7 +37,6 @@ def run_steps(runner: Runner, sequence: Sequence[Sequence[Array]]) -> RunOutputs
 
 
 def reference_steps(model: SteppedReference, sequence: Sequence[Sequence[Array]]) -> tuple[Array, ...]:
-    """What the reference makes of the same sequence."""
     model.reset()
     made = [model.step(inputs) for inputs in sequence]
     return tuple(np.stack(step) for step in zip(*made, strict=True))

@@ -41,7 +41,6 @@ def _console(data: bytes) -> None:
 
 
 def summary(ran: ElfRun) -> dict[str, Any]:
-    """For --json."""
     return {
         "elf": ran.name,
         "runner": "qemu",

@@ -100,14 +100,12 @@ class GdbClient:
         return [int.from_bytes(data[i : i + 4], "little") for i in range(0, 64, 4)]
 
     def register(self, number: int) -> int:
-        """One 32-bit register."""
         reply = self._request(f"p{number:x}")
         if len(reply) != 8:
             raise GdbError(f"the emulator's debug stub answered {reply!r} for register {number}")
         return int.from_bytes(bytes.fromhex(reply), "little")
 
     def set_register(self, number: int, value: int) -> None:
-        """Set one 32-bit register."""
         self._accepted(f"P{number:x}={value.to_bytes(4, 'little').hex()}")
 
     def read(self, address: int, size_bytes: int) -> bytes:
@@ -137,7 +135,6 @@ class GdbClient:
         self._running = True
 
     def interrupt(self) -> None:
-        """Ask a running CPU to stop."""
         self._socket.sendall(b"\x03")
 
     def wait_stop(self, timeout_s: float | None) -> str | None:

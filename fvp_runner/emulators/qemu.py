@@ -26,7 +26,6 @@ HINT = "apt-get install qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eab
 
 
 def missing(options: RunOptions) -> str | None:
-    """Why QEMU cannot run firmware here, or None."""
     if (reason := missing_emulator()) is not None:
         return reason
     if options.board is not None and (board := load_board(options.board)).qemu is None:
@@ -42,7 +41,6 @@ def missing_emulator() -> str | None:
 
 
 def create(directory: Path, options: RunOptions) -> QemuRunner:
-    """A QEMU runner for the artifact in `directory`; builds its firmware."""
     return QemuRunner(build(directory, options), options)
 
 
@@ -66,7 +64,6 @@ class QemuRunner:
         self._device = Device(NpuSetup.of_firmware(firmware, options.checks, sabotage))
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        """Boot, run one inference, and read what came out. See `Runner.run`."""
         image = image_with_inputs(self.firmware, inputs)
         with booted(self.firmware.board, image) as machine:
             device = self._device.start(machine)

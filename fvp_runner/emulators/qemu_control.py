@@ -94,7 +94,6 @@ class Qmp:
         return data
 
     def close(self) -> None:
-        """Drop the connection."""
         self._lines.close()
 
 
@@ -116,7 +115,6 @@ class Qtest:
                 raise QemuError(f"QEMU answered {line!r} to {text[:40]!r}")
 
     def write_memory(self, address: int, data: bytes) -> None:
-        """Write memory as the CPU sees it."""
         for start in range(0, len(data), _BLOCK):
             part = data[start : start + _BLOCK]
             text = base64.b64encode(part).decode("ascii")
@@ -127,5 +125,4 @@ class Qtest:
         self.request(f"set_irq_in {path} {name} {number} {int(level)}")
 
     def close(self) -> None:
-        """Drop the connection."""
         self._lines.close()

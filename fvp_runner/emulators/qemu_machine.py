@@ -100,7 +100,6 @@ class QemuMachine:
 
     @property
     def version(self) -> str:
-        """Of QEMU."""
         return self._qmp.version
 
     def run(
@@ -151,7 +150,6 @@ class QemuMachine:
         return End(bytes(uart), None, trap.accesses)
 
     def _set_irq(self, level: bool) -> None:
-        """Drive the NPU's interrupt line."""
         qemu = self._board.qemu
         assert qemu is not None
         self._qtest.set_line(qemu.irq_object, qemu.irq_name, qemu.irq_line, level)
@@ -164,7 +162,6 @@ class QemuMachine:
         return data
 
     def reaches(self, address: int, size_bytes: int) -> bool:
-        """See `GuestMemory.reaches`."""
         return reaching_memory(self._board, address, size_bytes) is not None
 
     def fetch(self, address: int, size_bytes: int) -> Bytes:
@@ -202,7 +199,6 @@ def _ended_early(errors: bytearray) -> str:
 
 
 def _rest(process: subprocess.Popen[bytes], console: Console | None) -> bytes:
-    """What is still to be read of a program that has ended."""
     assert process.stdout is not None
     found = b""
     while select.select([process.stdout], [], [], 0.1)[0] and (data := os.read(process.stdout.fileno(), 1 << 16)):

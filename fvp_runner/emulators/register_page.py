@@ -59,8 +59,6 @@ class Reg(IntEnum):
 
 
 class Status(IntFlag):
-    """Bits of STATUS."""
-
     RUNNING = 1 << 0
     IRQ_RAISED = 1 << 1
     BUS_ERROR = 1 << 2
@@ -157,7 +155,6 @@ class EthosURegisters:
 
     @property
     def irq(self) -> bool:
-        """Level of the interrupt line."""
         return self._irq
 
     def read(self, offset: int) -> int:

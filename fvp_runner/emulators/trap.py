@@ -40,7 +40,6 @@ class Trap:
         self.accesses: list[RegisterAccess] = []
 
     def arm(self) -> None:
-        """Have the machine stop before every access to the page."""
         for base, size in self._pages:
             self._gdb.watch(base, size)
 

@@ -40,7 +40,6 @@ _PAGE = 0x1000
 
 
 def missing(options: RunOptions) -> str | None:
-    """Why Unicorn cannot run firmware here, or None."""
     if importlib.util.find_spec("unicorn") is None:
         return f"the Python package unicorn is not installed; install it with: {HINT}"
     if options.cpu is not None and "m33" not in options.cpu:
@@ -64,7 +63,6 @@ class UnicornRunner:
         self._device = Device(NpuSetup.of_firmware(firmware, options.checks, sabotage))
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        """Boot, run one inference, and read what came out. See `Runner.run`."""
         import unicorn
 
         machine = _UnicornMachine(self.firmware, image_with_inputs(self.firmware, inputs))
@@ -246,7 +244,6 @@ class _UnicornMachine:
         raise RunnerError(f"board {self._board.name} has no memory at {address:#010x}")
 
     def reaches(self, address: int, size_bytes: int) -> bool:
-        """See `GuestMemory.reaches`."""
         return reaching_memory(self._board, address, size_bytes) is not None
 
     def fetch(self, address: int, size_bytes: int) -> Bytes:

@@ -48,8 +48,6 @@ class BuildError(RunnerError):
 
 @dataclass(frozen=True, slots=True)
 class Firmware:
-    """A built ELF with what it was built from."""
-
     artifact: Artifact
     layout: BoardLayout
     cpu: str
@@ -58,7 +56,6 @@ class Firmware:
 
     @property
     def board(self) -> Board:
-        """The board it is linked for."""
         return self.layout.board
 
 
@@ -73,7 +70,6 @@ def missing_compiler() -> str | None:
 
 @lru_cache(maxsize=4)
 def _says(option: str) -> str:
-    """What the compiler prints for an option that only asks."""
     return ask([COMPILER, option]).text
 
 

@@ -51,8 +51,6 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Elf:
-    """An executable image."""
-
     image: bytes
     entry: int
     segments: tuple[Segment, ...]
@@ -66,7 +64,6 @@ class Elf:
 
     @classmethod
     def parse(cls, image: bytes, where: str = "image") -> Elf:
-        """Read an executable from its bytes."""
         if image[:7] != b"\x7fELF\x01\x01\x01" or len(image) < 52:
             raise ElfError(f"{where} is no 32-bit little-endian ELF file")
         try:

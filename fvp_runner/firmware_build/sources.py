@@ -17,7 +17,6 @@ from .layout import BoardLayout, input_bytes
 
 
 def board_header(board: Board, artifact: Artifact) -> str:
-    """Text of board.h."""
     name = artifact.target.accelerator
     npu = ACCELERATORS[name if name in ACCELERATORS else board.accelerators[0]]
     return f"""/* Generated from the description of board {board.name}. */

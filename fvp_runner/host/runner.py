@@ -48,7 +48,6 @@ def missing(options: RunOptions) -> str | None:
 
 
 def create(artifact: Any, options: RunOptions) -> HostRunner:
-    """A host runner for an artifact directory."""
     return HostRunner(artifact, options)
 
 

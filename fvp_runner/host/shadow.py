@@ -50,7 +50,6 @@ class PoolShadows:
             flags[:] = False
 
     def begin(self) -> None:
-        """A new inference starts."""
         self._next = 0
         self._remember()
 

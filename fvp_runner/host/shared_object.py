@@ -47,8 +47,6 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
 
 
 class SharedObject:
-    """A loaded build."""
-
     def __init__(self, path: Path, name: str) -> None:
         try:
             self._library = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)

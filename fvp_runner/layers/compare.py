@@ -89,11 +89,9 @@ class LayerComparison:
         self._reshapes()
 
     def operators(self) -> list[OperatorResult]:
-        """Every operator of the network, in its order."""
         return [self._result(o.index, o.name, o.outputs) for o in self._network.cpu_operators]
 
     def first(self) -> OperatorResult | None:
-        """The first operator that differs."""
         return next((result for result in self.operators() if result.verdict is Verdict.DIFFERS), None)
 
     def tensors(self) -> Iterator[tuple[int, str, Array, Array]]:

@@ -58,7 +58,6 @@ class Recorder:
         self._kernels = 0
 
     def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
-        """An NPU operation of launch number `launch` has ended."""
         if isinstance(bound, Dma):
             return
         if self._tamper is not None:
@@ -72,7 +71,6 @@ class Recorder:
         self.written.append(NpuOutput(where, operator, values, bound.output.spec.layout.zero_point))
 
     def host(self, number: int) -> None:
-        """Call `number` of the program, one of the host's, has ended."""
         call = self._artifact.calls[number]
         for name in call.writes:
             operator = self._operator_of.get(number, -1)

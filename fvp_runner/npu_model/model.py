@@ -33,8 +33,6 @@ Observer = Callable[[DecodedStep, Bound], None]
 
 @dataclass(frozen=True, slots=True)
 class RunStats:
-    """What a run did."""
-
     cycles: int  # an estimate, see `npu_memplan.ethosu.time`
     operations: int  # kernels and transfers
     beats: tuple[int, int, int, int] = (0, 0, 0, 0)  # an estimate: AXI port 0 read, written; port 1 read, written

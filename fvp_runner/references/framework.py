@@ -19,8 +19,6 @@ Slot = tuple[str, tuple[int, ...], str]  # an input's name, shape and numpy type
 
 
 class FrameworkReference(ABC):
-    """A model in its framework; the same interface as `Reference`."""
-
     what: str  # for reports
 
     def __init__(self, name: str, inputs: Sequence[Slot]) -> None:

@@ -19,12 +19,9 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """One line: its topic, and a sentence."""
-
     level: Level
     topic: str
     text: str
 
     def to_dict(self) -> dict[str, str]:
-        """For --json."""
         return {"level": self.level.value, "topic": self.topic, "text": self.text}

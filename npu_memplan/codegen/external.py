@@ -48,7 +48,6 @@ def renamed(text: str, interface: Interface) -> str:
 
 
 def declarations(functions: Iterable[ExternalFunction]) -> list[str]:
-    """Lines of the header."""
     lines: list[str] = []
     for function in functions:
         told = (line.replace("*/", "* /") for line in function.lines)

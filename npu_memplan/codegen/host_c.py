@@ -66,7 +66,6 @@ def print_functions(
 
 
 def _printed(functions: Mapping[str, Any]) -> str:
-    """What TVM's printer makes of them."""
     target = tvm.target.Target("c")
     module = tvm.IRModule({ir.GlobalVar(name): _opaque(f) for name, f in functions.items()})
     module = _passes(target)(module)

@@ -135,7 +135,6 @@ def region_config(artifact: Artifact) -> int:
 
 
 def c_files(artifact: Artifact) -> tuple[str, ...]:
-    """Names of the generated C files of an artifact."""
     pools = any(pool.read_only for pool in artifact.problem.pools)
     parts = ("", "_host", "_npu", *(("_constants",) if pools else ()))
     return tuple(f"{identifier(artifact.name)}{part}.c" for part in parts)

@@ -39,8 +39,6 @@ class WorkspacePool:
 
 @dataclass(frozen=True, slots=True)
 class ModuleInterface:
-    """All that the interface depends on."""
-
     module: str
     inputs: tuple[IoTensor, ...]
     outputs: tuple[IoTensor, ...]

@@ -55,7 +55,6 @@ class FunctionCall:
 
     @property
     def is_npu(self) -> bool:
-        """True when the PrimFunc becomes a command stream."""
         return is_npu(self.primfunc)
 
 
@@ -69,8 +68,6 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class IfElse:
-    """Runs `then` or `other`."""
-
     condition: Flag
     then: tuple[FunctionCall | IfElse, ...]
     other: tuple[FunctionCall | IfElse, ...]
@@ -101,7 +98,6 @@ class PlannedProgram:
 
     @property
     def calls(self) -> list[FunctionCall]:
-        """All calls, in textual order."""
         return list(calls_in(self.body))
 
 

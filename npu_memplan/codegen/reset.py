@@ -15,7 +15,6 @@ from .interface import Interface
 
 
 def declaration(interface: Interface) -> list[str]:
-    """Lines of the header."""
     if not interface.states:
         return []
     return [

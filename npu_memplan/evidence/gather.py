@@ -94,7 +94,6 @@ class _Made:
         self.version = self.board = self.system = ""
 
     def run(self, runner: str, options: RunOptions) -> ProgramRun:
-        """The row; an error of any step is in it."""
         from fvp_runner.runner import create
 
         try:

@@ -40,8 +40,6 @@ class EvidenceError(NpuMemplanError):
 
 @dataclass(frozen=True, slots=True)
 class ListedNetwork:
-    """One file of the set."""
-
     name: str
     path: Path
     sha256: str

@@ -25,7 +25,6 @@ WANTED = (
 
 
 def page(record: EvidenceRecord) -> str:
-    """The text of evidence.html."""
     facts = [
         ("counted by", record.counted_by),
         ("runner", f"{record.runner} {record.runner_version}".strip()),
@@ -75,7 +74,6 @@ def _row(run: ProgramRun) -> str:
 
 
 def verdict_of(run: ProgramRun) -> str:
-    """In a few words."""
     if run.error:
         return run.error.splitlines()[0]
     exact = run.exact

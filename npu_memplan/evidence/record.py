@@ -43,8 +43,6 @@ class Hazards:
 
 @dataclass(frozen=True, slots=True)
 class RecordedOutput:
-    """One output tensor."""
-
     name: str
     elements: int
     sha256: str
@@ -103,11 +101,9 @@ class EvidenceRecord:
         return replace(self, sha256=_digest(self))
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
     def verdict(self) -> str:
-        """One line."""
         exact = sum(run.exact is True for run in self.runs)
         failed = sum(bool(run.error) for run in self.runs)
         wrong = sum(run.exact is False and not run.error for run in self.runs)

@@ -135,7 +135,6 @@ class Convolution:
         )
 
     def run(self) -> None:
-        """Execute the operation once."""
         constants = self._prepare()
         self.input.load()
         if self.spec.depthwise:

@@ -18,8 +18,6 @@ from .memory import RegionMemory, Shadow
 
 
 class Dma:
-    """The bound transfer; `run` executes it once."""
-
     def __init__(self, spec: DmaSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec, self.regs = spec, regs
         self._from, self._from_shadow = self._views(spec.source, memory)
@@ -70,7 +68,6 @@ class Dma:
             raise UninitialisedReadError(f"{self.regs.where}: DMA0_IDX reads numbers of rows that nobody wrote")
 
     def run(self) -> None:
-        """Move the bytes."""
         self._move(self._to, self._from)
 
     def _move(self, to: NDArray[Any], source: NDArray[Any]) -> None:

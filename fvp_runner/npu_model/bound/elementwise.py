@@ -24,8 +24,6 @@ _INPUT_SHIFT = {1: 20, 2: 15}
 
 
 class Elementwise:
-    """The bound operation; `run` executes it once."""
-
     def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         shape = (spec.output.height, spec.output.width, spec.output.depth)
@@ -70,7 +68,6 @@ class Elementwise:
         return _Operand(dtype, zero, None, shift - 1)
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec, output = self.spec, self.output
         self.ifm.load()
         first: NDArray[Any] = self.ifm.array

@@ -61,11 +61,9 @@ class RegionMemory:
         return memory
 
     def span(self, number: int, start: int, length: int, regs: Registers, what: str) -> Bytes:
-        """Bytes [start, start + length) of a region."""
         return self.region(number, start, start + length, regs, what)[start : start + length]
 
     def span_shadow(self, number: int, start: int, length: int) -> Shadow | None:
-        """The shadow of `span`."""
         shadow = self.shadows[number] if number < len(self.shadows) else None
         return None if shadow is None else shadow[start : start + length]
 
@@ -76,7 +74,6 @@ class RegionMemory:
 
 
 def element_view(memory: Bytes, piece: Piece, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The elements of a piece."""
     view: NDArray[Any] = np.ndarray(piece.shape, dtype, memory.data, piece.start, piece.strides)
     return view
 
@@ -172,7 +169,6 @@ class FeatureMapAccess:
                 )
 
     def mark_defined(self) -> None:
-        """Note that the whole map is written."""
         for view in self._shadows:
             view[...] = True
 

@@ -98,5 +98,4 @@ class OutputPath:
         return not self.map.is_scratch
 
     def finish(self) -> None:
-        """Write the output feature map to memory."""
         self.map.store()

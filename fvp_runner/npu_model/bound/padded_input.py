@@ -50,7 +50,6 @@ class PaddedInput:
                         self._parts.append((target, source[: target.shape[0], : target.shape[1]]))
 
     def load(self) -> None:
-        """Read the input map from memory."""
         self.map.load()
         for target, source in self._parts:
             np.copyto(target, source, casting="unsafe")

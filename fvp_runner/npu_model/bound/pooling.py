@@ -23,8 +23,6 @@ from .padded_input import PaddedInput
 
 
 class Pooling:
-    """The bound operation; `run` executes it once."""
-
     def __init__(self, spec: PoolingSpec, memory: RegionMemory, regs: Registers, checks: bool) -> None:
         self.spec, self.regs = spec, regs
         self.output = OutputPath(spec.output, memory, regs)
@@ -78,7 +76,6 @@ class Pooling:
         return padded[top : top + (len(rows) - 1) * window.stride_y + 1 : window.stride_y, :columns]
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec, output = self.spec, self.output
         self.input.load()
         padded = self.input.array

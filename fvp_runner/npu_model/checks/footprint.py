@@ -39,11 +39,9 @@ class Grid:
 
     @property
     def stop(self) -> int:
-        """One past the last byte."""
         return self.start + sum((n - 1) * stride for n, stride in self.axes) + self.run
 
     def starts(self) -> NDArray[np.int64]:
-        """Addresses of all runs."""
         address = np.array([self.start], np.int64)
         for count, stride in self.axes:
             address = (address[:, None] + np.arange(count, dtype=np.int64) * stride).ravel()
@@ -69,7 +67,6 @@ class Access:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """First byte and one past the last."""
         return min(g.start for g in self.grids), max(g.stop for g in self.grids)
 
     def first_common(self, other: Access) -> int | None:
@@ -106,14 +103,11 @@ class Access:
 
 
 def of_pieces(name: str, region: int, pieces: Iterable[Piece], element: int) -> Access:
-    """The access that pieces of a feature map make."""
     return Access(name, region, tuple(Grid.of(p.start, p.shape, p.strides, element) for p in pieces))
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Everything one operation reads and writes."""
-
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
 
@@ -133,7 +127,6 @@ class Footprint:
 
 
 def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
-    """All bytes a step reads and writes."""
     spec = step.spec
     if isinstance(spec, DmaSpec):
         sides = []

@@ -82,13 +82,11 @@ class ReferenceOperator:
         return Reference.what if self._litert is None else self._litert.what
 
     def _fall_back(self, error: KernelError) -> None:
-        """To LiteRT."""
         if self._has_state:
             raise error
         self._litert = LiteRTReference(self._model, read_network(self._model, self.name))
 
     def reset(self) -> None:
-        """Forget the state."""
         if self._interpreter is not None:
             self._interpreter.reset()
 

@@ -28,8 +28,6 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionSpec:
-    """A CONV or DEPTHWISE as its registers describe it."""
-
     window: Window
     ifm: MapLayout
     ifm_depth: int
@@ -42,7 +40,6 @@ class ConvolutionSpec:
 
     @staticmethod
     def read(regs: Registers, ofm_ublock: int, cores: int) -> ConvolutionSpec:
-        """Read and check all registers of the operation."""
         r = Register
         output = OutputSpec.read(regs)
         window = Window.read(regs, output.height, output.width)
@@ -90,7 +87,6 @@ class ConvolutionSpec:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
         o, w = self.output, self.window
         per_output = w.height * w.width * (1 if self.depthwise else self.ifm_depth)
         return o.height * o.width * o.depth * per_output

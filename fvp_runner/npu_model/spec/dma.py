@@ -33,7 +33,6 @@ class Side:
         return (shape[0], self.choices, shape[2]) if self.choices else shape
 
     def stop(self, shape: tuple[int, int, int]) -> int:
-        """One past the last byte."""
         shape = self.reach(shape)
         return self.start + (shape[0] - 1) * self.strides[0] + (shape[1] - 1) * self.strides[1] + shape[2]
 
@@ -50,8 +49,6 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class DmaSpec:
-    """A DMA_START as its registers describe it."""
-
     source: Side
     destination: Side
     shape: tuple[int, int, int]  # planes, rows, bytes
@@ -59,7 +56,6 @@ class DmaSpec:
 
     @staticmethod
     def read(regs: Registers) -> DmaSpec:
-        """Read and check all registers of the operation."""
         r = Register
         if regs.operation.parameter:
             regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
@@ -84,7 +80,6 @@ class DmaSpec:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes moved."""
         return self.shape[0] * self.shape[1] * self.shape[2]
 
     @property

@@ -23,8 +23,6 @@ SCALED = frozenset((Mode.ADD, Mode.SUB, Mode.MUL, Mode.ABS, Mode.LRELU))  # have
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseSpec:
-    """An ELEMENTWISE as its registers describe it."""
-
     mode: ElementwiseMode
     ifm: MapLayout
     ifm2: MapLayout | None  # None: unary, or a scalar
@@ -42,7 +40,6 @@ class ElementwiseSpec:
 
     @staticmethod
     def read(regs: Registers) -> ElementwiseSpec:
-        """Read and check all registers of the operation."""
         r = Register
         parameter = regs.operation.parameter
         if parameter not in tuple(Mode):
@@ -93,5 +90,4 @@ class ElementwiseSpec:
 
     @property
     def macs(self) -> int:
-        """Output elements."""
         return self.output.height * self.output.width * self.output.depth

@@ -33,8 +33,6 @@ LUT_BYTES = {1: 256, 2: 2048, 4: 1024}  # by bytes of an output element
 
 @dataclass(frozen=True, slots=True)
 class OutputSpec:
-    """Everything the registers say about the output of one kernel."""
-
     layout: MapLayout
     height: int
     width: int
@@ -54,7 +52,6 @@ class OutputSpec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of an output element."""
         return self.layout.dtype
 
     @property
@@ -81,7 +78,6 @@ class OutputSpec:
 
     @staticmethod
     def read(regs: Registers) -> OutputSpec:
-        """Read and check the OFM registers and the activation."""
         r = Register
         precision = regs.bits(r.OFM_PRECISION, 0b1100_0001_0100_0111)
         size = regs.one_of(r.OFM_PRECISION, (0, 1, 2), precision >> 1 & 3)

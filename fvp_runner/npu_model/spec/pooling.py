@@ -17,8 +17,6 @@ from .window import Window, read_type
 
 @dataclass(frozen=True, slots=True)
 class PoolingSpec:
-    """A POOL as its registers describe it."""
-
     mode: PoolMode
     window: Window
     ifm: MapLayout
@@ -29,7 +27,6 @@ class PoolingSpec:
 
     @staticmethod
     def read(regs: Registers) -> PoolingSpec:
-        """Read and check all registers of the operation."""
         parameter = regs.operation.parameter
         if parameter not in (0, 1, 2):
             regs.illegal(f"POOL mode {parameter} is none of 0 (MAX), 1 (AVERAGE) and 2 (REDUCE_SUM)")

@@ -79,10 +79,8 @@ class Registers:
         return value & 0xFFFFFFFF, shift
 
     def region(self, register: Register) -> int:
-        """A region number 0..7."""
         return self.one_of(register, range(8))
 
     @property
     def op(self) -> Op:
-        """The operation."""
         return self.operation.op

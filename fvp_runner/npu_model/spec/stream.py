@@ -36,21 +36,16 @@ _MAX_ELEMENTS = 1 << 25
 
 @dataclass(frozen=True, slots=True)
 class DecodedStep:
-    """One operation: its registers and their meaning."""
-
     registers: Registers
     spec: Spec
 
     @property
     def is_dma(self) -> bool:
-        """True for transfers, False for kernels."""
         return isinstance(self.spec, DmaSpec)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedStream:
-    """A stream that was decoded for one accelerator."""
-
     accelerator: Architecture
     commands: tuple[Command | DecodedStep, ...]  # in stream order; operations as steps
     steps: tuple[DecodedStep, ...]
@@ -104,7 +99,6 @@ _READERS = {Language.U55_U65: _read_u55_u65, Language.U85: read_u85}
 
 
 def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
-    """What the registers of one operation mean."""
     spec = _READERS[accelerator.language](registers, accelerator)
     if isinstance(spec, DmaSpec):
         return spec

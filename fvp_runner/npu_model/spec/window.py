@@ -78,7 +78,6 @@ class Window:
 
     @staticmethod
     def read(regs: Registers, out_height: int, out_width: int) -> Window:
-        """Read and check the kernel registers."""
         r = Register
         bits = regs.bits(r.KERNEL_STRIDE, 0xFFF)
         stride_x = (bits & 1 | (bits >> 6 & 7) << 1) + 1

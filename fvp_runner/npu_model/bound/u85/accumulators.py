@@ -48,5 +48,4 @@ class Accumulators:
         return found
 
     def keep(self, sums: NDArray[Any]) -> None:
-        """Leave the sums for the next operation."""
         self._memory.accumulators = sums.astype(np.int64)

@@ -22,8 +22,6 @@ from .accumulators import Accumulators
 
 
 class U85Convolution(Convolution):
-    """The bound operation."""
-
     wide_bits = 47
 
     def __init__(
@@ -83,7 +81,6 @@ class U85Convolution(Convolution):
         return self._arranged(source, weights, self._table(source))
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec = self.spec.output
         if not self.accumulators.plain:
             self._sums = np.zeros((spec.height, spec.width, spec.depth), np.int64)

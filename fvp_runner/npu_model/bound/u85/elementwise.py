@@ -24,8 +24,6 @@ Kind = ElementwiseKind
 
 
 class U85Elementwise:
-    """The bound operation; `run` executes it once."""
-
     def __init__(self, spec: OperandsSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self._first, self._second = (self._bind(found, memory, regs) for found in (spec.first, spec.second))
@@ -49,7 +47,6 @@ class U85Elementwise:
         return value if scale.is_identity else scale.exact(value)
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec, output = self.spec, self.output
         shape = (spec.output.height, spec.output.width, spec.output.depth)
         a = self._values(spec.first, self._first, spec.first_scale)

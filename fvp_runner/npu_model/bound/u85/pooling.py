@@ -36,8 +36,6 @@ _JOINED: dict[PoolOperation, Callable[[Int64, Int64], Int64]] = {
 
 
 class U85Pooling:
-    """The bound operation; `run` executes it once."""
-
     def __init__(self, spec: SumSpec, memory: RegionMemory, regs: Registers, checks: bool) -> None:
         assert spec.pool is not None
         self.spec, self.regs, self.checks, self.pool = spec, regs, checks, spec.pool
@@ -59,7 +57,6 @@ class U85Pooling:
         return [(span, shadow[:count]) for span, shadow in pairs if shadow is not None]
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec, output = self.spec, self.output
         sums = start = self.accumulators.begin()
         if start is None or not spec.ignores_input:

@@ -19,8 +19,6 @@ _FRACTION = 16  # bits that OFM_SCALE has too many
 
 
 class Resizing:
-    """The bound operation; `run` executes it once."""
-
     def __init__(self, spec: ResizeSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
         self._input = FeatureMapAccess(memory, regs, spec.ifm, spec.input.shape, is_write=False)
@@ -28,7 +26,6 @@ class Resizing:
         self.output = OutputPath(spec.output, memory, regs)
 
     def run(self) -> None:
-        """Execute the operation once."""
         spec = self.spec
         self._input.load()
         values = self._input.array.astype(np.int64) - spec.input.zero_point

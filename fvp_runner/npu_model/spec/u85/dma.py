@@ -16,7 +16,6 @@ _INDEX_BYTES = 4
 
 
 def read_transfer(regs: Registers) -> DmaSpec:
-    """Read and check all registers of the operation."""
     r = Register
     if regs.operation.parameter:
         regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")

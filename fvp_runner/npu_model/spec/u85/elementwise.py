@@ -22,8 +22,6 @@ _UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
 
 @dataclass(frozen=True, slots=True)
 class OperandsSpec:
-    """An ELEMENTWISE as its registers describe it."""
-
     kind: ElementwiseKind
     first: InputSpec
     second: InputSpec | None  # None: unary
@@ -35,17 +33,14 @@ class OperandsSpec:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """All of them."""
         return (self.first,) if self.second is None else (self.first, self.second)
 
     @property
     def macs(self) -> int:
-        """Output elements."""
         return self.output.height * self.output.width * self.output.depth
 
 
 def read_elementwise(regs: Registers) -> OperandsSpec:
-    """Read and check all registers of the operation."""
     r = Register
     kind = ElementwiseKind(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseKind), regs.operation.parameter))
     output = written(regs, read_output(regs))

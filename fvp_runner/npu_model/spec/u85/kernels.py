@@ -169,8 +169,6 @@ class ResizeAxis:
 
 @dataclass(frozen=True, slots=True)
 class ResizeSpec:
-    """A RESIZE."""
-
     kind: ResizeKind
     input: InputSpec
     ifm: MapLayout
@@ -182,17 +180,14 @@ class ResizeSpec:
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
-        """All of them."""
         return (self.input,)
 
     @property
     def macs(self) -> int:
-        """Output elements."""
         return self.output.height * self.output.width * self.output.depth
 
 
 def read_resize(regs: Registers) -> ResizeSpec:
-    """Read and check all registers of a RESIZE."""
     r = Register
     kind = ResizeKind(regs.one_of(r.OFM_PRECISION, tuple(ResizeKind), regs.operation.parameter))
     output = written(regs, read_output(regs))

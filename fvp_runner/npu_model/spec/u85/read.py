@@ -15,7 +15,6 @@ U85KernelSpec = SumSpec | OperandsSpec | ResizeSpec
 
 
 def read_u85(registers: Registers, accelerator: Architecture) -> U85KernelSpec | DmaSpec:
-    """What the registers of one operation mean."""
     if registers.op is Op.DMA_START:
         return read_transfer(registers)
     if registers.op is Op.ELEMENTWISE:
