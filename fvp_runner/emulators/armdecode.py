@@ -1,19 +1,26 @@
-"""Decode the Thumb load or store that touched a trapped register, and finish it by hand.
+"""The Thumb load or store that touched a trapped register, so that it can be finished by hand.
 
-Invariant: `decode` looks only at the opcode and the registers before the access; applying
-`LoadStore.complete` leaves the CPU as if the instruction had run, including write-back of the
-base register and the state of an IT block. What it does not know it refuses by name; it
-never guesses. Source: Armv8-M Architecture Reference Manual (DDI 0553), Thumb encodings.
+Invariant: `decode` looks only at the opcode and the registers before the access; applying a `LoadStore` leaves the CPU
+as if the instruction had run, including write-back of the base register and the state of an IT block. What is no load
+or store of core registers is refused. Capstone decodes; what an access means is from the Armv8-M Architecture Reference
+Manual (DDI 0553).
 """
 
 from __future__ import annotations
 
+import functools
+import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..base import RunnerError
 
-SP, PC = 13, 15
+_PC = 15
+_REGISTER, _MEMORY = 1, 3  # Capstone's types of operands
+_ACCESS = re.compile(r"(?:(?P<load>ld)|st)(?:[ral](?P<signed>s?)(?P<size>[bhd]?)t?|m(?P<before>db)?)")
+_BYTES = {"b": 1, "h": 2}
 
 
 class DecodeError(RunnerError):
@@ -61,133 +68,49 @@ def next_it_state(xpsr: int) -> int:
     return xpsr & ~(3 << 25 | 0x3F << 10) | (it & 3) << 25 | (it >> 2) << 10
 
 
+@functools.cache
+def _capstone() -> tuple[Any, dict[int, int]]:
+    """The disassembler, and the number of each core register by Capstone's."""
+    import capstone
+    from capstone import arm_const as c
+
+    engine = capstone.Cs(capstone.CS_ARCH_ARM, capstone.CS_MODE_THUMB | capstone.CS_MODE_MCLASS | capstone.CS_MODE_V8)
+    engine.detail = True
+    core = [*(c.ARM_REG_R0 + i for i in range(13)), c.ARM_REG_SP, c.ARM_REG_LR, c.ARM_REG_PC]
+    return engine, {register: number for number, register in enumerate(core)}
+
+
 def decode(first: int, second: int, registers: Sequence[int]) -> LoadStore:
     """Decode the instruction of half-words `first`, `second` with r0..r15 as they are before it.
 
     `registers[15]` is the instruction's own address. `DecodeError` for anything else than a
     load or store of core registers.
     """
-    if instruction_length(first) == 2:
-        return _decode16(first, registers)
-    top = first >> 9
-    if top == 0b1110100:
-        if not first >> 6 & 1:
-            return _multiple32(first, second, registers)
-        return _dual(first, second, registers)
-    if top == 0b1111100:
-        return _single32(first, second, registers)
-    raise _unknown(first, second)
-
-
-def _unknown(first: int, second: int | None = None) -> DecodeError:
-    text = f"{first:04x}" + ("" if second is None else f" {second:04x}")
-    return DecodeError(
-        f"the driver touched the NPU's registers with instruction {text}, which is no load or store of core "
-        "registers that can be emulated; build the driver so that it uses plain 32-bit volatile accesses"
+    engine, numbers = _capstone()
+    found = next(engine.disasm(struct.pack("<2H", first, second), 0, 1), None)
+    access = None if found is None else _ACCESS.fullmatch(found.insn_name())
+    if found is None or access is None:
+        text = f"{first:04x}" + (f" {second:04x}" if instruction_length(first) == 4 else "")
+        raise DecodeError(
+            f"the driver touched the NPU's registers with instruction {text}, which is no load or store of core "
+            "registers that can be emulated; build the driver so that it uses plain 32-bit volatile accesses"
+        )
+    moved = [numbers[operand.reg] for operand in found.operands if operand.type == _REGISTER]
+    size, post_index = _BYTES.get(access["size"] or "", 4), found.post_index
+    if access["size"] is None:  # a multiple, whose first register is the base
+        base, *moved = moved
+        offset = 4 * len(moved) * (-1 if access["before"] else 1)
+        post_index = not access["before"]
+    else:
+        memory = next(operand for operand in found.operands if operand.type == _MEMORY)
+        base = numbers[memory.mem.base]
+        offset = found.operands[-1].imm if post_index else memory.mem.disp
+        if memory.mem.index:
+            offset += registers[numbers[memory.mem.index]] << memory.shift.value
+    origin = registers[base] if base != _PC else (registers[_PC] + 4) & ~3
+    start, after = origin if post_index else origin + offset, origin + offset & 0xFFFFFFFF
+    transfers = tuple(
+        RegisterTransfer(number, start + size * place & 0xFFFFFFFF, size, bool(access["signed"]))
+        for place, number in enumerate(moved)
     )
-
-
-def _one(
-    is_load: bool,
-    register: int,
-    address: int,
-    size: int,
-    length: int,
-    *,
-    signed: bool = False,
-    back: tuple[int, int] | None = None,
-) -> LoadStore:
-    return LoadStore(is_load, (RegisterTransfer(register, address & 0xFFFFFFFF, size, signed),), length, back)
-
-
-def _decode16(op: int, r: Sequence[int]) -> LoadStore:
-    if op >> 12 == 0b0101:  # register offset
-        kind, rm, rn, rt = op >> 9 & 7, op >> 6 & 7, op >> 3 & 7, op & 7
-        is_load, size, signed = (
-            (False, 4, False),
-            (False, 2, False),
-            (False, 1, False),
-            (True, 1, True),
-            (True, 4, False),
-            (True, 2, False),
-            (True, 1, False),
-            (True, 2, True),
-        )[kind]
-        return _one(is_load, rt, r[rn] + r[rm], size, 2, signed=signed)
-    if op >> 13 == 0b011:  # word or byte, 5-bit offset
-        size = 1 if op >> 12 & 1 else 4
-        return _one(bool(op >> 11 & 1), op & 7, r[op >> 3 & 7] + (op >> 6 & 31) * size, size, 2)
-    if op >> 12 == 0b1000:  # half-word, 5-bit offset
-        return _one(bool(op >> 11 & 1), op & 7, r[op >> 3 & 7] + (op >> 6 & 31) * 2, 2, 2)
-    if op >> 12 == 0b1001:  # stack pointer relative
-        return _one(bool(op >> 11 & 1), op >> 8 & 7, r[SP] + (op & 0xFF) * 4, 4, 2)
-    if op >> 12 == 0b1100:  # load/store multiple, increment after
-        is_load, rn, mask = bool(op >> 11 & 1), op >> 8 & 7, op & 0xFF
-        back = None if is_load and mask >> rn & 1 else (rn, r[rn] + 4 * mask.bit_count())
-        return _multiple(is_load, mask, r[rn], 2, back)
-    raise _unknown(op)
-
-
-def _multiple(is_load: bool, mask: int, base: int, length: int, back: tuple[int, int] | None) -> LoadStore:
-    numbers = [n for n in range(16) if mask >> n & 1]
-    transfers = tuple(RegisterTransfer(n, (base + 4 * i) & 0xFFFFFFFF, 4) for i, n in enumerate(numbers))
-    if back is not None:
-        back = (back[0], back[1] & 0xFFFFFFFF)
-    return LoadStore(is_load, transfers, length, back)
-
-
-def _multiple32(first: int, second: int, r: Sequence[int]) -> LoadStore:
-    mode, write_back, is_load, rn = first >> 7 & 3, first >> 5 & 1, bool(first >> 4 & 1), first & 15
-    if mode not in (1, 2):
-        raise _unknown(first, second)
-    size = 4 * second.bit_count()
-    start = r[rn] if mode == 1 else r[rn] - size
-    end = r[rn] + size if mode == 1 else start
-    return _multiple(is_load, second, start, 4, (rn, end) if write_back else None)
-
-
-def _dual(first: int, second: int, r: Sequence[int]) -> LoadStore:
-    before, add, write_back, is_load = first >> 8 & 1, first >> 7 & 1, first >> 5 & 1, bool(first >> 4 & 1)
-    rn, rt, rt2 = first & 15, second >> 12, second >> 8 & 15
-    if not before and not write_back:
-        return _ordered(first, second, r)
-    base = r[rn] if rn != PC else (r[PC] + 4) & ~3
-    moved = base + (second & 0xFF) * (4 if add else -4)
-    address = moved if before else base
-    transfers = (RegisterTransfer(rt, address & 0xFFFFFFFF, 4), RegisterTransfer(rt2, (address + 4) & 0xFFFFFFFF, 4))
-    return LoadStore(is_load, transfers, 4, (rn, moved & 0xFFFFFFFF) if write_back else None)
-
-
-def _ordered(first: int, second: int, r: Sequence[int]) -> LoadStore:
-    """LDA/STL and their narrow forms; the exclusive ones make no sense on a device."""
-    size = {0b1000: 1, 0b1001: 2, 0b1010: 4}.get(second >> 4 & 15)
-    if first >> 5 != 0b11101000110 or size is None:
-        raise _unknown(first, second)
-    return _one(bool(first >> 4 & 1), second >> 12, r[first & 15], size, 4)
-
-
-def _single32(first: int, second: int, r: Sequence[int]) -> LoadStore:
-    signed, wide_offset, size_code, is_load = bool(first >> 8 & 1), first >> 7 & 1, first >> 5 & 3, bool(first >> 4 & 1)
-    rn, rt = first & 15, second >> 12
-    if size_code == 3 or (signed and (not is_load or size_code == 2)):
-        raise _unknown(first, second)
-    size = 1 << size_code
-    if is_load and rt == PC and size != 4:  # preload hints live here
-        raise _unknown(first, second)
-    if rn == PC:  # literal; the bit that widens the offset elsewhere is its sign here
-        if not is_load:
-            raise _unknown(first, second)
-        offset = (second & 0xFFF) * (1 if wide_offset else -1)
-        return _one(True, rt, ((r[PC] + 4) & ~3) + offset, size, 4, signed=signed)
-    if wide_offset:
-        return _one(is_load, rt, r[rn] + (second & 0xFFF), size, 4, signed=signed)
-    if not second >> 11 & 1:
-        if second >> 6 & 31:
-            raise _unknown(first, second)
-        return _one(is_load, rt, r[rn] + (r[second & 15] << (second >> 4 & 3)), size, 4, signed=signed)
-    before, add, write_back = second >> 10 & 1, second >> 9 & 1, second >> 8 & 1
-    moved = r[rn] + (second & 0xFF) * (1 if add else -1)
-    if not before and not write_back:
-        raise _unknown(first, second)
-    back = (rn, moved & 0xFFFFFFFF) if write_back else None
-    return _one(is_load, rt, moved if before else r[rn], size, 4, signed=signed, back=back)
+    return LoadStore(bool(access["load"]), transfers, found.size, (base, after) if found.writeback else None)

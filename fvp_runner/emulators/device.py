@@ -1,21 +1,33 @@
-"""The NPU of an emulated board: which memory it reaches, what lies there, and its register page.
+"""The NPU of an emulated board: which memory it reaches, what lies there, and its register page; and a run with it.
 
 Invariant: the NPU reaches what the board's description gives it, nothing else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.problem import Agent
 from npu_memplan.target_data import Board, BoardMemory
 
+from ..base import RunOptions, RunOutputs
 from ..firmware_build.build import Firmware
 from ..firmware_build.elf import Elf
+from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
+from ..npu_model import NpuModel
+from ..npu_model.spec.layout import Bytes
+from ..result import Array
+from ..transcript import END_OF_TRANSMISSION
 from .job import GuestMemory, JobRunner
-from .register_page import EthosURegisters, Sabotage
+from .register_page import EthosURegisters
+from .trap import RegisterAccess
 
 _COMMON = (".text", ".rodata", ".data", ".bss")  # sections that hold what nobody placed
 
@@ -71,56 +83,95 @@ def _advice(section: str, reachable: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class NpuSetup:
-    """An NPU on a board, for one program."""
+class End:
+    """How a program ended: all that it printed, and its exit code where it gave one by semihosting."""
 
-    board: Board
-    elf: Elf
-    accelerator: Architecture
-    objects: dict[int, int]  # start address -> size of what a base pointer may name
-    where: MemoryMap | None = None
-    checks: bool = True
-    sabotage: frozenset[Sabotage] = frozenset()
+    uart: bytes
+    exit_code: int | None = None
+    accesses: list[RegisterAccess] = field(default_factory=list)
 
-    @classmethod
-    def of_firmware(cls, firmware: Firmware, checks: bool, sabotage: frozenset[Sabotage]) -> NpuSetup:
-        """The NPU that a built artifact was compiled for; its pools are known objects."""
-        name = firmware.artifact.target.accelerator
-        found = accelerator(name if name != "none" else firmware.board.accelerators[0])
-        pools = {address: size for address, size in pool_spans(firmware) if size}
-        pools = {a: size for a, size in pools.items() if reaching_memory(firmware.board, a, size)}
-        objects = known_objects(firmware.board, firmware.elf) | pools
-        return cls(firmware.board, firmware.elf, found, objects, firmware.artifact.memory_map, checks, sabotage)
+
+class Machine(GuestMemory, Protocol):
+    """An emulated board with a program in its memory, its CPU at reset."""
+
+    def run(self, device: EthosURegisters, watch: Stopwatch) -> End:
+        """Let the CPU run to the program's end, serving its accesses to the NPU's registers."""
+        ...
+
+    def read(self, address: int, size_bytes: int) -> Bytes:
+        """Memory as it is now."""
+        ...
 
 
 class Device:
-    """One NPU with its job runner, for the machine that a runner starts."""
+    """The NPU of a board, for one program; `objects`: start address -> size of what a base pointer may name."""
 
-    def __init__(self, setup: NpuSetup) -> None:
-        self._setup = setup
-        self._jobs: JobRunner | None = None
+    jobs: JobRunner  # since the last `start`
+
+    def __init__(
+        self,
+        board: Board,
+        elf: Elf,
+        npu: Architecture,
+        objects: Mapping[int, int],
+        checks: bool = True,
+        where: MemoryMap | None = None,
+    ) -> None:
+        self._board, self._elf, self._npu, self._objects = board, elf, npu, objects
+        self._model = NpuModel(npu, checks, where)
+
+    @classmethod
+    def of_firmware(cls, firmware: Firmware, checks: bool) -> Device:
+        """The NPU that a built artifact was compiled for; its pools are known objects."""
+        board, elf, name = firmware.board, firmware.elf, firmware.artifact.target.accelerator
+        npu = accelerator(name if name != "none" else board.accelerators[0])
+        pools = {a: size for a, size in pool_spans(firmware) if size and reaching_memory(board, a, size)}
+        return cls(board, elf, npu, known_objects(board, elf) | pools, checks, firmware.artifact.memory_map)
 
     def start(self, memory: GuestMemory) -> EthosURegisters:
-        """A reset NPU on `memory`."""
-        setup = self._setup
-        if self._jobs is None:
-            self._jobs = JobRunner(
-                setup.accelerator, memory, setup.objects, setup.checks, setup.where, self._why_unreachable
-            )
-        self._jobs.attach(memory)
-        self._jobs.notes.clear()
-        self._jobs.streams.clear()
-        return EthosURegisters(setup.accelerator, self._jobs.run, sabotage=setup.sabotage)
-
-    def _why_unreachable(self, address: int, written: bool) -> str:
-        return why_unreachable(self._setup.board, self._setup.elf, address, written)
+        """A reset NPU on `memory`; what was learnt of streams is kept."""
+        self.jobs = JobRunner(self._model, memory, self._objects, partial(why_unreachable, self._board, self._elf))
+        return EthosURegisters(self._npu, self.jobs.run)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the NPU model remarked about the jobs since `start`."""
-        return tuple(dict.fromkeys(self._jobs.notes)) if self._jobs else ()
+        """What the NPU model remarked about the jobs since `start`, each once."""
+        return tuple(dict.fromkeys(self.jobs.notes))
 
-    @property
-    def streams(self) -> tuple[tuple[int, ...], ...]:
-        """Command streams of the jobs since `start`."""
-        return tuple(self._jobs.streams) if self._jobs else ()
+
+class EmulatedRunner(ABC):
+    """Runs firmware on an emulated CPU. Every run is a new machine."""
+
+    name: str
+
+    def __init__(self, firmware: Firmware, options: RunOptions) -> None:
+        self.firmware, self._options = firmware, options
+        self._device = Device.of_firmware(firmware, options.checks)
+
+    @abstractmethod
+    def _machine(self, image: Elf) -> AbstractContextManager[Machine]:
+        """The firmware's board with `image` loaded."""
+
+    @abstractmethod
+    def _version(self) -> str:
+        """Of the emulator."""
+
+    def run(self, inputs: Sequence[Array]) -> RunOutputs:
+        """Boot, run one inference, and read what came out. See `Runner.run`."""
+        with self._machine(image_with_inputs(self.firmware, inputs)) as machine:
+            npu = self._device.start(machine)
+            with stopwatch(self.name, self.firmware.artifact, self._options, npu.jobs) as watch:
+                uart = machine.run(npu, watch).uart
+                seconds = watch.seconds
+            pools = None
+            if self._options.pools_after and END_OF_TRANSMISSION in uart:
+                pools = tuple(machine.read(address, size) for address, size in pool_spans(self.firmware))
+            return outputs_of(
+                self.firmware,
+                uart,
+                messages=npu.messages,
+                notes=self._device.notes,
+                pools=pools,
+                version=self._version(),
+                seconds=seconds,
+            )

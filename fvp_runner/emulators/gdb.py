@@ -12,12 +12,13 @@ import contextlib
 import select
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..base import RunnerError, RunTimeoutError
 
 XPSR = 25  # QEMU's number of the program status register
-WATCH_WRITE, WATCH_READ, WATCH_ACCESS = 2, 3, 4
+_WATCH_ACCESS = 4
 _MAX_MEMORY = 0x700  # bytes of one m/M packet: QEMU 7 takes packets of 4096 characters
 
 
@@ -26,20 +27,14 @@ class GdbError(RunnerError):
 
 
 class GdbClient:
-    """A connection to a stub that listens on a unix socket. Close it, or use it as a context."""
+    """A connection to a stub that listens on a unix socket."""
 
-    def __init__(self, path: Path, timeout_s: float = 10.0) -> None:
+    def __init__(self, path: Path) -> None:
         self._buffer = bytearray()
         self._running = False
-        self._socket = _connect(path, timeout_s)
+        self._socket = connect(path)
         self._request("qSupported:multiprocess-;swbreak+;hwbreak+")
         self._request("qXfer:features:read:target.xml:0,ffb")
-
-    def __enter__(self) -> GdbClient:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Drop the connection; the emulator keeps its state."""
@@ -68,7 +63,7 @@ class GdbClient:
                 del self._buffer[: end + 3]
                 with contextlib.suppress(OSError):  # it may be its last word
                     self._socket.sendall(b"+")
-                return _expand(body)
+                return body.decode("latin-1")
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._socket], [], [], wait)[0]:
                 return None
@@ -125,17 +120,14 @@ class GdbClient:
             part = data[start : start + _MAX_MEMORY]
             self._accepted(f"M{address + start:x},{len(part):x}:{part.hex()}")
 
-    def watch(self, address: int, size_bytes: int, kind: int = WATCH_ACCESS) -> None:
-        """Stop before any access of this kind in `[address, address + size_bytes)`."""
-        self._accepted(f"Z{kind},{address:x},{size_bytes:x}")
+    def watch(self, address: int, size_bytes: int) -> None:
+        """Stop before any access in `[address, address + size_bytes)`."""
+        self._accepted(f"Z{_WATCH_ACCESS},{address:x},{size_bytes:x}")
 
     def resume(self) -> None:
         """Let the CPU run; the next thing to call is `wait_stop`."""
         self._send("c")
         self._running = True
-
-    def interrupt(self) -> None:
-        self._socket.sendall(b"\x03")
 
     def wait_stop(self, timeout_s: float | None) -> str | None:
         """Reason of the next stop (`T05watch:...;`, `W00`, ...), or None when the time passes first."""
@@ -145,24 +137,8 @@ class GdbClient:
         return reply
 
 
-def _expand(body: bytes) -> str:
-    """Undo run-length encoding: `x*n` is x repeated n-29 times more."""
-    if b"*" not in body:
-        return body.decode("latin-1")
-    result: list[str] = []
-    i = 0
-    text = body.decode("latin-1")
-    while i < len(text):
-        if text[i] == "*" and result and i + 1 < len(text):
-            result.append(result[-1][-1] * (ord(text[i + 1]) - 29))
-            i += 2
-        else:
-            result.append(text[i])
-            i += 1
-    return "".join(result)
-
-
-def _connect(path: Path, timeout_s: float) -> socket.socket:
+def connect(path: Path, timeout_s: float = 10.0, alive: Callable[[], bool] = lambda: True) -> socket.socket:
+    """The unix socket at `path`, which an emulator opens while it is `alive`."""
     deadline = time.monotonic() + timeout_s
     while True:
         client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -171,7 +147,7 @@ def _connect(path: Path, timeout_s: float) -> socket.socket:
             return client
         except OSError as error:
             client.close()
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not alive():
                 raise GdbError(f"the emulator did not open {path.name} within {timeout_s:.0f} s: {error}") from None
             with contextlib.suppress(InterruptedError):
                 time.sleep(0.005)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.time import MemoryMap
 
 from ..npu_model import NpuModel
 from ..npu_model.checks.footprint import extents
@@ -41,31 +39,21 @@ class GuestMemory(Protocol):
 
 
 class JobRunner:
-    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects; `where`: the memories.
+    """Executes jobs of one NPU. `objects` maps start addresses to sizes of known objects.
 
     `explain` says of bytes that the NPU does not reach (and may write) where they lie and what to do.
     """
 
     def __init__(
         self,
-        accelerator: Architecture,
+        model: NpuModel,
         memory: GuestMemory,
         objects: Mapping[int, int],
-        checks: bool = True,
-        where: MemoryMap | None = None,
         explain: Callable[[int, bool], str] = lambda address, written: "",
     ) -> None:
-        self._accelerator = accelerator
-        self._explain = explain
+        self._model, self._memory, self._objects, self._explain = model, memory, objects, explain
         self.streams: list[tuple[int, ...]] = []  # of all jobs that had one
-        self._memory = memory
-        self._objects = objects
-        self._model = NpuModel(accelerator, checks, where)
-        self.notes: list[str] = []
-
-    def attach(self, memory: GuestMemory) -> None:
-        """Use another machine's memory from now on; what was learnt of streams is kept."""
-        self._memory = memory
+        self.notes: list[str] = []  # what the NPU model remarked about them
 
     def run(self, job: Job) -> JobOutcome:
         """Run one job; everything that goes wrong becomes fault bits and a message."""

@@ -22,9 +22,9 @@ from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.network.trace import trace_of
 from ..transcript import END_OF_TRANSMISSION
-from .device import Device, NpuSetup, known_objects
+from .device import Device, known_objects
 from .qemu import missing_emulator, no_model
-from .qemu_machine import booted
+from .qemu_machine import booted, version
 from .register_page import NO_FAULT, JobOutcome
 from .trap import RegisterAccess
 
@@ -92,8 +92,7 @@ def run_elf(
     except OSError as error:
         raise RunnerError(f"cannot read {path}: {error.strerror or error}") from None
     architecture = _accelerator(elf, description, npu)
-    setup = NpuSetup(description, elf, architecture, known_objects(description, elf), checks=options.checks)
-    device = Device(setup)
+    device = Device(description, elf, architecture, known_objects(description, elf), options.checks)
     with booted(description, elf, semihosting) as machine:
         registers = device.start(machine)
         with Stopwatch(f"{path.name} on QEMU", options, registers.jobs) as watch:
@@ -102,8 +101,9 @@ def run_elf(
         text = end.uart.decode("utf-8", "replace").replace(chr(END_OF_TRANSMISSION), "")
         code = end.exit_code if end.exit_code is not None else _printed_code(text)
         return ElfRun(
-            path.name, text, code, tuple(registers.jobs), device.notes, architecture, device.streams,
-            tuple(end.accesses), seconds, machine.version,
+            path.name, text, code, tuple(registers.jobs), device.notes, architecture,
+            tuple(device.jobs.streams),
+            tuple(end.accesses), seconds, version(),
         )  # fmt: skip
 
 

@@ -8,19 +8,16 @@ from the guest's memory and writes its results back there; nothing is kept elsew
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from npu_memplan.target_data import Board, board_names, load_board
 
-from ..base import RunnerMissingError, RunOptions, RunOutputs
+from ..base import RunnerMissingError, RunOptions
 from ..firmware_build.build import Firmware, build, missing_compiler
-from ..firmware_run import image_with_inputs, outputs_of, stopwatch
-from ..result import Array
-from ..transcript import END_OF_TRANSMISSION
-from .device import Device, NpuSetup, pool_spans
-from .qemu_machine import PROGRAM, booted
-from .register_page import Sabotage
+from ..firmware_build.elf import Elf
+from .device import EmulatedRunner, Machine
+from .qemu_machine import PROGRAM, booted, version
 
 HINT = "apt-get install qemu-system-arm gcc-arm-none-eabi libnewlib-arm-none-eabi"
 
@@ -50,36 +47,18 @@ def no_model(board: Board) -> str:
     return f"QEMU has no model of board {board.name}; choose one that has: {', '.join(others)}"
 
 
-class QemuRunner:
+class QemuRunner(EmulatedRunner):
     """Runs firmware on QEMU. Every run is a new QEMU process."""
 
     name = "qemu"
 
-    def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
+    def __init__(self, firmware: Firmware, options: RunOptions) -> None:
         if firmware.board.qemu is None:
             raise RunnerMissingError(no_model(firmware.board))
-        self.firmware = firmware
-        self.trace: tuple[int, int] = (0, 0)  # register accesses and jobs of the last run
-        self._options = options
-        self._device = Device(NpuSetup.of_firmware(firmware, options.checks, sabotage))
+        super().__init__(firmware, options)
 
-    def run(self, inputs: Sequence[Array]) -> RunOutputs:
-        image = image_with_inputs(self.firmware, inputs)
-        with booted(self.firmware.board, image) as machine:
-            device = self._device.start(machine)
-            with stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
-                end = machine.run(device, watch)
-                seconds = watch.seconds
-            self.trace = (len(end.accesses), len(device.jobs))
-            pools = None
-            if self._options.pools_after and END_OF_TRANSMISSION in end.uart:
-                pools = tuple(machine.read(address, size) for address, size in pool_spans(self.firmware))
-            return outputs_of(
-                self.firmware,
-                end.uart,
-                messages=device.messages,
-                notes=self._device.notes,
-                pools=pools,
-                version=machine.version,
-                seconds=seconds,
-            )
+    def _machine(self, image: Elf) -> AbstractContextManager[Machine]:
+        return booted(self.firmware.board, image)
+
+    def _version(self) -> str:
+        return version()

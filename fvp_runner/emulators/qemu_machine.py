@@ -7,13 +7,12 @@ reads the guest's memory and writes its results back there; nothing is kept else
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import select
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,45 +20,43 @@ import numpy as np
 from npu_memplan.files.owned_folder import scratch_folder
 from npu_memplan.target_data import Board
 
+from ..base import RunnerError
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch
 from ..npu_model.spec.layout import Bytes
-from ..process import child
+from ..process import ask, child
 from ..transcript import END_OF_TRANSMISSION
-from .device import reaching_memory
+from .device import End, reaching_memory
 from .gdb import GdbClient, GdbError
-from .qemu_control import QemuError, Qmp, Qtest
+from .qemu_control import QemuError, Qtest
 from .register_page import EthosURegisters
-from .trap import RegisterAccess, Trap
+from .trap import Trap
 
 PROGRAM = "qemu-system-arm"
-_ROOM_BYTES = 256 << 20
 _END = bytes([END_OF_TRANSMISSION])  # a firmware's last byte
 _EXITED = re.compile(r"W([0-9a-f]{2})")  # what the debug stub says when the guest has ended by semihosting
 
 Console = Callable[[bytes], None]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
-    """How a program ended: all that it printed, and its exit code where it gave one by semihosting."""
-
-    uart: bytes
-    exit_code: int | None = None
-    accesses: list[RegisterAccess] = field(default_factory=list)
+@functools.cache
+def version() -> str:
+    """What QEMU says it is."""
+    said = re.search(r"version (\S+)", ask([PROGRAM, "--version"]).first_line)
+    return f"QEMU {said[1] if said else 'of an unknown version'}"
 
 
 @contextlib.contextmanager
 def booted(board: Board, image: Elf, semihosting: bool = False) -> Iterator[QemuMachine]:
     """The board with `image` loaded, its CPU at reset; gone when the context is left."""
-    with scratch_folder("qemu", _fast_folder()) as folder:
+    with scratch_folder("qemu") as folder:
         kernel = folder / "firmware.elf"
         kernel.write_bytes(image.image)
         command = _command(board, folder, kernel, semihosting)
         with child(command) as process, contextlib.ExitStack() as stack:
             try:
                 machine = QemuMachine(board, image, process, folder, stack)
-            except QemuError as error:
+            except RunnerError as error:
                 process.kill()
                 said = process.communicate()[1].decode("utf-8", "replace").strip()
                 raise QemuError(f"QEMU did not start: {said or error}") from None
@@ -73,7 +70,7 @@ def _command(board: Board, folder: Path, kernel: Path, semihosting: bool) -> lis
     command += ["-kernel", str(kernel), "-serial", "stdio", "-S"]
     if semihosting:
         command += ["-semihosting-config", "enable=on,target=native"]
-    for channel in ("gdb", "qmp", "qtest"):
+    for channel in ("gdb", "qtest"):
         command += [f"-{channel}", f"unix:{folder / channel},server=on,wait=off"]
     return [*command, "-qtest-log", "/dev/null"]
 
@@ -85,22 +82,10 @@ class QemuMachine:
         self, board: Board, elf: Elf, process: subprocess.Popen[bytes], folder: Path, stack: contextlib.ExitStack
     ) -> None:
         self._board, self._elf, self._process = board, elf, process
-        self._dump = folder / "memory"
         self._fetched: list[tuple[int, Bytes, Bytes]] = []  # address, as it was, as the job leaves it
 
-        def alive() -> bool:
-            return process.poll() is None
-
-        self._qmp = Qmp(folder / "qmp", alive)
-        stack.callback(self._qmp.close)
-        self._qtest = Qtest(folder / "qtest", alive)
-        stack.callback(self._qtest.close)
-        self._gdb = GdbClient(folder / "gdb")
-        stack.callback(self._gdb.close)
-
-    @property
-    def version(self) -> str:
-        return self._qmp.version
+        self._qtest = stack.enter_context(contextlib.closing(Qtest(folder / "qtest", lambda: process.poll() is None)))
+        self._gdb = stack.enter_context(contextlib.closing(GdbClient(folder / "gdb")))
 
     def run(
         self,
@@ -156,9 +141,7 @@ class QemuMachine:
 
     def read(self, address: int, size_bytes: int) -> Bytes:
         """Memory as it is now."""
-        if not size_bytes:
-            return np.zeros(0, np.uint8)
-        data: Bytes = np.frombuffer(self._qmp.save_memory(address, size_bytes, self._dump), np.uint8)
+        data: Bytes = np.frombuffer(self._qtest.read_memory(address, size_bytes), np.uint8)
         return data
 
     def reaches(self, address: int, size_bytes: int) -> bool:
@@ -214,10 +197,3 @@ def _runs(changed: np.ndarray[tuple[int], np.dtype[np.intp]], gap: int = 4096) -
     starts = changed[np.concatenate(([0], breaks + 1))]
     stops = changed[np.concatenate((breaks, [changed.size - 1]))] + 1
     return list(zip(starts.tolist(), stops.tolist(), strict=True))
-
-
-def _fast_folder() -> Path | None:
-    """A folder in memory where there is a roomy one: the guest's memory passes through it."""
-    folder = Path("/dev/shm")
-    roomy = folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM_BYTES
-    return folder if roomy else None

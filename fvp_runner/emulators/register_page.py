@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum, IntEnum, IntFlag
+from enum import IntEnum, IntFlag
 
 from npu_memplan.ethosu.arch import Architecture
 
@@ -88,6 +88,7 @@ _PMU_CYCLE_EVENTS = frozenset((17, 35))  # CYCLE, NPU_ACTIVE: counted as the job
 _PMU_BEAT_EVENTS = {130: 0, 135: 1, 386: 2, 391: 3}
 _PLAIN = frozenset((Reg.QCONFIG, Reg.LOCK, Reg.REGIONCFG, *range(Reg.AXI_LIMIT0, Reg.AXI_EXT + 4, 4)))
 _RESERVED = 1 << 16
+_CLEARING = frozenset((Reg.PMCNTENCLR, Reg.PMOVSCLR, Reg.PMINTCLR))  # each behind the register whose bits it clears
 # Component identification: CID is Arm's constant; PID carries part number 0x580 (U55) or 0x58B (U65).
 _CID = (0x0D, 0xF0, 0x05, 0xB1)
 
@@ -112,17 +113,6 @@ class JobOutcome:
     message: str = ""
 
 
-class Sabotage(Enum):
-    """Faults a test puts into the device itself, to see a driver report them."""
-
-    REFUSE_RESET = "PROT never takes the requested security and privilege"
-    RESET_NEVER_ENDS = "STATUS.reset_status stays set"
-    NEVER_ENDS = "a job never leaves the running state"
-    OTHER_NPU = "CONFIG is that of an NPU with twice the MACs"
-    ECC = "a job ends in an ECC fault"
-    WEIGHT_DECODER = "a job ends in a weight decoder fault"
-
-
 class EthosURegisters:
     """One NPU behind its register page.
 
@@ -136,15 +126,13 @@ class EthosURegisters:
         accelerator: Architecture,
         execute: Callable[[Job], JobOutcome],
         set_irq: Callable[[bool], None] | None = None,
-        sabotage: frozenset[Sabotage] = frozenset(),
     ) -> None:
         self.accelerator = accelerator
         self.messages: list[str] = []  # why jobs failed, in the NPU model's words
         self.jobs: list[JobOutcome] = []
         self._execute = execute
         self._set_irq = set_irq or (lambda level: None)
-        self._sabotage = sabotage
-        self._irq = False
+        self.irq = False  # level of the interrupt line
         self._words: dict[int, int] = {}
         self._protection = 0
         self._reset()
@@ -153,40 +141,26 @@ class EthosURegisters:
         """Drive the interrupt line through `set_irq` from now on."""
         self._set_irq = set_irq
 
-    @property
-    def irq(self) -> bool:
-        return self._irq
-
     def read(self, offset: int) -> int:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
         offset = self._place(offset)
-        if offset == Reg.ID:
-            return self.accelerator.id_word
-        if offset == Reg.CONFIG:
-            return self.accelerator.config_word + (Sabotage.OTHER_NPU in self._sabotage)
-        if offset == Reg.STATUS:
-            return int(self._status) | self._history << 16
-        if offset == Reg.CMD:
-            return self._command
-        if offset == Reg.QREAD:
-            return self._queue_read
-        if offset == Reg.PROT:
-            return self._protection
-        if offset == Reg.PMCCNTR:
-            return self._cycles & 0xFFFFFFFF
-        if offset == Reg.PMCCNTR_HI:
-            return self._cycles >> 32 & 0xFFFF
-        if offset in (Reg.PMCNTENSET, Reg.PMCNTENCLR):
-            return self._words.get(Reg.PMCNTENSET, 0)
-        if offset in (Reg.PMOVSSET, Reg.PMOVSCLR):
-            return self._words.get(Reg.PMOVSSET, 0)
-        if offset in (Reg.PMINTSET, Reg.PMINTCLR):
-            return self._words.get(Reg.PMINTSET, 0)
-        if offset == Reg.PMCR:
-            return self._words.get(Reg.PMCR, 0) | self.accelerator.pmu_counters << 11
+        if offset in _CLEARING:
+            offset -= 4
         if Reg.PID0 <= offset < Reg.PID_END:
             return self._identification(offset)
-        return self._words.get(offset, 0)
+        kept = self._words.get(offset, 0)
+        told: dict[int, int] = {
+            Reg.ID: self.accelerator.id_word,
+            Reg.CONFIG: self.accelerator.config_word,
+            Reg.STATUS: int(self._status) | self._history << 16,
+            Reg.CMD: self._command,
+            Reg.QREAD: self._queue_read,
+            Reg.PROT: self._protection,
+            Reg.PMCR: kept | self.accelerator.pmu_counters << 11,
+            Reg.PMCCNTR: self._cycles & 0xFFFFFFFF,
+            Reg.PMCCNTR_HI: self._cycles >> 32 & 0xFFFF,
+        }
+        return told.get(offset, kept)
 
     def write(self, offset: int, value: int) -> None:
         """Write the 32-bit word at byte `offset`; read-only and reserved words ignore it."""
@@ -196,10 +170,7 @@ class EthosURegisters:
             self._write_command(value)
         elif offset == Reg.RESET:
             self._reset()
-            if Sabotage.REFUSE_RESET not in self._sabotage:
-                self._protection = value & 3
-            if Sabotage.RESET_NEVER_ENDS in self._sabotage:
-                self._status |= Status.RESET_ONGOING
+            self._protection = value & 3
         elif offset in (Reg.QBASE, Reg.QBASE_HI, Reg.QSIZE):
             self._words[offset] = value & (0xFF if offset == Reg.QBASE_HI else 0xFFFFFFFF)
             if not self._status & Status.RUNNING:
@@ -234,8 +205,8 @@ class EthosURegisters:
 
     def _drive_irq(self) -> None:
         level = bool(self._status & Status.IRQ_RAISED)
-        if level != self._irq:
-            self._irq = level
+        if level != self.irq:
+            self.irq = level
             self._set_irq(level)
 
     def _write_command(self, value: int) -> None:
@@ -260,15 +231,7 @@ class EthosURegisters:
 
     def _run(self) -> None:
         self._status |= Status.RUNNING
-        if Sabotage.NEVER_ENDS in self._sabotage:
-            return
-        job = self._job()
-        if Sabotage.ECC in self._sabotage:
-            outcome = JobOutcome(Status.ECC_FAULT, message="sabotage: ECC fault")
-        elif Sabotage.WEIGHT_DECODER in self._sabotage:
-            outcome = JobOutcome(Status.WEIGHT_FAULT, message="sabotage: weight decoder fault")
-        else:
-            outcome = self._execute(job)
+        outcome = self._execute(self._job())
         self.jobs.append(outcome)
         if outcome.message:
             self.messages.append(outcome.message)
@@ -310,7 +273,7 @@ class EthosURegisters:
                 self._cycles = 0
         elif offset in (Reg.PMCNTENSET, Reg.PMOVSSET, Reg.PMINTSET):
             words[offset] = words.get(offset, 0) | value
-        elif offset in (Reg.PMCNTENCLR, Reg.PMOVSCLR, Reg.PMINTCLR):
+        elif offset in _CLEARING:
             words[offset - 4] = words.get(offset - 4, 0) & ~value
         elif offset == Reg.PMCCNTR:
             self._cycles = self._cycles & ~0xFFFFFFFF | value

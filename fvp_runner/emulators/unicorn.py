@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import mmap
 import threading
-from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,15 @@ import numpy as np
 
 from npu_memplan.target_data import BoardMemory
 
-from ..base import FirmwareError, RunnerError, RunOptions, RunOutputs
+from ..base import FirmwareError, RunnerError, RunOptions
 from ..firmware_build.build import Firmware, build, missing_compiler
 from ..firmware_build.elf import Elf
-from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
+from ..firmware_run import Stopwatch
 from ..npu_model.spec.layout import Bytes
-from ..result import Array
 from ..transcript import END_OF_TRANSMISSION
 from .armdecode import instruction_length, next_it_state
-from .device import Device, NpuSetup, pool_spans, reaching_memory
-from .register_page import EthosURegisters, Sabotage
+from .device import EmulatedRunner, End, Machine, reaching_memory
+from .register_page import EthosURegisters
 
 CPU = "cortex-m33"
 HINT = "pip install 'npu_memplan[unicorn]'"
@@ -52,36 +51,18 @@ def create(directory: Path, options: RunOptions) -> UnicornRunner:
     return UnicornRunner(build(directory, options, CPU), options)
 
 
-class UnicornRunner:
-    """Runs firmware in Unicorn. Every run is a new machine."""
+class UnicornRunner(EmulatedRunner):
+    """Runs firmware in Unicorn."""
 
     name = "unicorn"
 
-    def __init__(self, firmware: Firmware, options: RunOptions, sabotage: frozenset[Sabotage] = frozenset()) -> None:
-        self.firmware = firmware
-        self._options = options
-        self._device = Device(NpuSetup.of_firmware(firmware, options.checks, sabotage))
+    def _machine(self, image: Elf) -> AbstractContextManager[Machine]:
+        return nullcontext(_UnicornMachine(self.firmware, image))
 
-    def run(self, inputs: Sequence[Array]) -> RunOutputs:
+    def _version(self) -> str:
         import unicorn
 
-        machine = _UnicornMachine(self.firmware, image_with_inputs(self.firmware, inputs))
-        device = self._device.start(machine)
-        with stopwatch(self.name, self.firmware.artifact, self._options, device.jobs) as watch:
-            machine.run(device, watch)
-            seconds = watch.seconds
-        pools = None
-        if self._options.pools_after and machine.ended:
-            pools = tuple(machine.view(address, size).copy() for address, size in pool_spans(self.firmware))
-        return outputs_of(
-            self.firmware,
-            bytes(machine.uart),
-            messages=device.messages,
-            notes=self._device.notes,
-            pools=pools,
-            version=f"Unicorn {unicorn.__version__}, {CPU}",
-            seconds=seconds,
-        )
+        return f"Unicorn {unicorn.__version__}, {CPU}"
 
 
 class _UnicornMachine:
@@ -121,7 +102,7 @@ class _UnicornMachine:
         for base in (memory.base, *memory.aliases):
             self._uc.mem_map_ptr(base, memory.size_bytes, 7, data.ctypes.data)
 
-    def run(self, device: EthosURegisters, watch: Stopwatch) -> None:
+    def run(self, device: EthosURegisters, watch: Stopwatch) -> End:
         """Run from reset until the firmware's end mark; `RunTimeoutError` when it does not come.
 
         The CPU runs in a thread of its own, because a stop from outside may make it repeat the store
@@ -149,6 +130,7 @@ class _UnicornMachine:
                 done.wait(_LOOK_S)
         if failure:
             raise failure[0]
+        return End(bytes(self.uart))
 
     def _emulate(self, device: EthosURegisters) -> None:
         uc, regs = self._uc, self._regs
@@ -242,6 +224,10 @@ class _UnicornMachine:
             if offset is not None and offset + size_bytes <= memory.size_bytes:
                 return self._memories[memory.name][offset : offset + size_bytes]
         raise RunnerError(f"board {self._board.name} has no memory at {address:#010x}")
+
+    def read(self, address: int, size_bytes: int) -> Bytes:
+        data: Bytes = self.view(address, size_bytes).copy()
+        return data
 
     def reaches(self, address: int, size_bytes: int) -> bool:
         return reaching_memory(self._board, address, size_bytes) is not None

@@ -11,17 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fvp_runner.emulators import device
 from fvp_runner.emulators.device import pool_spans
-from fvp_runner.emulators.gdb import GdbError, _expand
+from fvp_runner.emulators.gdb import GdbError
 from fvp_runner.emulators.qemu import QemuRunner
 from fvp_runner.emulators.qemu_control import QemuError
-from fvp_runner.emulators.register_page import Sabotage
 from fvp_runner.emulators.unicorn import CPU, UnicornRunner
 from fvp_runner.firmware_build.build import build
 from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
@@ -32,6 +33,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
 from npu_memplan.target_data import targets_folder
 from tests.support.plain_artifacts import plain_artifact, vela_artifact, write
+from tests.support.sabotage import Sabotage, SabotagedRegisters
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 RUNNERS = ("qemu", "unicorn")
@@ -40,11 +42,11 @@ IN = TensorSlot("in", "int8", (1, 16), "sram", 0, 16, 1.0, 0)
 OUT = TensorSlot("out", "int8", (1, 16), "sram", 32, 16, 1.0, 0)
 
 
-def start(name: str, directory: Path, sabotage: frozenset[Sabotage] = frozenset(), **options: Any) -> Any:
+def start(name: str, directory: Path, **options: Any) -> Any:
     given = RunOptions(**{"timeout_s": 60.0, **options})
     if name == "qemu":
-        return QemuRunner(build(directory, given), given, sabotage)
-    return UnicornRunner(build(directory, given, CPU), given, sabotage)
+        return QemuRunner(build(directory, given), given)
+    return UnicornRunner(build(directory, given, CPU), given)
 
 
 def toy(directory: Path, step: str, accelerator: str = "ethos-u55-256", states: tuple[TensorSlot, ...] = ()) -> Path:
@@ -192,10 +194,11 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name.lower())
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_each_fault_of_the_npu_has_a_name(
-    runner: str, fault: Sabotage, interrupt: bool, kws_by_hand: tuple[Path, Any]
+    runner: str, fault: Sabotage, interrupt: bool, kws_by_hand: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory, artifact = kws_by_hand
-    machine = start(runner, directory, frozenset({fault}), interrupt=interrupt, defines=("ETHOSU_WAIT_POLLS=50",))
+    monkeypatch.setattr(device, "EthosURegisters", partial(SabotagedRegisters, fault))
+    machine = start(runner, directory, interrupt=interrupt, defines=("ETHOSU_WAIT_POLLS=50",))
     with pytest.raises(FirmwareError, match=f"(?s){FAULTS[fault]}"):
         machine.run(random_inputs(artifact))
 
@@ -369,8 +372,3 @@ def test_a_machine_that_qemu_does_not_know_is_told_in_its_words(kws_by_hand: tup
     directory, artifact = kws_by_hand
     with pytest.raises(QemuError, match=r"QEMU did not start: .*unsupported machine type"):
         start("qemu", directory, board=tmp_path / "mine.toml").run(random_inputs(artifact))
-
-
-def test_packed_replies_of_a_debug_stub_are_unpacked() -> None:
-    assert _expand(b"0* 1*!f") == "0000" + "11111" + "f"
-    assert _expand(b"OK") == "OK"

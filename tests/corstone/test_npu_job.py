@@ -69,7 +69,7 @@ def test_without_any_knowledge_of_objects_the_bytes_are_the_models(call: NpuCall
     arena = memory.data[ARENA - BASE :][: call.scratch_bytes].copy()
     NpuModel(call.accelerator).run(call.words, [call.read_only, arena, arena])
     before = memory.data.copy()
-    outcome = JobRunner(call.accelerator, memory, {}).run(job(call))
+    outcome = JobRunner(NpuModel(call.accelerator), memory, {}).run(job(call))
     assert (outcome.faults, outcome.message) == (Status(0), "")
     assert outcome.read_bytes == 4 * len(call.words)
     np.testing.assert_array_equal(memory.data[ARENA - BASE :][: call.scratch_bytes], arena)
@@ -92,14 +92,14 @@ def test_what_cannot_work_is_a_fault_with_a_reason(
 ) -> None:
     memory = loaded(call)
     before = memory.data.copy()
-    outcome = JobRunner(call.accelerator, memory, {}).run(job(call, **changes))
+    outcome = JobRunner(NpuModel(call.accelerator), memory, {}).run(job(call, **changes))
     assert outcome.faults == fault
     assert re.search(message, outcome.message)
     np.testing.assert_array_equal(memory.data, before)
 
 
 def test_a_known_object_bounds_its_region(call: NpuCall) -> None:
-    outcome = JobRunner(call.accelerator, loaded(call), {ARENA: 1024}).run(job(call))
+    outcome = JobRunner(NpuModel(call.accelerator), loaded(call), {ARENA: 1024}).run(job(call))
     assert outcome.faults == Status.BUS_ERROR
     assert "1 which has only 0x400" in outcome.message.replace("region ", "").replace(",", "")
 
@@ -107,6 +107,6 @@ def test_a_known_object_bounds_its_region(call: NpuCall) -> None:
 def test_damaged_weights_are_a_fault_of_the_decoder(call: NpuCall) -> None:
     memory = loaded(call)
     memory.put(CONSTANTS, np.full(call.read_only.size, 0x5A, np.uint8))
-    outcome = JobRunner(call.accelerator, memory, {}).run(job(call))
+    outcome = JobRunner(NpuModel(call.accelerator), memory, {}).run(job(call))
     assert outcome.faults == Status.WEIGHT_FAULT
     assert outcome.message

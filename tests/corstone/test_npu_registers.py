@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from fvp_runner.emulators.register_page import EthosURegisters, Job, JobOutcome, Reg, Sabotage, Status
+from fvp_runner.emulators.register_page import EthosURegisters, Job, JobOutcome, Reg, Status
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
+from tests.support.sabotage import Sabotage, SabotagedRegisters
 
 
 class Bench:
@@ -16,7 +19,8 @@ class Bench:
         self.outcome = outcome or JobOutcome(cycles=1000, read_bytes=64)
         self.jobs: list[Job] = []
         self.line: list[bool] = []
-        self.device = EthosURegisters(accelerator(name), self._execute, self.line.append, frozenset(sabotage))
+        made = partial(SabotagedRegisters, *sabotage) if sabotage else EthosURegisters
+        self.device = made(accelerator(name), self._execute, self.line.append)
 
     def _execute(self, job: Job) -> JobOutcome:
         self.jobs.append(job)
