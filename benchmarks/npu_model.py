@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fvp_runner.npu_model import NetworkModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.dma import DmaSpec
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from fvp_runner.references.micro import Reference, invoke

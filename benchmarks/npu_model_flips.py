@@ -25,7 +25,7 @@ import traceback
 
 import numpy as np
 
-from fvp_runner.npu_model import ModelFaultError
+from fvp_runner.npu_model.errors import ModelFaultError
 from npu_memplan.errors import NpuMemplanError
 from tests.support.damage import U85_CASES, damaged_streams, targets, wrong_registers
 

@@ -20,8 +20,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does
 
 import numpy as np
 
+from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
-from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.pipeline import CompileOptions, compile_model

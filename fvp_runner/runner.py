@@ -1,4 +1,4 @@
-"""Which runner is taken when the user names none; for users, the names of `base` too.
+"""Which runner is taken when the user names none.
 
 Invariant: a runner starts the artifact on its planned pools and gives back what those pools
 hold; it never computes a result itself. The automatic choice is the first of fvp, qemu,
@@ -15,35 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .base import (
-    FirmwareError,
-    PlanRefusedError,
-    RunCheckError,
-    Runner,
-    RunnerError,
-    RunnerMissingError,
-    RunOptions,
-    RunOutputs,
-    RunTimeoutError,
-    load_artifact,
-)
+from .base import Runner, RunnerError, RunnerMissingError, RunOptions, load_artifact
 from .firmware_build.build import board_of
-
-__all__ = [
-    "RUNNERS",
-    "FirmwareError",
-    "PlanRefusedError",
-    "RunCheckError",
-    "RunOptions",
-    "RunOutputs",
-    "RunTimeoutError",
-    "Runner",
-    "RunnerError",
-    "RunnerMissingError",
-    "choose",
-    "create",
-    "missing",
-]
 
 # Order of preference: nearest to the real thing first.
 _MODULES = {"fvp": "fvp", "qemu": "emulators.qemu", "unicorn": "emulators.unicorn", "host": "host.runner"}

@@ -21,7 +21,7 @@ from ..base import RunOptions, RunOutputs
 from ..firmware_build.build import Firmware
 from ..firmware_build.elf import Elf
 from ..firmware_run import Stopwatch, image_with_inputs, outputs_of, stopwatch
-from ..npu_model import NpuModel
+from ..npu_model.model import NpuModel
 from ..npu_model.spec.layout import Bytes
 from ..result import Array
 from ..transcript import END_OF_TRANSMISSION

@@ -13,9 +13,9 @@ from typing import Protocol
 
 from npu_memplan.errors import NpuMemplanError
 
-from ..npu_model import NpuModel
 from ..npu_model.checks.footprint import extents
 from ..npu_model.errors import MalformedStreamError, OutOfRegionError, WeightStreamError
+from ..npu_model.model import NpuModel
 from ..npu_model.spec.layout import Bytes
 from .register_page import Job, JobOutcome, Status
 

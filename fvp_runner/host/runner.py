@@ -23,8 +23,8 @@ from npu_memplan.problem import POISON, Agent
 
 from ..base import RunnerError, RunOptions, RunOutputs, RunTimeoutError, fitting_inputs, load_artifact
 from ..guards import GuardedPool
-from ..npu_model import NpuModel
 from ..npu_model.bound.operation import Bound
+from ..npu_model.model import NpuModel
 from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
 from .shadow import PoolShadows

@@ -13,7 +13,8 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.models.network import Network
 from npu_memplan.target_data import Board
 
-from ..npu_model import NpuModel, NpuModelError
+from ..npu_model.errors import NpuModelError
+from ..npu_model.model import NpuModel
 from ..npu_model.network.layers import LayerRecorder, compare_layers
 from ..npu_model.network.network import NetworkModel
 from ..references.tflite import TFLiteReference

@@ -13,8 +13,9 @@ from npu_memplan.problem import Agent
 from npu_memplan.sizes import format_size
 from npu_memplan.target_data import Board, BoardMemory
 
-from ..npu_model import NpuModel, NpuModelError
 from ..npu_model.checks.footprint import extents
+from ..npu_model.errors import NpuModelError
+from ..npu_model.model import NpuModel
 from .remark import Level, Remark
 
 _NAMES = {0: "constants", 1: "arena", 2: "fast scratch"}

@@ -69,8 +69,8 @@ def _c_compiler() -> str | None:
 
 def _fvps() -> Iterator[Finding]:
     """Arm's model of each board that names one."""
+    from fvp_runner.base import RunOptions
     from fvp_runner.fvp import HINT, find_binary
-    from fvp_runner.runner import RunOptions
 
     from ..target_data import board_names, load_board
 

@@ -49,7 +49,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Gather evidence."""
-    from fvp_runner.runner import RunOptions
+    from fvp_runner.base import RunOptions
 
     from ..evidence.gather import gather
     from ..evidence.page import page, verdict_of

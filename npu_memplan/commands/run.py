@@ -21,10 +21,10 @@ from ..errors import NpuMemplanError
 from ..files.arrays import InputError, read_inputs, read_steps, save_array
 
 if TYPE_CHECKING:
+    from fvp_runner.base import RunOptions, RunOutputs
     from fvp_runner.references.framework import FrameworkReference
     from fvp_runner.references.tflite import TFLiteReference
     from fvp_runner.result import RunResult
-    from fvp_runner.runner import RunOptions, RunOutputs
 
 
 _what, _data, _checked = group("What runs"), group("Inputs and outputs"), group("Against a reference")
@@ -107,6 +107,7 @@ def command(
 ) -> None:
     """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
+    from fvp_runner.base import RunOptions
     from fvp_runner.steps import run_steps
 
     said = how_much(quiet, verbose)
@@ -125,7 +126,7 @@ def command(
         raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
     load_own(operators)
     model = _open_reference(reference, artifact) if reference is not None else None
-    options = runners.RunOptions(
+    options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
         progress=None if as_json or said is Verbosity.QUIET else lambda line: click.echo(line, err=True),
@@ -192,8 +193,8 @@ def _own_elf(
     as_json: bool,
     alone: bool,
 ) -> None:
+    from fvp_runner.base import RunOptions
     from fvp_runner.emulators.elf_command import run_own_elf
-    from fvp_runner.runner import RunOptions
 
     if board is None or not alone:
         raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
@@ -221,7 +222,7 @@ def _layers(
 def _complaints() -> tuple[type[NpuMemplanError], ...]:
     """What the checks of a run raise when a plan, a stream or the memory is wrong."""
     from fvp_runner.base import RunCheckError
-    from fvp_runner.npu_model import NpuModelError
+    from fvp_runner.npu_model.errors import NpuModelError
 
     return (NpuModelError, RunCheckError)
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import PlanRefusedError, RunOptions
 from fvp_runner.firmware_build.layout import place
 from fvp_runner.guards import GUARD_BYTES, GuardError
 from fvp_runner.host import runner as host
-from fvp_runner.runner import RUNNERS, PlanRefusedError, RunOptions, create, missing
+from fvp_runner.runner import RUNNERS, create, missing
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.cli import cli, main
 from npu_memplan.options import CompileOptions

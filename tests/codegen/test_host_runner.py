@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
+from fvp_runner.base import RunTimeoutError
 from fvp_runner.host import runner as host
-from fvp_runner.npu_model import NpuModelError
+from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
@@ -138,7 +139,7 @@ def test_wrong_inputs(digits, change, message):
 
 
 def test_time_limit(digits):
-    with pytest.raises(runner.RunTimeoutError, match="took longer than 1e-09 s"):
+    with pytest.raises(RunTimeoutError, match="took longer than 1e-09 s"):
         host.HostRunner(digits(), runner.RunOptions(timeout_s=1e-9)).run(_inputs(digits()))
 
 
@@ -155,7 +156,7 @@ def hanging(tmp_path):
 def test_c_that_hangs_is_given_up(hanging):
     runs = host.HostRunner(hanging, runner.RunOptions(timeout_s=0.3))
     values = [np.zeros((1, 16), np.int8)]
-    with pytest.raises(runner.RunTimeoutError, match=r"toy on host took longer than 0\.3 s and was given up"):
+    with pytest.raises(RunTimeoutError, match=r"toy on host took longer than 0\.3 s and was given up"):
         runs.run(values)
     with pytest.raises(runner.RunnerError, match="the last run of toy has not ended yet; create another runner"):
         runs.run(values)

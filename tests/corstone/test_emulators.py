@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import FirmwareError, RunOptions, RunTimeoutError
 from fvp_runner.emulators import device
 from fvp_runner.emulators.device import pool_spans
 from fvp_runner.emulators.gdb import GdbError
@@ -25,7 +26,7 @@ from fvp_runner.emulators.qemu import QemuRunner
 from fvp_runner.emulators.qemu_control import QemuError
 from fvp_runner.emulators.unicorn import CPU, UnicornRunner
 from fvp_runner.firmware_build.build import build
-from fvp_runner.runner import FirmwareError, RunOptions, RunTimeoutError, create
+from fvp_runner.runner import create
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunnerError, RunOptions
 from fvp_runner.emulators.device import pool_spans
 from fvp_runner.firmware_build.build import FIRMWARE, BuildError, build
 from fvp_runner.firmware_build.elf import Elf, ElfError
@@ -17,7 +18,6 @@ from fvp_runner.firmware_build.layout import LayoutError, place
 from fvp_runner.firmware_build.sources import linker_script, program_header
 from fvp_runner.firmware_run import image_with_inputs
 from fvp_runner.guards import GUARD_BYTES
-from fvp_runner.runner import RunnerError, RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.interface import region_config

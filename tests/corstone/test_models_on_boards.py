@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import FirmwareError, RunOptions
 from fvp_runner.references.micro import Reference
-from fvp_runner.runner import FirmwareError, RunOptions, create
+from fvp_runner.runner import create
 from npu_memplan import planners
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunOptions
 from fvp_runner.emulators import unicorn as runner
-from fvp_runner.runner import RunOptions, create
+from fvp_runner.runner import create
 from npu_memplan.artifact.parts import TensorSlot
 from tests.support.plain_artifacts import plain_artifact, write
 

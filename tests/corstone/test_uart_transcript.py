@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import pytest
 
-from fvp_runner.runner import FirmwareError
+from fvp_runner.base import FirmwareError
 from fvp_runner.transcript import check, parse
 from npu_memplan.artifact.parts import TensorSlot
 from tests.support.plain_artifacts import plain_artifact

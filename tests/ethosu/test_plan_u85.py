@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fvp_runner.npu_model import NpuModel
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
 from npu_memplan.ethosu.hazards.blockdep import blockdep

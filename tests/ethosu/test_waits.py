@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model import BlockDependencyError, NpuModel
+from fvp_runner.npu_model.errors import BlockDependencyError
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.hazards.blockdep import blockdep
 from npu_memplan.ethosu.hazards.waits import schedule

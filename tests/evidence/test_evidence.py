@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from fvp_runner.base import RunOptions
 from fvp_runner.references.tflite import TFLiteReference
-from fvp_runner.runner import RunOptions
 from npu_memplan.cli import cli
 from npu_memplan.evidence import networks as networks_module
 from npu_memplan.evidence.gather import gather

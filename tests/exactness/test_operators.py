@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner import runner
-from fvp_runner.npu_model import NetworkModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite

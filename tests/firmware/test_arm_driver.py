@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fvp_runner.base import RunOptions
 from fvp_runner.emulators.own_elf import run_elf
-from fvp_runner.runner import RunOptions
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from tests.firmware.test_own_elf import BOARD, expected_line

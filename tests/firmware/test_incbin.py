@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunnerError
 from fvp_runner.host.runner import HostRunner
-from fvp_runner.runner import RunnerError
 from npu_memplan import compile as compile_model
 from npu_memplan.codegen.builds.incbin import LEAST_BYTES
 from tests.support.real_data import real_model

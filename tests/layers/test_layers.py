@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.layers.compare import LayerComparison, OperatorResult, Verdict
 from fvp_runner.layers.record import NpuOutput, recorded_run
 from fvp_runner.npu_model.bound.operation import Bound
 from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.references.tflite import TFLiteReference
-from fvp_runner.runner import RunOptions
 from npu_memplan import compile as compile_model
 from npu_memplan.cli import cli
 from tests.support.real_data import real_model

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model import NpuModel
 from fvp_runner.npu_model.arithmetic import tables
 from fvp_runner.npu_model.arithmetic.rescale import Clamped, Scale
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Rounding
 from tests.support.assembler import Assembler, elementwise

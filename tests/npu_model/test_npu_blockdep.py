@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model import BlockDependencyError, NpuModel
+from fvp_runner.npu_model.errors import BlockDependencyError
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.hazards.blockdep import blockdep
 from npu_memplan.ethosu.stream.commands import Operation

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model import (
+from fvp_runner.npu_model.errors import (
     AccumulatorOverflowError,
     IllegalValueError,
     MalformedStreamError,
-    NpuModel,
     NpuModelError,
     OutOfRegionError,
     SelfOverwriteError,
@@ -21,6 +20,7 @@ from fvp_runner.npu_model import (
     WeightStreamLongError,
     WeightStreamShortError,
 )
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.stream.commands import Command, Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.encode import encode
@@ -319,8 +319,8 @@ def test_regions_must_be_plain_bytes() -> None:
 
 
 def test_a_fault_of_the_model_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fvp_runner.npu_model import ModelFaultError
     from fvp_runner.npu_model.bound import pooling as module
+    from fvp_runner.npu_model.errors import ModelFaultError
 
     def broken(self: object) -> None:
         raise ValueError("shapes do not match")

@@ -19,10 +19,11 @@ from tests.support.tflite_builder import ModelBuilder
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model import ModelFaultError, NetworkModel, NpuModel, NpuModelError, UninitialisedReadError
 from fvp_runner.npu_model.checks.schedule import Schedule
+from fvp_runner.npu_model.errors import ModelFaultError, NpuModelError, UninitialisedReadError
+from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network.layers import LayerRecorder, compare_layers
-from fvp_runner.npu_model.network.network import NetworkInputError
+from fvp_runner.npu_model.network.network import NetworkInputError, NetworkModel
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from fvp_runner.references.base import ReferenceRunError
 from fvp_runner.references.micro import Reference

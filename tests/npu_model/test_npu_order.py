@@ -5,13 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model import (
-    BlockDependencyError,
-    MissingWaitError,
-    NpuModel,
-    ScheduleError,
-    UninitialisedReadError,
-)
+from fvp_runner.npu_model.errors import BlockDependencyError, MissingWaitError, ScheduleError, UninitialisedReadError
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.decode import decode

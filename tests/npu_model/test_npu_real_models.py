@@ -14,7 +14,7 @@ from tests.support.trial import random_inputs, try_model
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model import NetworkModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.micro import Reference
 
 MODELS = (

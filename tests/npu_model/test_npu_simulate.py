@@ -16,7 +16,7 @@ from tests.support.pooling_stream import U55, pooling
 
 pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference (pip install npu_memplan[reference])")
 
-from fvp_runner.npu_model import NpuModelError
+from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.base import ReferenceRunError
 from npu_memplan.commands.disassemble import command as disassemble
 from npu_memplan.commands.simulate import command

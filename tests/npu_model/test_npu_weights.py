@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fvp_runner.npu_model import WeightStreamError, WeightStreamLongError, WeightStreamShortError
 from fvp_runner.npu_model.arithmetic import mlw
 from fvp_runner.npu_model.arithmetic.weights import ScaleTable, WeightOrder
+from fvp_runner.npu_model.errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
 from npu_memplan.ethosu.arch import ACCELERATORS, accelerator
 from npu_memplan.ethosu.vela import decode_weights, encode_scales, encode_weights
 

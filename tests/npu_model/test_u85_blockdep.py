@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fvp_runner.npu_model import BlockDependencyError
 from fvp_runner.npu_model.checks import blockdep as check
+from fvp_runner.npu_model.errors import BlockDependencyError
 from fvp_runner.npu_model.spec.stream import DecodedStream
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fvp_runner.npu_model import (
-    BlockDependencyError,
-    IllegalValueError,
-    MissingWaitError,
-    ModelFaultError,
-    NetworkModel,
-    NpuModel,
-)
 from fvp_runner.npu_model.arithmetic import fast_weights
 from fvp_runner.npu_model.arithmetic.rescale import Scale
-from fvp_runner.npu_model.errors import MalformedStreamError, WeightStreamError, WeightStreamShortError
+from fvp_runner.npu_model.errors import (
+    BlockDependencyError,
+    IllegalValueError,
+    MalformedStreamError,
+    MissingWaitError,
+    ModelFaultError,
+    WeightStreamError,
+    WeightStreamShortError,
+)
+from fvp_runner.npu_model.model import NpuModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85

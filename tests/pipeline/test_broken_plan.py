@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
-from fvp_runner.npu_model import NpuModelError
+from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
-from fvp_runner.runner import RunOptions
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, lower, plan, pose, read, write

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunOptions
 from fvp_runner.host import runner as host
 from fvp_runner.references.micro import Reference
-from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.pipeline import CompileOptions, compile_model
 from npu_memplan.problem import BufferKind

@@ -141,8 +141,9 @@ def test_fit_finds_a_plan_that_runs_bit_exactly(
     shared_model: Callable[[str], Path], tmp_path: Path, name: str, size: int
 ) -> None:
     """Neither fits as Vela's stream: stripes and the host alone do."""
+    from fvp_runner.base import RunOptions
     from fvp_runner.references.micro import Reference
-    from fvp_runner.runner import RunOptions, create
+    from fvp_runner.runner import create
 
     model, out = shared_model(name), tmp_path / "fit"
     result = CliRunner().invoke(cli, ["compile", str(model), "-o", str(out), "--fit", str(size), "--json"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fvp_runner.npu_model import NetworkModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.cli import cli
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite

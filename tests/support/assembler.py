@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fvp_runner.npu_model import NpuModel, RunStats
+from fvp_runner.npu_model.model import NpuModel, RunStats
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import Op, Register
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fvp_runner.npu_model import NpuModel
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.program.lift import lift

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fvp_runner.npu_model import NpuModel
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.assembler import Assembler

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from fvp_runner.npu_model import NpuModel
+from fvp_runner.npu_model.model import NpuModel
 from npu_memplan.c_compiler import compiler
 from npu_memplan.ethosu.stream.container import parse_payload
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fvp_runner.npu_model import NetworkModel
+from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.models.tflite import read_network

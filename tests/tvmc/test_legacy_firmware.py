@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
-from fvp_runner.runner import RunOptions
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT

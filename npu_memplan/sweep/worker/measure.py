@@ -113,8 +113,8 @@ def _import(plugin: SentFile) -> None:
 def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Artifact) -> Runs:
     """The artifact in `output` on its runner, against the reference of `path`, for each seed."""
     from fvp_runner import runner as runners
-    from fvp_runner.base import RunCheckError, RunTimeoutError
-    from fvp_runner.npu_model import NpuModelError
+    from fvp_runner.base import RunCheckError, RunOptions, RunTimeoutError
+    from fvp_runner.npu_model.errors import NpuModelError
     from fvp_runner.result import compare
 
     from ...files.arrays import read_inputs
@@ -124,7 +124,7 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
     if reason is not None:
         raise NotHereError(f"runner {asked.runner} cannot run: {reason}")
     reference = _reference(model, path)
-    options = runners.RunOptions(timeout_s=job.limits.seconds, pools_after=False)
+    options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest = 0, 0.0
     try:
         runner = runners.create(asked.runner, output, options)
