@@ -82,13 +82,9 @@ class ComposedReference:
             ) from error
         made = [found] if isinstance(found, np.ndarray) else list(found)
         wanted = [self.network.tensors[i] for i in operator.outputs]
-        if [_form(m.dtype.name, m.size) for m in made] != [_form(t.dtype, math.prod(t.shape)) for t in wanted]:
+        if [(m.dtype.name, m.size) for m in made] != [(t.dtype, math.prod(t.shape)) for t in wanted]:
             raise ReferenceRunError(
                 f"the NumPy reference of {operator.name} gave {[f'{m.dtype}{list(m.shape)}' for m in made]}, but "
                 f"operator {operator.index} has the outputs {[f'{t.dtype}{list(t.shape)}' for t in wanted]}"
             )
         return [m.reshape(t.shape) for m, t in zip(made, wanted, strict=True)]
-
-
-def _form(dtype: str, elements: int) -> tuple[str, int]:
-    return dtype, elements

@@ -7,18 +7,9 @@ Makefiles of the legacy tree find the files and the names they use. Names and va
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _LAUNCH = """\
-/* Entry points between code generated for Ethos-U and the NPU's driver. */
-#ifndef TVM_RUNTIME_CONTRIB_ETHOSU_ETHOSU_RUNTIME_H_
-#define TVM_RUNTIME_CONTRIB_ETHOSU_ETHOSU_RUNTIME_H_
-
-#include <stddef.h>
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef void tvm_device_ethos_u_t;
 
 /* Runs the driver payload `cms_data`; base_addrs[i] is base pointer i. 0 is success. */
@@ -29,12 +20,6 @@ int32_t TVMDeviceEthosUActivate(tvm_device_ethos_u_t* context);
 int32_t TVMDeviceEthosUOpen(tvm_device_ethos_u_t* context);
 int32_t TVMDeviceEthosUClose(tvm_device_ethos_u_t* context);
 int32_t TVMDeviceEthosUDeactivate(tvm_device_ethos_u_t* context);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
 """
 
 _LAUNCH_C = """\
@@ -56,82 +41,41 @@ int32_t TVMDeviceEthosUDeactivate(tvm_device_ethos_u_t* context) { return contex
 """
 
 # Category -> its codes from 0; an error is category << 8 | code.
-_ERRORS = {
-    "FunctionRegistry": (
-        "FunctionNameNotFound",
-        "FunctionIndexInvalid",
-        "FunctionRegistryFull",
-        "FunctionAlreadyDefined",
-        "BufferTooSmall",
-    ),
-    "Framing": (
-        "FramingInvalidState",
-        "FramingShortPacket",
-        "FramingInvalidEscape",
-        "FramingPayloadOverflow",
-        "FramingPayloadIncomplete",
-    ),
-    "WriteStream": ("WriteStreamShortWrite", "WriteStreamLongWrite"),
-    "Session": ("SessionInvalidState", "SessionReceiveBufferBusy", "SessionReceiveBufferShortWrite"),
-    "Platform": (
-        "PlatformCheckFailure",
-        "PlatformMemoryManagerInitialized",
-        "PlatformShutdown",
-        "PlatformNoMemory",
-        "PlatformTimerBadState",
-        "PlatformStackAllocBadFree",
-    ),
-    "Generated": ("GeneratedInvalidStorageId",),
-    "Executor": ("ExecutorModuleAlreadyCreated", "ExecutorModuleBadContext", "ExecutorModuleNoSuchInput"),
-    "FunctionCall": (
-        "FunctionCallNumArguments",
-        "FunctionCallWrongArgType",
-        "FunctionCallNotImplemented",
-        "FunctionCallInvalidArg",
-    ),
-    "TimeEvaluator": ("TimeEvaluatorBadHandle",),
-}
+_ERRORS = """
+FunctionRegistry: FunctionNameNotFound FunctionIndexInvalid FunctionRegistryFull FunctionAlreadyDefined BufferTooSmall
+Framing: FramingInvalidState FramingShortPacket FramingInvalidEscape FramingPayloadOverflow FramingPayloadIncomplete
+WriteStream: WriteStreamShortWrite WriteStreamLongWrite
+Session: SessionInvalidState SessionReceiveBufferBusy SessionReceiveBufferShortWrite
+Platform: PlatformCheckFailure PlatformMemoryManagerInitialized PlatformShutdown PlatformNoMemory
+ PlatformTimerBadState PlatformStackAllocBadFree
+Generated: GeneratedInvalidStorageId
+Executor: ExecutorModuleAlreadyCreated ExecutorModuleBadContext ExecutorModuleNoSuchInput
+FunctionCall: FunctionCallNumArguments FunctionCallWrongArgType FunctionCallNotImplemented FunctionCallInvalidArg
+TimeEvaluator: TimeEvaluatorBadHandle
+"""
 
 
 def _error_codes() -> str:
-    """error_codes.h: what platform functions of legacy applications return."""
-    categories = [f"  kTvmErrorCategory{name} = {number}," for number, name in enumerate(_ERRORS, 1)]
-    codes = [
-        f"  kTvmError{name} = {category << 8 | code:#06x},"
-        for category, names in enumerate(_ERRORS.values(), 1)
-        for code, name in enumerate(names)
-    ]
-    return "\n".join(
-        [
-            "#ifndef TVM_RUNTIME_CRT_ERROR_CODES_H_",
-            "#define TVM_RUNTIME_CRT_ERROR_CODES_H_",
-            "",
-            "typedef enum {",
-            *categories,
-            "} tvm_crt_error_category_t;",
-            "",
-            "typedef enum {",
-            "  kTvmErrorNoError = 0,",
-            *codes,
-            "  kTvmErrorSystemErrorMask = (-2147483647 - 1), /* the sign: an error of the system */",
-            "} tvm_crt_error_t;",
-            "",
-            "#endif",
-            "",
-        ]
+    """Body of error_codes.h: what platform functions of legacy applications return."""
+    table = [line.split(": ") for line in _ERRORS.strip().replace("\n ", " ").splitlines()]
+    categories = "".join(f"  kTvmErrorCategory{name} = {number},\n" for number, (name, _) in enumerate(table, 1))
+    codes = "".join(
+        f"  kTvmError{name} = {category << 8 | code:#06x},\n"
+        for category, (_, names) in enumerate(table, 1)
+        for code, name in enumerate(names.split())
     )
+    return f"""\
+typedef enum {{
+{categories}}} tvm_crt_error_category_t;
+
+typedef enum {{
+  kTvmErrorNoError = 0,
+{codes}  kTvmErrorSystemErrorMask = (-2147483647 - 1), /* the sign: an error of the system */
+}} tvm_crt_error_t;
+"""
 
 
 _API = """\
-/* Generated code needs nothing of TVM's runtime; legacy applications name these types. */
-#ifndef TVM_RUNTIME_C_RUNTIME_API_H_
-#define TVM_RUNTIME_C_RUNTIME_API_H_
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <tvm/runtime/crt/error_codes.h>
-
 #ifndef TVM_DLL
 #define TVM_DLL __attribute__((visibility("default")))
 #endif
@@ -146,61 +90,15 @@ typedef struct {
   DLDeviceType device_type;
   int32_t device_id;
 } DLDevice;
-
-#endif
 """
 
 _PLATFORM_API = """\
-/* What applications of the standalone C runtime define; planned code calls none of it. */
-#ifndef TVM_RUNTIME_CRT_PLATFORM_H_
-#define TVM_RUNTIME_CRT_PLATFORM_H_
-
-#include <tvm/runtime/c_runtime_api.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 void __attribute__((noreturn)) TVMPlatformAbort(tvm_crt_error_t code);
 tvm_crt_error_t TVMPlatformMemoryAllocate(size_t num_bytes, DLDevice dev, void** out_ptr);
 tvm_crt_error_t TVMPlatformMemoryFree(void* ptr, DLDevice dev);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
-"""
-
-_BACKEND_API = """\
-#ifndef TVM_RUNTIME_C_BACKEND_API_H_
-#define TVM_RUNTIME_C_BACKEND_API_H_
-
-#include <tvm/runtime/c_runtime_api.h>
-
-#endif
-"""
-
-_MODULE = """\
-#ifndef TVM_RUNTIME_CRT_MODULE_H_
-#define TVM_RUNTIME_CRT_MODULE_H_
-
-#include <tvm/runtime/c_runtime_api.h>
-
-#endif
 """
 
 _ALLOCATOR = """\
-/* A last-in first-out allocator for applications; planned code allocates nothing. */
-#ifndef TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_
-#define TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_
-
-#include <tvm/runtime/c_runtime_api.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct {
   uint8_t* next_alloc;
   uint8_t* workspace;
@@ -210,12 +108,6 @@ typedef struct {
 tvm_crt_error_t StackMemoryManager_Init(tvm_workspace_t* allocator, uint8_t* buffer, size_t buffer_size);
 tvm_crt_error_t StackMemoryManager_Allocate(tvm_workspace_t* allocator, int32_t nbytes, void** current_alloc);
 tvm_crt_error_t StackMemoryManager_Free(tvm_workspace_t* allocator, void* ptr);
-
-#ifdef __cplusplus
-}
-#endif
-
-#endif
 """
 
 _ALLOCATOR_C = """\
@@ -252,17 +144,7 @@ _UNIT = """\
 /* Part of the standalone C runtime's file list; planned code calls nothing of it. */
 #include <tvm/runtime/c_runtime_api.h>
 
-typedef int npu_memplan_{name}_is_empty;
-"""
-
-_CRT_CONFIG = """\
-/* Configuration of the standalone C runtime. Planned code reads none of it. */
-#ifndef TVM_RUNTIME_CRT_CONFIG_H_
-#define TVM_RUNTIME_CRT_CONFIG_H_
-
-#define TVM_CRT_LOG_LEVEL 0
-
-#endif
+typedef int npu_memplan_crt_backend_api_is_empty;
 """
 
 _PLATFORM = """\
@@ -280,21 +162,61 @@ void TVMPlatformAbort(tvm_crt_error_t error) {
 
 ETHOSU = "runtime/src/runtime/contrib/ethosu/bare_metal"
 INCLUDE = "runtime/include"
+_C_API = "tvm/runtime/c_runtime_api.h"
+
+
+def _header(guard: str, about: str, includes: Sequence[str], body: str = "", functions: bool = False) -> str:
+    """A header; one that declares `functions` can be included from C++."""
+    parts = [f"/* {about} */\n" if about else "", f"#ifndef {guard}\n#define {guard}\n\n"]
+    parts += [*(f"#include <{name}>\n" for name in includes), "\n" if includes else ""]
+    parts += ['#ifdef __cplusplus\nextern "C" {\n#endif\n\n'] if functions else []
+    parts += [f"{body}\n" if body else ""]
+    parts += ["#ifdef __cplusplus\n}\n#endif\n\n"] if functions else []
+    return "".join([*parts, "#endif\n"])
 
 
 def runtime_files() -> dict[str, str]:
     """Path in the tree -> text."""
+    api = ("stdbool.h", "stddef.h", "stdint.h", "tvm/runtime/crt/error_codes.h")
     return {
-        f"{INCLUDE}/tvm/runtime/c_runtime_api.h": _API,
-        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _BACKEND_API,
-        f"{INCLUDE}/tvm/runtime/crt/error_codes.h": _error_codes(),
-        f"{INCLUDE}/tvm/runtime/crt/module.h": _MODULE,
-        f"{INCLUDE}/tvm/runtime/crt/platform.h": _PLATFORM_API,
-        f"{INCLUDE}/tvm/runtime/crt/stack_allocator.h": _ALLOCATOR,
-        "runtime/src/runtime/crt/common/crt_backend_api.c": _UNIT.format(name="crt_backend_api"),
+        f"{INCLUDE}/{_C_API}": _header(
+            "TVM_RUNTIME_C_RUNTIME_API_H_",
+            "Generated code needs nothing of TVM's runtime; legacy applications name these types.",
+            api,
+            _API,
+        ),
+        f"{INCLUDE}/tvm/runtime/c_backend_api.h": _header("TVM_RUNTIME_C_BACKEND_API_H_", "", (_C_API,)),
+        f"{INCLUDE}/tvm/runtime/crt/error_codes.h": _header("TVM_RUNTIME_CRT_ERROR_CODES_H_", "", (), _error_codes()),
+        f"{INCLUDE}/tvm/runtime/crt/module.h": _header("TVM_RUNTIME_CRT_MODULE_H_", "", (_C_API,)),
+        f"{INCLUDE}/tvm/runtime/crt/platform.h": _header(
+            "TVM_RUNTIME_CRT_PLATFORM_H_",
+            "What applications of the standalone C runtime define; planned code calls none of it.",
+            (_C_API,),
+            _PLATFORM_API,
+            functions=True,
+        ),
+        f"{INCLUDE}/tvm/runtime/crt/stack_allocator.h": _header(
+            "TVM_RUNTIME_CRT_STACK_ALLOCATOR_H_",
+            "A last-in first-out allocator for applications; planned code allocates nothing.",
+            (_C_API,),
+            _ALLOCATOR,
+            functions=True,
+        ),
+        "runtime/src/runtime/crt/common/crt_backend_api.c": _UNIT,
         "runtime/src/runtime/crt/memory/stack_allocator.c": _ALLOCATOR_C,
-        f"{ETHOSU}/tvm_ethosu_runtime.h": _LAUNCH,
+        f"{ETHOSU}/tvm_ethosu_runtime.h": _header(
+            "TVM_RUNTIME_CONTRIB_ETHOSU_ETHOSU_RUNTIME_H_",
+            "Entry points between code generated for Ethos-U and the NPU's driver.",
+            ("stddef.h", "stdint.h"),
+            _LAUNCH,
+            functions=True,
+        ),
         f"{ETHOSU}/tvm_ethosu_runtime.c": _LAUNCH_C,
-        "templates/crt_config.h.template": _CRT_CONFIG,
+        "templates/crt_config.h.template": _header(
+            "TVM_RUNTIME_CRT_CONFIG_H_",
+            "Configuration of the standalone C runtime. Planned code reads none of it.",
+            (),
+            "#define TVM_CRT_LOG_LEVEL 0\n",
+        ),
         "templates/platform.c.template": _PLATFORM,
     }
