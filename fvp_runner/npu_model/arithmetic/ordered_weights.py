@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import WeightStreamError, WeightStreamLongError, WeightStreamShortError
-from .weights import ScaleTable
+from .weights import ScaleTable, check_count, check_padding
 
 _GROUP = 4  # output channels that one core takes in a row
 _SUBKERNEL = 8
@@ -128,8 +127,9 @@ class StreamOrder:
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
         """
+        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // self.cores // 4
         for stream in streams:
-            self.check_count(len(stream), where)
+            check_count(self, len(stream), least, where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
         position = 0
         for y, x, inputs, outputs, blocks, elements in self._runs():
@@ -143,27 +143,8 @@ class StreamOrder:
             real = [n for n, element in enumerate(elements) if element[0] >= 0]
             rows, columns = (np.array([elements[n][axis] for n in real]) for axis in (0, 1))
             out[y + rows, x + columns, inputs, outputs] = run[real, :ins, :outs]
-        stray = sum(int(np.count_nonzero(stream)) for stream in streams) - int(np.count_nonzero(out))
-        if stray:
-            raise WeightStreamError(
-                f"{where}: {stray} weights that stand outside the kernel are not zero: the stream was made "
-                "for another shape, block depth or traversal"
-            )
+        check_padding(streams, out, where)
         return out
-
-    def check_count(self, found: int, where: str) -> None:
-        """`WeightStreamShortError` or `WeightStreamLongError` when a stream has not as many weights as it must."""
-        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // self.cores // 4
-        bounded = least > found  # the exact count takes a loop over blocks; a damaged shape must not start it
-        expected = least if bounded else self.count
-        if found == expected:
-            return
-        kind, error = ("short", WeightStreamShortError) if found < expected else ("long", WeightStreamLongError)
-        raise error(
-            f"{where}: the weight stream is too {kind}: it holds {found} weights, the operation consumes "
-            f"{'at least ' if bounded else ''}{expected}; the block depth ({self.block_depth}), the kernel or the "
-            "weights are wrong"
-        )
 
 
 def scale_table(data: NDArray[np.uint8], channels: int, wide: bool, where: str) -> ScaleTable:

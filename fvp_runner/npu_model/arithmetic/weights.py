@@ -12,8 +12,9 @@ Depthwise kernels have one input channel and no slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ from ..errors import WeightStreamError, WeightStreamLongError, WeightStreamShort
 IFM_UBLOCK = 8
 _SUBKERNEL = 8  # rows or columns, dilation included
 SCALE_BYTES = 10
+
+
+class Counted(Protocol):
+    """An order of weights that knows how many there are."""
+
+    @property
+    def block_depth(self) -> int: ...
+    @property
+    def count(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +79,8 @@ class WeightOrder:
                             lead, i_ublocks = -(-(inputs.stop - i) // IFM_UBLOCK), 1
                         else:
                             lead, i_ublocks = 1, ifm_block // IFM_UBLOCK
-                        yield (
-                            rows,
-                            columns,
-                            inputs,
-                            outputs,
-                            (
-                                lead,
-                                o_ublocks,
-                                elements,
-                                i_ublocks,
-                                self.ofm_ublock,
-                                inner,
-                            ),
-                        )
+                        shape = (lead, o_ublocks, elements, i_ublocks, self.ofm_ublock, inner)
+                        yield rows, columns, inputs, outputs, shape
 
     @property
     def count(self) -> int:
@@ -94,20 +92,9 @@ class WeightOrder:
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
         """
-        # The exact count takes a loop over blocks; a damaged shape must not start it.
-        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth
-        bounded = least > len(stream)
-        expected = least if bounded else self.count
-        if len(stream) != expected:
-            short = len(stream) < expected
-            kind, error = ("short", WeightStreamShortError) if short else ("long", WeightStreamLongError)
-            needed = f"{'at least ' if bounded else ''}{expected}"
-            raise error(
-                f"{where}: the weight stream is too {kind}: it holds {len(stream)} weights, the operation consumes "
-                f"{needed}; the block depth ({self.block_depth}), the kernel or the weights are wrong"
-            )
+        check_count(self, len(stream), self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth, where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
-        position = nonzero = 0
+        position = 0
         for rows, columns, inputs, outputs, shape in self.segments():
             size = int(np.prod(shape))
             run = stream[position : position + size].reshape(shape)
@@ -119,13 +106,35 @@ class WeightOrder:
             ins, outs = inputs.stop - inputs.start, outputs.stop - outputs.start
             run = run[: height * width, :ins, :outs]
             out[rows, columns, inputs, outputs] = run.reshape(height, width, ins, outs)
-        nonzero = np.count_nonzero(stream) - np.count_nonzero(out)
-        if nonzero:
-            raise WeightStreamError(
-                f"{where}: {nonzero} weights that stand outside the kernel are not zero: the stream was made "
-                "for another shape, block depth or traversal"
-            )
+        check_padding([stream], out, where)
         return out
+
+
+def check_count(order: Counted, found: int, least: int, where: str) -> None:
+    """`WeightStreamShortError` or `WeightStreamLongError` when a stream has not as many weights as it must.
+
+    The exact count takes a loop over blocks; a damaged shape, of more than `least`, must not start it.
+    """
+    bounded = least > found
+    expected = least if bounded else order.count
+    if found == expected:
+        return
+    kind, error = ("short", WeightStreamShortError) if found < expected else ("long", WeightStreamLongError)
+    raise error(
+        f"{where}: the weight stream is too {kind}: it holds {found} weights, the operation consumes "
+        f"{'at least ' if bounded else ''}{expected}; the block depth ({order.block_depth}), the kernel or the "
+        "weights are wrong"
+    )
+
+
+def check_padding(streams: Sequence[NDArray[np.int16]], out: NDArray[np.int16], where: str) -> None:
+    """`WeightStreamError` when something of the streams that is no weight of `out` is not zero."""
+    stray = sum(int(np.count_nonzero(stream)) for stream in streams) - int(np.count_nonzero(out))
+    if stray:
+        raise WeightStreamError(
+            f"{where}: {stray} weights that stand outside the kernel are not zero: the stream was made "
+            "for another shape, block depth or traversal"
+        )
 
 
 @dataclass(frozen=True, slots=True)

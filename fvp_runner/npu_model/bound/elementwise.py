@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
 
 from ..arithmetic.rescale import Int64, Scale
 from ..spec.elementwise import SCALED, ElementwiseSpec
@@ -21,12 +22,14 @@ from .output import OutputPath
 Mode = ElementwiseMode
 # The operand that is not rescaled is shifted by half of what TFLite shifts both by.
 _INPUT_SHIFT = {1: 20, 2: 15}
+_SUMS = {Mode.ADD: np.add, Mode.SUB: np.subtract, Mode.MUL: np.multiply}  # which are rescaled
+_CHOICES = {Mode.MIN: np.minimum, Mode.MAX: np.maximum}
 
 
 class Elementwise:
     def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
-        shape = (spec.output.height, spec.output.width, spec.output.depth)
+        shape = spec.output.shape
         self.output = OutputPath(spec.output, memory, regs)
         self.ifm = FeatureMapAccess(memory, regs, spec.ifm, shape, is_write=False)
         self.ifm2: FeatureMapAccess | None = None
@@ -86,10 +89,10 @@ class Elementwise:
             b = second
             if b is not None and b.shape[0] > 1:
                 b = b[row : row + step]
+            shape = a.shape
             if spec.swap and b is not None:
-                self._block(row, b, a, (len(a), *a.shape[1:]))
-            else:
-                self._block(row, a, b, (len(a), *a.shape[1:]))
+                a, b = b, a
+            self._block(row, a, b, shape)
         output.finish()
 
     def _block(self, row: int, a: NDArray[Any], b: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
@@ -97,45 +100,29 @@ class Elementwise:
         x = self._a(a)
         if b is None:
             if mode is Mode.CLZ:
-                output.put_values(row, _leading_zeros(x))
+                output.put_values(row, leading_zeros(x))
             elif mode is Mode.ABS:
                 output.put(row, np.abs(x))
             else:
                 self._leaky(row, x)
             return
         y = self._b(b)
-        if mode is Mode.ADD:
-            output.put(row, np.broadcast_to(x + y, shape))
-        elif mode is Mode.SUB:
-            output.put(row, np.broadcast_to(x - y, shape))
-        elif mode is Mode.MUL:
-            output.put(row, np.broadcast_to(x * y, shape))
-        elif mode is Mode.MIN:
-            output.put_values(row, np.broadcast_to(np.minimum(x, y), shape))
-        elif mode is Mode.MAX:
-            output.put_values(row, np.broadcast_to(np.maximum(x, y), shape))
+        if mode in _SUMS:
+            output.put(row, np.broadcast_to(_SUMS[mode](x, y), shape))
         else:
-            self._shift(row, x, y, shape)
+            value = _CHOICES[mode](x, y) if mode in _CHOICES else self._shift(x, y)
+            output.put_values(row, np.broadcast_to(value, shape))
 
     def _leaky(self, row: int, x: Int64) -> None:
         scaled = Scale.of(*self.spec.ofm_scale, self.spec.output.rounding).exact(x)
         self.output.put_values(row, np.where(x < 0, scaled, x))
 
-    def _shift(self, row: int, x: Int64, y: Int64, shape: tuple[int, ...]) -> None:
+    def _shift(self, x: Int64, y: Int64) -> Int64:
         by = np.clip(y, 0, 63)
         if self.spec.mode is Mode.SHL:
-            limit = np.int64(1) << 62
-            room = limit >> by  # beyond this the result saturates anyway
-            value = np.clip(x, -room, room) << by
-        else:
-            rounding = self.spec.output.rounding
-            half = (np.int64(1) << by) >> 1
-            if rounding is Rounding.TRUNCATE:
-                half = np.zeros_like(half)
-            elif rounding is Rounding.TFL:
-                half = half - ((x < 0) & (by > 0))
-            value = (x + half) >> by
-        self.output.put_values(row, np.broadcast_to(value, shape))
+            room = (np.int64(1) << 62) >> by  # beyond this the result saturates anyway
+            return np.clip(x, -room, room) << by
+        return shifted_right(x, by, self.spec.output.rounding)
 
 
 class _Operand:
@@ -161,7 +148,18 @@ class _Operand:
         return self.exact(value)
 
 
-def _leading_zeros(value: Int64) -> Int64:
+def shifted_right(value: Int64, by: Int64, rounding: Rounding | ScaleRounding) -> Int64:
+    """`value` / 2**by, rounded."""
+    half = (np.int64(1) << by) >> 1
+    if rounding is Rounding.TRUNCATE or rounding is ScaleRounding.TRUNCATE_TO_LOWER:
+        half = np.zeros_like(half)
+    elif rounding is Rounding.TFL:
+        half = half - ((value < 0) & (by > 0))
+    shifted: Int64 = (value + half) >> by
+    return shifted
+
+
+def leading_zeros(value: Int64) -> Int64:
     """Leading zero bits of 32-bit values; none for negative ones, 32 for 0."""
     _, exponent = np.frexp(np.maximum(value, 0).astype(np.float64))
     return np.where(value < 0, 0, 32 - exponent).astype(np.int64)

@@ -10,25 +10,21 @@ a kernel that still reads it. docs/npu_model.md says where each rule comes from.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.commands import Wait
-from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register, Upscale
+from npu_memplan.ethosu.stream.isa import Op, Register, Upscale
 
 from ..errors import BlockDependencyError
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
-from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import MapLayout
 from ..spec.output import OutputSpec
-from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.u85.elementwise import OperandsSpec
-from ..spec.u85.kernels import ResizeSpec, SumSpec
-from ..spec.window import Window
+from ..spec.u85.kernels import ResizeSpec
+from ..spec.window import Window, WindowedSpec
 from .footprint import Access, internal_scratch, of_pieces, table
-from .operands import MapRead, is_continued, operands
+from .operands import MapRead, WindowKernel, is_continued, operands
 
 Span = tuple[int, int]
 Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
@@ -120,54 +116,29 @@ def _steps(total: int, step: int) -> list[Span]:
 
 def _grid(step: DecodedStep) -> tuple[list[Span], list[Span], list[Span]]:
     """Block boundaries along rows, columns, channels."""
-    output = step.spec.output  # type: ignore[union-attr]
-    sizes = (
-        step.registers.raw(r) + 1
-        for r in (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
-    )
-    rows, columns, channels = (
-        _steps(total, size) for total, size in zip((output.height, output.width, output.depth), sizes, strict=True)
-    )
-    return rows, columns, channels
+    registers = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
+    extents = step.spec.output.shape  # type: ignore[union-attr]
+    y, x, c = (_steps(n, step.registers.raw(r) + 1) for n, r in zip(extents, registers, strict=True))
+    return y, x, c
 
 
 def _last_blocks(step: DecodedStep, count: int) -> list[Box]:
     """The last `count` output blocks, the very last first."""
-    rows, columns, channels = _grid(step)
-    backwards = ((y, x, c) for y in reversed(rows) for x in reversed(columns) for c in reversed(channels))
-    return list(islice(backwards, count))
+    y, x, c = _grid(step)
+    return list(islice(product(y[::-1], x[::-1], c[::-1]), count))
 
 
 def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
     """What each job reads of the feature maps, in order."""
     spec = step.spec
     assert not isinstance(spec, DmaSpec)
-    rows, columns, channels = _grid(step)
-    for y in rows:
-        for x in columns:
-            for c in channels:
-                if isinstance(spec, (ElementwiseSpec, OperandsSpec)):
-                    yield [_by_element(operand, (y, x, c)) for operand in operands(spec)]
-                    continue
-                if isinstance(spec, ResizeSpec):
-                    yield [_resized(spec, (y, x, c))]
-                    continue
-                if isinstance(spec, SumSpec):
-                    yield from _sum_jobs(spec, (y, x, c))
-                    continue
-                window, depths = spec.window, [c]
-                if (isinstance(spec, ConvolutionSpec) and not spec.depthwise) or (
-                    isinstance(spec, PoolingSpec) and spec.mode is PoolMode.REDUCE_SUM
-                ):
-                    depths = _steps(spec.ifm_depth, _slice_channels(spec))
-                area = _input_rows(window, y, False), _input_rows(window, x, True)
-                for depth in depths:
-                    yield [_access("IFM", spec.ifm, (*area, depth))]
-
-
-def _slice_channels(spec: ConvolutionSpec | PoolingSpec) -> int:
-    """Input channels that one job of a kernel that sums over channels takes in."""
-    return 16 if spec.window.part_kernel_first or spec.ifm.dtype.itemsize == 2 else 32
+    for box in product(*_grid(step)):
+        if isinstance(spec, WindowedSpec):
+            yield from _window_jobs(spec, box)
+        elif isinstance(spec, ResizeSpec):
+            yield [_resized(spec, box)]
+        else:
+            yield [_by_element(operand, box) for operand in operands(spec)]
 
 
 def _access(name: str, layout: MapLayout, box: Box) -> Access:
@@ -180,8 +151,8 @@ def _by_element(operand: MapRead, box: Box) -> Access:
     return _access(operand.name, operand.layout, (spans[0], spans[1], spans[2]))
 
 
-def _sum_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
-    """Jobs of one block of an Ethos-U85 kernel with a window."""
+def _window_jobs(spec: WindowKernel, box: Box) -> Iterator[list[Access]]:
+    """Jobs of one block of a kernel with a window."""
     y, x, c = box
     area = _input_rows(spec.window, y, False), _input_rows(spec.window, x, True)
     depths = _steps(spec.ifm_depth, spec.slice_depth) if spec.sums_channels else [c]

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from npu_memplan.ethosu.stream.isa import PoolMode
-
 from ..errors import SelfOverwriteError
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
-from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.u85.kernels import ResizeSpec, SumSpec
+from ..spec.window import WindowedSpec
 from .footprint import Access, footprint
-from .operands import KernelSpec, groups, operands
+from .operands import groups, operands
 
 
 def check(program: DecodedStream) -> None:
@@ -48,11 +44,11 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     spec, output = step.spec, writer.spec.output if not isinstance(writer.spec, DmaSpec) else None
     if isinstance(spec, DmaSpec) or output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
         return False
-    shape = (output.height, output.width, output.depth)
+    shape = output.shape
     for operand in operands(spec):
         if operand.name != read.name:
             continue
-        if operand.windowed and (isinstance(spec, ResizeSpec) or not _is_one_element(spec, shape[2])):
+        if operand.windowed and not (isinstance(spec, WindowedSpec) and _is_one_element(spec, shape[2])):
             return False
         source = operand.layout
         return (
@@ -63,12 +59,5 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     return False
 
 
-def _is_one_element(spec: KernelSpec, depth: int) -> bool:
-    assert isinstance(spec, (ConvolutionSpec, PoolingSpec, SumSpec))
-    return spec.window.is_one_element and not (_sums_channels(spec) and (spec.ifm_depth, depth) != (1, 1))
-
-
-def _sums_channels(spec: ConvolutionSpec | PoolingSpec | SumSpec) -> bool:
-    if isinstance(spec, SumSpec):
-        return spec.sums_channels
-    return not spec.depthwise if isinstance(spec, ConvolutionSpec) else spec.mode is PoolMode.REDUCE_SUM
+def _is_one_element(spec: WindowedSpec, depth: int) -> bool:
+    return spec.window.is_one_element and not (spec.sums_channels and (spec.ifm_depth, depth) != (1, 1))

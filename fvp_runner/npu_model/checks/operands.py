@@ -17,7 +17,8 @@ from ..spec.stream import DecodedStep
 from ..spec.u85.elementwise import OperandsSpec
 from ..spec.u85.kernels import ResizeSpec, SumSpec
 
-KernelSpec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | SumSpec | OperandsSpec | ResizeSpec
+WindowKernel = ConvolutionSpec | PoolingSpec | SumSpec
+Kernel = WindowKernel | ElementwiseSpec | OperandsSpec | ResizeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,10 @@ class MapRead:
     windowed: bool  # read through the kernel's window; else element by element, broadcast axes aside
 
 
-def operands(spec: KernelSpec) -> Iterator[MapRead]:
+def operands(spec: Kernel) -> Iterator[MapRead]:
     """Inputs of a kernel that have an address."""
     if isinstance(spec, ElementwiseSpec):
-        output = spec.output
-        yield MapRead("IFM", spec.ifm, (output.height, output.width, output.depth), False)
+        yield MapRead("IFM", spec.ifm, spec.output.shape, False)
         if spec.ifm2 is not None:
             yield MapRead("IFM2", spec.ifm2, spec.ifm2_shape, False)
     elif isinstance(spec, (ConvolutionSpec, PoolingSpec)):

@@ -13,7 +13,7 @@ from ..arithmetic.weights import WeightOrder
 from .layout import MapLayout
 from .output import OutputSpec
 from .registers import Registers
-from .window import Window, read_type
+from .window import Window, WindowedSpec, read_type, slice_channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionSpec:
-    window: Window
-    ifm: MapLayout
-    ifm_depth: int
-    output: OutputSpec
+class ConvolutionSpec(WindowedSpec):
     weights: tuple[Span, ...]  # one for each core
     scales: tuple[Span, ...]
     orders: tuple[WeightOrder, ...]
@@ -82,11 +78,6 @@ class ConvolutionSpec:
                 )
             )
         return ConvolutionSpec(
-            window, ifm, depth, output, tuple(weights), tuple(scales), tuple(orders), accumulator, depthwise
-        )
-
-    @property
-    def macs(self) -> int:
-        o, w = self.output, self.window
-        per_output = w.height * w.width * (1 if self.depthwise else self.ifm_depth)
-        return o.height * o.width * o.depth * per_output
+            output, window, ifm, depth, not depthwise, slice_channels(window, dtype),
+            tuple(weights), tuple(scales), tuple(orders), accumulator, depthwise,
+        )  # fmt: skip

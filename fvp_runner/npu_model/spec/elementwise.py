@@ -13,7 +13,7 @@ import numpy as np
 from npu_memplan.ethosu.stream.isa import Broadcast, ElementwiseMode, Register, Rounding
 
 from .layout import MapLayout
-from .output import OutputSpec
+from .output import KernelSpec, OutputSpec
 from .registers import Registers
 from .window import read_type
 
@@ -22,7 +22,7 @@ SCALED = frozenset((Mode.ADD, Mode.SUB, Mode.MUL, Mode.ABS, Mode.LRELU))  # have
 
 
 @dataclass(frozen=True, slots=True)
-class ElementwiseSpec:
+class ElementwiseSpec(KernelSpec):
     mode: ElementwiseMode
     ifm: MapLayout
     ifm2: MapLayout | None  # None: unary, or a scalar
@@ -31,7 +31,6 @@ class ElementwiseSpec:
     ifm2_zero_point: int
     scalar: int | None
     swap: bool
-    output: OutputSpec
     operand_mode: int  # 0: both operands scaled; 1: A by OPA_SCALE, 2: B by OPA_SCALE
     operand_rounding: Rounding  # of the one operand that is scaled
     opa_scale: tuple[int, int]
@@ -46,7 +45,7 @@ class ElementwiseSpec:
             regs.illegal(f"ELEMENTWISE mode {parameter} is none of 0 (MUL) to 9 (SHL)")
         mode = Mode(parameter)
         output = OutputSpec.read(regs)
-        shape = (output.height, output.width, output.depth)
+        shape = output.shape
         dtype, brick = read_type(regs, "IFM")
         ifm = MapLayout.read(regs, "IFM", dtype, brick, *shape[:2])
         ifm2, shape2, dtype2, zero2, scalar, swap = None, shape, dtype, 0, None, False
@@ -72,6 +71,7 @@ class ElementwiseSpec:
         if mode is Mode.MUL and dtype.itemsize == 4:
             ofm = (1, ofm[1])  # only the shift takes part in a 32-bit product
         return ElementwiseSpec(
+            output=output,
             mode=mode,
             ifm=ifm,
             ifm2=ifm2,
@@ -80,14 +80,9 @@ class ElementwiseSpec:
             ifm2_zero_point=0 if dtype2.itemsize == 4 else zero2,
             scalar=scalar,
             swap=swap,
-            output=output,
             operand_mode=operand_mode,
             operand_rounding=rounding,
             opa_scale=opa,
             opb_scale=opb,
             ofm_scale=ofm,
         )
-
-    @property
-    def macs(self) -> int:
-        return self.output.height * self.output.width * self.output.depth

@@ -5,6 +5,7 @@ Invariant: the limits are those of the clamp as it is applied: inside the type, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -62,17 +63,22 @@ class OutputSpec:
         return LUT_BYTES[self.dtype.itemsize] if self.activation is Activation.LUT else 0
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of the results."""
+        return self.height, self.width, self.depth
+
+    @property
     def stored(self) -> tuple[int, int, int]:
         """Rows, columns and channels in memory; none of what is kept."""
-        made = (self.height, self.width, self.depth)
+        made = self.shape
         return (0, 0, 0) if self.kept else (made[self.axes[0]], made[self.axes[1]], made[self.axes[2]])
 
     def stored_box(self, box: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Where half-open rows, columns and channels of the results are in memory."""
-        extents = (self.height, self.width, self.depth)
         if self.reverse >= 0:
             first, stop = box[self.reverse]
-            turned = (extents[self.reverse] - stop, extents[self.reverse] - first)
+            extent = self.shape[self.reverse]
+            turned = (extent - stop, extent - first)
             box = tuple(turned if axis == self.reverse else span for axis, span in enumerate(box))
         return tuple(box[axis] for axis in self.axes)
 
@@ -114,3 +120,15 @@ class OutputSpec:
             high=high,
             zero_point=zero_point,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """What every kernel says, whatever it computes."""
+
+    output: OutputSpec
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates, or elements taken in; one for each result unless a kernel knows better."""
+        return math.prod(self.output.shape)

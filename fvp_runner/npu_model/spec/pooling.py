@@ -12,16 +12,12 @@ from npu_memplan.ethosu.stream.isa import AccFormat, PoolMode, Register
 from .layout import MapLayout
 from .output import OutputSpec
 from .registers import Registers
-from .window import Window, read_type
+from .window import Window, WindowedSpec, read_type, slice_channels
 
 
 @dataclass(frozen=True, slots=True)
-class PoolingSpec:
+class PoolingSpec(WindowedSpec):
     mode: PoolMode
-    window: Window
-    ifm: MapLayout
-    ifm_depth: int
-    output: OutputSpec
     scale: tuple[int, int]  # multiplier, shift
     accumulator: AccFormat
 
@@ -46,11 +42,5 @@ class PoolingSpec:
         if mode is not PoolMode.MAX and output.global_scale:
             scale = regs.scale(Register.OFM_SCALE)
         accumulator = AccFormat(regs.one_of(Register.ACC_FORMAT, (0, 1)))
-        return PoolingSpec(mode, window, ifm, depth, output, scale, accumulator)
-
-    @property
-    def macs(self) -> int:
-        """Input elements taken in."""
-        o, w = self.output, self.window
-        depth = self.ifm_depth if self.mode is PoolMode.REDUCE_SUM else 1
-        return o.height * o.width * o.depth * w.height * w.width * depth
+        sums = mode is PoolMode.REDUCE_SUM
+        return PoolingSpec(output, window, ifm, depth, sums, slice_channels(window, dtype), mode, scale, accumulator)

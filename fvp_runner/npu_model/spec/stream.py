@@ -6,6 +6,7 @@ and legal while it was made, and no operation is larger than the limits below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,9 +23,8 @@ from .elementwise import ElementwiseSpec
 from .pooling import PoolingSpec
 from .registers import Registers
 from .u85.confirmed import unconfirmed
-from .u85.elementwise import OperandsSpec
-from .u85.kernels import ResizeSpec
 from .u85.read import U85KernelSpec, read_u85
+from .window import WindowedSpec
 
 Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | U85KernelSpec
 
@@ -102,9 +102,8 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     spec = _READERS[accelerator.language](registers, accelerator)
     if isinstance(spec, DmaSpec):
         return spec
-    output = spec.output
-    elements = output.height * output.width * output.depth
-    if not isinstance(spec, (ElementwiseSpec, OperandsSpec, ResizeSpec)):
+    elements = math.prod(spec.output.shape)
+    if isinstance(spec, WindowedSpec):
         window = spec.window
         elements = max(elements, window.padded_height * window.padded_width * spec.ifm_depth)
     if elements > _MAX_ELEMENTS or spec.macs > _MAX_MACS:

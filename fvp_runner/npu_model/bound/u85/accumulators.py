@@ -23,7 +23,7 @@ class Accumulators:
 
     def __init__(self, spec: SumSpec, memory: RegionMemory, regs: Registers) -> None:
         self._memory, self._regs, self.keeps = memory, regs, spec.output.kept
-        self._shape = (spec.output.height, spec.output.width, spec.output.depth)
+        self._shape = spec.output.shape
         self._continues = spec.start is AccumulatorInput.KEEP
         self.loaded: FeatureMapAccess | None = None
         if spec.loaded is not None:

@@ -83,7 +83,7 @@ class U85Convolution(Convolution):
     def run(self) -> None:
         spec = self.spec.output
         if not self.accumulators.plain:
-            self._sums = np.zeros((spec.height, spec.width, spec.depth), np.int64)
+            self._sums = np.zeros(spec.shape, np.int64)
         super().run()
 
     def _put(self, first: int, sums: NDArray[Any], constants: DecodedConstants) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from npu_memplan.ethosu.stream.isa import Rounding
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind
 
 from ...arithmetic.rescale import Int64, Scale
 from ...spec.registers import Registers
 from ...spec.u85.elementwise import OperandsSpec
 from ...spec.u85.maps import InputSpec
+from ..elementwise import leading_zeros, shifted_right
 from ..memory import FeatureMapAccess, RegionMemory
 from ..output import OutputPath
 
@@ -48,7 +48,7 @@ class U85Elementwise:
 
     def run(self) -> None:
         spec, output = self.spec, self.output
-        shape = (spec.output.height, spec.output.width, spec.output.depth)
+        shape = spec.output.shape
         a = self._values(spec.first, self._first, spec.first_scale)
         if spec.second is None:
             value = self._unary(a)
@@ -66,8 +66,7 @@ class U85Elementwise:
         if kind is Kind.NOT:
             return ~a
         if kind is Kind.CLZ:
-            _, exponent = np.frexp(np.maximum(a, 0).astype(np.float64))
-            return np.where(a < 0, 0, 32 - exponent).astype(np.int64)
+            return leading_zeros(a)
         raw = self._values(self.spec.first, self._first, Scale.of(1, 0))
         return np.where(raw < 0, self.spec.second_scale.exact(raw), a)  # LRELU
 
@@ -88,14 +87,7 @@ class U85Elementwise:
         if self.spec.kind is Kind.LSR:
             bits = 8 * self.spec.first.dtype.itemsize
             return (a & ((1 << min(bits, 63)) - 1)) >> by
-        rounding = self.spec.scale_rounding
-        half = (np.int64(1) << by) >> 1
-        if rounding is Rounding.TRUNCATE or rounding is ScaleRounding.TRUNCATE_TO_LOWER:
-            half = np.zeros_like(half)
-        elif rounding is Rounding.TFL:
-            half = half - ((a < 0) & (by > 0))
-        shifted: Int64 = (a + half) >> by
-        return shifted
+        return shifted_right(a, by, self.spec.scale_rounding)
 
 
 _PLAIN: dict[ElementwiseKind, Callable[[Any, Any], Any]] = {

@@ -35,7 +35,7 @@ class Resizing:
             rows = [_clip(top + step, values.shape[0]) for step in (0, 1)]
             columns = [_clip(left + step, values.shape[1]) for step in (0, 1)]
             shares = (spec.y.numerator - down, down), (spec.x.numerator - right, right)
-            sums = np.zeros((spec.output.height, spec.output.width, spec.output.depth), np.int64)
+            sums = np.zeros(spec.output.shape, np.int64)
             for i in (0, 1):
                 for j in (0, 1):
                     part = values[rows[i]][:, columns[j]]

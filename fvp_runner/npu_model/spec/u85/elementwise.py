@@ -11,7 +11,7 @@ from npu_memplan.ethosu.stream.isa import Register, Rounding
 from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast, ScaleRounding
 
 from ...arithmetic.rescale import Scale
-from ..output import OutputSpec
+from ..output import KernelSpec
 from ..registers import Registers
 from .maps import InputSpec, Shape3, read_input, read_output, read_scale, results, written
 
@@ -21,11 +21,10 @@ _UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
 
 
 @dataclass(frozen=True, slots=True)
-class OperandsSpec:
+class OperandsSpec(KernelSpec):
     kind: ElementwiseKind
     first: InputSpec
     second: InputSpec | None  # None: unary
-    output: OutputSpec
     first_scale: Scale
     second_scale: Scale
     scale: Scale
@@ -34,10 +33,6 @@ class OperandsSpec:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         return (self.first,) if self.second is None else (self.first, self.second)
-
-    @property
-    def macs(self) -> int:
-        return self.output.height * self.output.width * self.output.depth
 
 
 def read_elementwise(regs: Registers) -> OperandsSpec:
@@ -54,10 +49,10 @@ def read_elementwise(regs: Registers) -> OperandsSpec:
         made = replace(made, multiplier=plain.multiplier)
     other = scaled and (second is not None or kind is Kind.LRELU)
     return OperandsSpec(
+        output,
         kind,
         first,
         second,
-        output,
         read_scale(regs, r.IFM_SCALE) if scaled else plain,
         read_scale(regs, r.IFM2_SCALE) if other else plain,
         plain if kind in _UNSCALED_OUTPUT else made,

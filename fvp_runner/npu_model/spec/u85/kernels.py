@@ -15,25 +15,20 @@ from ...arithmetic.ordered_weights import StreamOrder
 from ...arithmetic.rescale import Scale
 from ..convolution import Span
 from ..layout import MapLayout
-from ..output import OutputSpec
+from ..output import KernelSpec
 from ..registers import Registers
-from ..window import Window
+from ..window import Window, WindowedSpec
 from .maps import InputSpec, read_input, read_output, read_scale, read_word, results, written
 
 
 @dataclass(frozen=True, slots=True)
-class SumSpec:
+class SumSpec(WindowedSpec):
     """A CONV, DEPTHWISE or POOL: sums, or the like, over windows."""
 
     pool: PoolOperation | None  # None: with weights
     depthwise: bool
-    window: Window
-    ifm: MapLayout
-    ifm_depth: int
     input: InputSpec
-    output: OutputSpec
     micro_block: tuple[int, int, int]
-    slice_depth: int  # input channels of one job, where a kernel sums over them
     weights: tuple[Span, ...]  # one for each stream
     scales: tuple[Span, ...]  # one table, or none
     order: StreamOrder | None
@@ -45,11 +40,6 @@ class SumSpec:
     scale: Scale  # of all channels, where there is no table
 
     @property
-    def sums_channels(self) -> bool:
-        """Every result needs all channels of the input."""
-        return (self.pool is None and not self.depthwise) or self.pool is PoolOperation.REDUCE_SUM
-
-    @property
     def ignores_input(self) -> bool:
         """The results are the accumulators from IFM2; IFM is there for its extents."""
         return self.pool is PoolOperation.NONE and self.loaded is not None
@@ -59,13 +49,6 @@ class SumSpec:
         """All of them that take part."""
         first = None if self.ignores_input else self.input
         return tuple(found for found in (first, self.matrix, self.loaded) if found is not None)
-
-    @property
-    def macs(self) -> int:
-        """Multiply-accumulates, or input elements taken in."""
-        o, w = self.output, self.window
-        deep = self.ifm_depth if self.sums_channels else 1
-        return o.height * o.width * o.depth * w.height * w.width * deep
 
 
 def micro_block(regs: Registers, accelerator: Architecture) -> tuple[int, int, int]:
@@ -133,7 +116,7 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     scales = () if output.global_scale else (_span(regs, "SCALE", ""),)
     scale = read_scale(regs, r.OFM_SCALE)
     return SumSpec(
-        pool, depthwise, window, source.layout, depth, source, output, micro, slice_depth, streams, scales, order,
+        output, window, source.layout, depth, sums, slice_depth, pool, depthwise, source, micro, streams, scales, order,
         fast, matrix, loaded, start, AccFormat.INT40 if wide else AccFormat.INT32, scale,
     )  # fmt: skip
 
@@ -168,12 +151,10 @@ class ResizeAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class ResizeSpec:
+class ResizeSpec(KernelSpec):
     kind: ResizeKind
     input: InputSpec
     ifm: MapLayout
-    ifm_depth: int
-    output: OutputSpec
     y: ResizeAxis
     x: ResizeAxis
     scale: Scale
@@ -181,10 +162,6 @@ class ResizeSpec:
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         return (self.input,)
-
-    @property
-    def macs(self) -> int:
-        return self.output.height * self.output.width * self.output.depth
 
 
 def read_resize(regs: Registers) -> ResizeSpec:
@@ -197,9 +174,7 @@ def read_resize(regs: Registers) -> ResizeSpec:
     if source.layout is None:
         regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
     axes = [_axis(regs, letter) for letter in "YX"]
-    return ResizeSpec(
-        kind, source, source.layout, output.depth, output, axes[0], axes[1], read_scale(regs, r.OFM_SCALE)
-    )
+    return ResizeSpec(output, kind, source, source.layout, axes[0], axes[1], read_scale(regs, r.OFM_SCALE))
 
 
 def _axis(regs: Registers, letter: str) -> ResizeAxis:
