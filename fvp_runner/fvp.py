@@ -92,7 +92,7 @@ def command_line(binary: Path, firmware: Firmware, elf: Path, options: RunOption
     parameters = {**fvp.parameters, **({} if options.npu_cycles else fvp.fast_parameters)}
     command = [str(binary)]
     for name, value in parameters.items():
-        command += ["-C", f"{name}={_filled(value, values, board)}"]
+        command += ["-C", f"{name}={_filled(str(value), values, board)}"]
     return command + [_filled(argument, values, board) for argument in fvp.arguments]
 
 

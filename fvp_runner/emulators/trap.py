@@ -36,7 +36,7 @@ class Trap:
         self._gdb = gdb
         self._device = device
         self._code = code
-        self._pages = tuple((base, board.npu_size_bytes) for base in (board.npu_base, *board.npu_aliases))
+        self._pages = tuple((base, board.npu.size_bytes) for base in (board.npu.base, *board.npu.aliases))
         self.accesses: list[RegisterAccess] = []
 
     def arm(self) -> None:

@@ -87,7 +87,7 @@ class _UnicornMachine:
         self._buffers: list[mmap.mmap] = []
         for memory in board.memories:
             self._map(memory)
-        self._uc.mmio_map(board.uart_base & -_PAGE, _PAGE, self._uart_read, board, self._uart_write, board)
+        self._uc.mmio_map(board.uart.base & -_PAGE, _PAGE, self._uart_read, board, self._uart_write, board)
         self._uc.mmio_map(_SYSTEM, _SYSTEM_BYTES, self._system_read, None, self._system_write, None)
         self._uc.mem_map(_RETURN, _PAGE)
         for s in elf.segments:
@@ -134,9 +134,9 @@ class _UnicornMachine:
 
     def _emulate(self, device: EthosURegisters) -> None:
         uc, regs = self._uc, self._regs
-        for base in (self._board.npu_base, *self._board.npu_aliases):
-            uc.mmio_map(base, self._board.npu_size_bytes, self._npu_read, device, self._npu_write, device)
-        code = self._board.memory(self._board.code)
+        for base in (self._board.npu.base, *self._board.npu.aliases):
+            uc.mmio_map(base, self._board.npu.size_bytes, self._npu_read, device, self._npu_write, device)
+        code = self._board.memory(self._board.firmware.code)
         stack, pc = (int.from_bytes(uc.mem_read(code.base + 4 * i, 4), "little") for i in range(2))
         uc.reg_write(regs.UC_ARM_REG_SP, stack)
         interrupted: list[dict[int, int]] = []
@@ -158,7 +158,7 @@ class _UnicornMachine:
                 pc = self._vector()
 
     def _enabled(self) -> bool:
-        irq = self._board.npu_irq
+        irq = self._board.npu.irq
         word = self._system.get(_NVIC_ENABLE + 4 * (irq // 32), 0)
         return bool(word >> irq % 32 & 1) and not self._uc.reg_read(self._regs.UC_ARM_REG_PRIMASK) & 1
 
@@ -183,8 +183,8 @@ class _UnicornMachine:
         return pc
 
     def _vector(self) -> int:
-        table = self._system.get(_VTOR, self._board.memory(self._board.code).base)
-        handler = self._uc.mem_read(table + 4 * (16 + self._board.npu_irq), 4)
+        table = self._system.get(_VTOR, self._board.memory(self._board.firmware.code).base)
+        handler = self._uc.mem_read(table + 4 * (16 + self._board.npu.irq), 4)
         return int.from_bytes(handler, "little") & ~1
 
     def _npu_read(self, _uc: Any, offset: int, size: int, device: EthosURegisters) -> int:
@@ -200,7 +200,7 @@ class _UnicornMachine:
         return 0  # never full
 
     def _uart_write(self, uc: Any, offset: int, _size: int, value: int, _board: Any) -> None:
-        if offset == self._board.uart_base & (_PAGE - 1):
+        if offset == self._board.uart.base & (_PAGE - 1):
             self.uart.append(value & 0xFF)
             if value & 0xFF == END_OF_TRANSMISSION:
                 self.ended = True

@@ -52,9 +52,9 @@ def place(artifact: Artifact, board: Board) -> BoardLayout:
     mode = artifact.target.memory_mode
     placement = board.placement(mode)
     free = {memory.name: memory.size_bytes for memory in board.memories}
-    for name in (board.code, board.data):  # the linker checks these two to the byte
-        free[name] -= board.stack_bytes if name == board.data else 0
-    free[board.io] -= _padded(16 + input_bytes(artifact))
+    for name in (board.firmware.code, board.firmware.data):  # the linker checks these two to the byte
+        free[name] -= board.firmware.stack_bytes if name == board.firmware.data else 0
+    free[board.firmware.io] -= _padded(16 + input_bytes(artifact))
     pools = []
     for pool in artifact.run_pools:
         names = placement.pools.get(pool.name)
@@ -93,7 +93,7 @@ def _guards(artifact: Artifact, memories: Sequence[BoardMemory], free: dict[str,
     guards = []
     for pool, memory in zip(artifact.run_pools, memories, strict=True):
         alignment = max(pool.alignment, _ALIGN)  # a multiple of it, so that the pool behind it is aligned
-        kept = alignment + (_PROGRAM_BYTES if memory.name in (board.code, board.data) else 0)
+        kept = alignment + (_PROGRAM_BYTES if memory.name in (board.firmware.code, board.firmware.data) else 0)
         guard = max(0, min(GUARD_BYTES, (free[memory.name] - kept) // 2) // alignment * alignment)
         free[memory.name] -= 2 * guard
         guards.append(guard)

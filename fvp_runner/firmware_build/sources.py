@@ -24,11 +24,11 @@ def board_header(board: Board, artifact: Artifact) -> str:
 #define NPU_MEMPLAN_BOARD_H
 
 #define BOARD_NAME "{board.name}"
-#define BOARD_UART_BASE {board.uart_base:#010x}u
-#define BOARD_UART_BAUD_DIVISOR {board.uart_baud_divisor}u
-#define BOARD_IRQ_COUNT {board.irq_count}
-#define BOARD_NPU_BASE {board.npu_base:#010x}u
-#define BOARD_NPU_IRQ {board.npu_irq}
+#define BOARD_UART_BASE {board.uart.base:#010x}u
+#define BOARD_UART_BAUD_DIVISOR {board.uart.baud_divisor}u
+#define BOARD_IRQ_COUNT {board.vectors.irq_count}
+#define BOARD_NPU_BASE {board.npu.base:#010x}u
+#define BOARD_NPU_IRQ {board.npu.irq}
 #define BOARD_NPU_REGIONCFG {region_config(artifact):#06x}u
 #define BOARD_NPU_U85 {int(npu.language is Language.U85)}
 
@@ -112,11 +112,11 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
         "NAME": artifact.name,
         "BOARD": board.name,
         "MEMORIES": "".join(_memory_line(m) for m in board.memories),
-        "CODE": board.code,
-        "DATA": board.data,
-        "IO": board.io,
+        "CODE": board.firmware.code,
+        "DATA": board.firmware.data,
+        "IO": board.firmware.io,
         "CONSTANTS": layout.constants.name,
-        "STACK_BYTES": f"{board.stack_bytes:#x}",
+        "STACK_BYTES": f"{board.firmware.stack_bytes:#x}",
         "POOLS": "".join(pools),
     }
     text = (targets_folder() / "linker.ld.in").read_text(encoding="utf-8")

@@ -68,8 +68,8 @@ class Artifact:
     def host_clock_hz(self) -> float:
         """The host's clock: the board's, else taken as the NPU's; 0: unknown."""
         board = load_board(self.target.board) if self.target.board else None
-        if board is not None and board.cpu_hz:
-            return board.cpu_hz
+        if board is not None and board.clock.cpu_hz:
+            return board.clock.cpu_hz
         return self.timing.clock_hz if self.timing is not None else 0.0
 
     @property

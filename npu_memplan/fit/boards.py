@@ -131,6 +131,6 @@ def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:
     calls = [compiled.sources.launches[c.function] for c in artifact.calls if c.function in compiled.sources.launches]
     cycles = sum(estimate(call.commands, call.accelerator, where).total for call in calls) if where is not None else 0
     milliseconds = 1000 * cycles / where.clock_hz if where is not None and calls else None
-    clock = load_board(name).cpu_hz
+    clock = load_board(name).clock.cpu_hz
     host = 1000 * artifact.host_cycles / clock if clock and artifact.host_cycles else None
     return BoardRow(name, options, fit_of(artifact), milliseconds, artifact.host_operations, host)

@@ -7,17 +7,20 @@ CPU's, sizes are bytes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Struct
 
 from ..files.schema import from_values
 from ..problem import Agent, Count
 from .tables import TargetDataError, load_memory_mode, memory_mode_names, read_toml, targets_folder
 
+_TO_RUN = ("npu", "uart", "firmware")  # tables without which no firmware can be linked
 Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
 
 
@@ -34,15 +37,14 @@ class MemorySpeed:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BoardMemory:
+class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
     """One memory of a board: CPU bytes `[base, base + size_bytes)` and who reaches them."""
 
     name: str
-    base: int
-    size_bytes: int
+    base: Address
+    size_bytes: Address
     agents: frozenset[Agent]
-    aliases: tuple[int, ...] = ()  # other base addresses of the same bytes
+    aliases: tuple[Address, ...] = ()  # other base addresses of the same bytes
     read_only: bool = False  # flash: holds constants, no pools
     dma: bool | None = None  # whether the system's DMA reaches it; None: not known
     speed: MemorySpeed | None = None  # None: as fast as `like`
@@ -80,42 +82,75 @@ class FvpData:
     """Arm's model of the board: binary and parameters; `{elf}`, `{macs}`, `{timeout_s}` are filled in."""
 
     binary: str
-    arguments: tuple[str, ...]
-    parameters: Mapping[str, str]
-    fast_parameters: Mapping[str, str]
+    arguments: tuple[str, ...] = ()
+    parameters: Mapping[str, str | int | float] = field(default_factory=dict)
+    fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """Everything firmware, linker and runners need to know of one board."""
+class NpuPlace:
+    """The NPU's registers and interrupt."""
 
-    name: str
-    description: str
-    state: str  # "emulated": run on emulators here; "described": never run; a user's own word otherwise
-    cpu: str  # GCC's -mcpu
-    accelerators: tuple[str, ...]
-    npu_base: int
-    npu_size_bytes: int
-    npu_irq: int
-    npu_aliases: tuple[int, ...]
-    uart_base: int
-    uart_baud_divisor: int
-    irq_count: int
-    memories: tuple[BoardMemory, ...]
+    base: Address
+    irq: Address
+    size_bytes: Address = 0x1000
+    aliases: tuple[Address, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Uart:
+    base: Address
+    baud_divisor: Address = 217
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    irq_count: Address = 96
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwarePlace:
+    """The memories that hold firmware, by name."""
+
     code: str
     data: str
     io: str
-    stack_bytes: int
-    placements: Mapping[str, MemoryPlacement] = field(hash=False)
-    qemu: QemuData | None = None
-    fvp: FvpData | None = None
-    path: Path | None = None
-    npu_hz: float = 0.0  # 0: that of the system configuration
-    cpu_hz: float = 0.0  # 0: not known
+    stack_bytes: Address = 0x4000
+
+
+@dataclass(frozen=True, slots=True)
+class BoardClock:
+    npu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: that of the system configuration
+    cpu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: not known
+
+
+class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory", "placements": "placement"}):
+    """A board's TOML file; what has no default has to be there."""
+
+    name: str
+    cpu: str  # GCC's -mcpu
+    accelerators: Annotated[tuple[str, ...], Meta(min_length=1)]
+    memories: Annotated[tuple[BoardMemory, ...], Meta(min_length=1)]
+    npu: NpuPlace = NpuPlace(0, 0)  # without it, [uart] and [firmware] a board is there to fit and to time
+    uart: Uart = Uart(0)
+    firmware: FirmwarePlace = FirmwarePlace("", "", "", 0)
+    clock: BoardClock = BoardClock()
     system_config: str = ""  # what Vela is told; empty: the accelerator's
     memory_mode: str = ""  # empty: the accelerator's
     sources: tuple[str, ...] = ()  # of what is said here
     unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
+    placements: Mapping[str, MemoryPlacement] = msgspec.field(default_factory=dict)
+    vectors: Vectors = Vectors()
+    description: str = ""
+    state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word
+    qemu: QemuData | None = None
+    fvp: FvpData | None = None
+
+
+class Board(BoardFile, frozen=True, kw_only=True):
+    """Everything firmware, linker and runners need to know of one board."""
+
+    path: Path
 
     @property
     def accelerator(self) -> str:
@@ -125,7 +160,7 @@ class Board:
     @property
     def runs(self) -> bool:
         """Whether firmware can be linked for it; else it is there to fit and to time."""
-        return bool(self.code)
+        return bool(self.firmware.code)
 
     def room(self, names: Iterable[str], size_bytes: int) -> BoardMemory:
         """The first of the memories `names` that has `size_bytes`; the largest where none has."""
@@ -152,166 +187,29 @@ class Board:
         )
 
 
-# -- a board file, table by table; what has no default has to be there
-
-
-@dataclass(frozen=True, slots=True)
-class _Npu:
-    base: Address
-    irq: Address
-    size_bytes: Address = 0x1000
-    aliases: tuple[Address, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Uart:
-    base: Address
-    baud_divisor: Address = 217
-
-
-@dataclass(frozen=True, slots=True)
-class _Vectors:
-    irq_count: Address = 96
-
-
-@dataclass(frozen=True, slots=True)
-class _Firmware:
-    code: str
-    data: str
-    io: str
-    stack_bytes: Address = 0x4000
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    name: str
-    base: Address
-    size_bytes: Address
-    reach: frozenset[Agent]
-    aliases: tuple[Address, ...] = ()
-    read_only: bool = False
-    dma: bool | None = None
-    speed: MemorySpeed | None = None
-    like: str = ""
-    source: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    npu_hz: Annotated[float, Meta(ge=0)] = 0.0
-    cpu_hz: Annotated[float, Meta(ge=0)] = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Fvp:
-    binary: str
-    arguments: tuple[str, ...] = ()
-    parameters: Mapping[str, str | int | float] = field(default_factory=dict)
-    fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class BoardFile:
-    """A board's TOML file."""
-
-    name: str
-    cpu: str
-    accelerators: Annotated[tuple[str, ...], Meta(min_length=1)]
-    memory: Annotated[tuple[_Memory, ...], Meta(min_length=1)]
-    npu: _Npu | None = None  # without it, [uart] and [firmware] a board is there to fit and to time
-    uart: _Uart | None = None
-    firmware: _Firmware | None = None
-    clock: _Clock = _Clock()
-    system_config: str = ""
-    memory_mode: str = ""
-    sources: tuple[str, ...] = ()
-    unknown: tuple[str, ...] = ()
-    placement: Mapping[str, MemoryPlacement] = field(default_factory=dict)
-    vectors: _Vectors = _Vectors()
-    description: str = ""
-    state: str = "described"
-    qemu: QemuData | None = None
-    fvp: _Fvp | None = None
-
-
-def _memories(path: Path, rows: Iterable[_Memory]) -> tuple[BoardMemory, ...]:
-    found: list[BoardMemory] = []
-    for row in rows:
-        memory = BoardMemory(
-            row.name,
-            row.base,
-            row.size_bytes,
-            row.reach,
-            row.aliases,
-            row.read_only,
-            row.dma,
-            row.speed,
-            row.like,
-            row.source,
-        )
-        for other in found:
-            if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
-                raise TargetDataError(f"{path}: memories {other.name} and {memory.name} overlap at {memory.base:#010x}")
-        found.append(memory)
-    return tuple(found)
-
-
-def _fvp(row: _Fvp | None) -> FvpData | None:
-    """The parameters as the FVP's command line wants them."""
-    if row is None:
-        return None
-    parameters, fast = ({k: str(v) for k, v in values.items()} for values in (row.parameters, row.fast_parameters))
-    return FvpData(row.binary, row.arguments, parameters, fast)
-
-
 def read_board(path: Path) -> Board:
     """Read and check one board file; `TargetDataError` names file, key and what is wrong."""
-    row = from_values(read_toml(path), BoardFile, str(path), TargetDataError)
-    parts = {"npu": row.npu, "uart": row.uart, "firmware": row.firmware}
-    missing = [f"[{name}]" for name, part in parts.items() if part is None]
-    if missing and len(missing) < len(parts):
+    values = read_toml(path)
+    row = from_values(values, BoardFile, str(path), TargetDataError)
+    missing = [f"[{name}]" for name in _TO_RUN if name not in values]
+    if missing and len(missing) < len(_TO_RUN):
         raise TargetDataError(
             f"{path} lacks {' and '.join(missing)}: to run firmware a board needs [npu], [uart] and [firmware]; "
             "without all three it is there to fit and to time"
         )
-    npu, uart = row.npu or _Npu(0, 0), row.uart or _Uart(0)
-    firmware = row.firmware or _Firmware("", "", "", 0)
-    board = Board(
-        name=row.name,
-        description=row.description,
-        state=row.state,
-        cpu=row.cpu,
-        accelerators=row.accelerators,
-        npu_base=npu.base,
-        npu_size_bytes=npu.size_bytes,
-        npu_irq=npu.irq,
-        npu_aliases=npu.aliases,
-        uart_base=uart.base,
-        uart_baud_divisor=uart.baud_divisor,
-        irq_count=row.vectors.irq_count,
-        memories=_memories(path, row.memory),
-        code=firmware.code,
-        data=firmware.data,
-        io=firmware.io,
-        stack_bytes=firmware.stack_bytes,
-        placements=row.placement,
-        qemu=row.qemu,
-        fvp=_fvp(row.fvp),
-        path=path,
-        npu_hz=row.clock.npu_hz,
-        cpu_hz=row.clock.cpu_hz,
-        system_config=row.system_config,
-        memory_mode=row.memory_mode,
-        sources=row.sources,
-        unknown=row.unknown,
-    )
-    named = {board.code, board.data, board.io} if board.runs else set()
+    for memory, other in itertools.combinations(row.memories, 2):
+        if memory.base < other.base + other.size_bytes and other.base < memory.base + memory.size_bytes:
+            raise TargetDataError(f"{path}: memories {memory.name} and {other.name} overlap at {other.base:#010x}")
+    board = Board(**msgspec.structs.asdict(row), path=path)
+    named = {board.firmware.code, board.firmware.data, board.firmware.io} if board.runs else set()
     for placement in board.placements.values():
         named |= {*placement.constants, *(m for names in placement.pools.values() for m in names)}
     for name in sorted(named):
         board.memory(name)
-    if board.npu_irq >= board.irq_count:
-        raise TargetDataError(f"{path}: npu.irq {board.npu_irq} is not below vectors.irq_count {board.irq_count}")
+    if board.npu.irq >= board.vectors.irq_count:
+        raise TargetDataError(
+            f"{path}: npu.irq {board.npu.irq} is not below vectors.irq_count {board.vectors.irq_count}"
+        )
     return board
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from fvp_runner.base import PlanRefusedError, RunOptions
 from fvp_runner.firmware_build.layout import place
@@ -93,10 +94,11 @@ def test_guards_take_only_room_that_is_left() -> None:
 
     def guard(pool_bytes: int, memory_bytes: int | None = None) -> int:
         memories = tuple(
-            replace(m, size_bytes=memory_bytes) if m.name == "ISRAM" and memory_bytes else m for m in board.memories
+            structs.replace(m, size_bytes=memory_bytes) if m.name == "ISRAM" and memory_bytes else m
+            for m in board.memories
         )
         artifact = plain_artifact("toy", "ethos-u55-128", pool_bytes, (IN,), (OUT,))
-        return place(artifact, replace(board, memories=memories)).guards_bytes[0]
+        return place(artifact, structs.replace(board, memories=memories)).guards_bytes[0]
 
     assert guard(67) == GUARD_BYTES
     assert guard(0x200000) == 0, "a pool may have all of its memory"

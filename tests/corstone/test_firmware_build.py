@@ -159,7 +159,7 @@ def test_every_board_that_ships_can_be_linked_for(name: str, tmp_path: Path, arm
     board = load_board(name)
     write(toy(accelerator=board.accelerators[0]), tmp_path / "toy", COPY)
     firmware = build(tmp_path / "toy", RunOptions(board=name))
-    code, pool = board.memory(board.code), board.memory("ISRAM")
+    code, pool = board.memory(board.firmware.code), board.memory("ISRAM")
     assert code.base <= firmware.elf.entry < code.base + code.size_bytes
     assert pool_spans(firmware) == [(pool.base + GUARD_BYTES, 64)]
     assert any(s.physical == code.base for s in firmware.elf.segments), "the vectors come first"

@@ -53,7 +53,7 @@ def test_the_paint_shows_how_deep_the_stack_pointer_went(
     result = machine.run([np.arange(16, dtype=np.int8).reshape(1, 16)])
     depth = machine.firmware.elf.symbol("__stack_top").address - min(sp for sp in lowest if sp)
     used, there = result.stack
-    assert there == machine.firmware.board.stack_bytes
+    assert there == machine.firmware.board.firmware.stack_bytes
     assert local_bytes < depth < local_bytes + 256
     assert used <= depth
     assert depth - used <= 16, "the deepest words may be reserved and not written"

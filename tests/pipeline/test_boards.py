@@ -28,7 +28,7 @@ def test_a_board_gives_pools_memories_and_clock(cli, shared_model: Callable[[str
     assert [pool.size_bytes for pool in artifact.problem.pools] == [board.memory("SRAM0").size_bytes]
     assert artifact.target.accelerator == "ethos-u55-256"
     assert artifact.timing is not None
-    assert artifact.timing.clock_hz == board.npu_hz == 400e6
+    assert artifact.timing.clock_hz == board.clock.npu_hz == 400e6
     assert {memory for layer in artifact.layers for memory in layer.bytes} == {"SRAM0", "MRAM"}
     # Alif's figures: 8 bytes x 0.121 a cycle from MRAM
     assert artifact.estimated_cycles is not None

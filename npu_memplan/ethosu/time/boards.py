@@ -54,7 +54,7 @@ def board_map(
     first = mode.pools[0]
     found.setdefault(1, _seen(placed[first], system, system.of_pool(first)))
     found[0] = constants
-    return MemoryMap(found, constants, board.npu_hz or system.clock_hz)
+    return MemoryMap(found, constants, board.clock.npu_hz or system.clock_hz)
 
 
 def _seen(memory: BoardMemory, system: System, usual: Memory) -> Memory:

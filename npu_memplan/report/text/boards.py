@@ -64,7 +64,7 @@ def print_boards(boards: Sequence[Board], console: Console) -> None:
         table.add_column(heading, justify="right" if heading == "MHz" else "left")
     for board in boards:
         reached = ", ".join(f"{m.name} {_size(m)}" for m in board.memories if m.speed or m.like)
-        clock = f"{board.npu_hz / 1e6:,.0f}" if board.npu_hz else "-"
+        clock = f"{board.clock.npu_hz / 1e6:,.0f}" if board.clock.npu_hz else "-"
         table.add_row(board.name, board.accelerator.removeprefix("ethos-"), clock, reached, board.state)
     console.print(table)
     console.print()
@@ -75,7 +75,7 @@ def board_text(board: Board) -> Iterator[str]:
     """All that is known of a board, with sources."""
     yield f"{board.name}: {board.description}"
     yield f"accelerators: {', '.join(board.accelerators)}; for a host of -mcpu={board.cpu}"
-    clocks = (("NPU", board.npu_hz), ("host", board.cpu_hz))
+    clocks = (("NPU", board.clock.npu_hz), ("host", board.clock.cpu_hz))
     yield "clocks: " + ", ".join(f"{who} {hz / 1e6:,.0f} MHz" if hz else f"{who} not known" for who, hz in clocks)
     for memory in board.memories:
         reach = [*sorted(agent.value for agent in memory.agents), *(["DMA"] if memory.dma else [])]
