@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from ..files.schema import check_schema, from_values, json_values
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
 LARGEST_POOL_ALIGNMENT = 1 << 16  # bytes; runners reserve it beside a pool, and no linker places coarser
 
+_TOTALS = ("host_operations", "estimated_cycles", "npu_macs")  # of an artifact, written behind its NPU operations
+
 Region = Annotated[int, Meta(ge=0, le=7)]
-T = TypeVar("T", Buffer, Pool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class BufferRow(Buffer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """plan.json as it is written; what follows from the rest (`host_operations`, totals) is not read back."""
+    """plan.json as it is written; what follows from the rest (`_TOTALS`) is not read back."""
 
     name: str
     source: str
@@ -98,53 +100,30 @@ class Document:
 
 def artifact_to_json(artifact: Artifact) -> str:
     """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
-    placed = {p.buffer: p for p in artifact.plan.placements}
-    usage = {u.pool: u for u in artifact.plan.usage}
-    document = {
-        "schema": SCHEMA,
-        "name": artifact.name,
-        "source": artifact.source,
-        "source_sha256": artifact.source_sha256,
-        "target": asdict(artifact.target),
-        "status": artifact.plan.status.value,
-        "planner": artifact.plan.planner,
-        "seed": artifact.plan.seed,
-        "budget": artifact.plan.budget,
-        "stopped_early": artifact.plan.stopped_early,
+    problem, plan = artifact.problem, artifact.plan
+    placed = {p.buffer: p for p in plan.placements}
+    usage = {u.pool: u for u in plan.usage}
+    said = {
+        **_shared(problem, Document),
+        **_shared(plan, Document),
+        **_shared(artifact, Document),
         "pools": [
             _pool_row(pool, region, usage[pool.name])
-            for pool, region in zip(artifact.problem.pools, artifact.regions, strict=True)
+            for pool, region in zip(problem.pools, artifact.regions, strict=True)
         ],
-        "vela_arena_bytes": dict(artifact.vela_arena_bytes),
-        "constants_bytes": artifact.constants_bytes,
-        "stream_bytes": artifact.stream_bytes,
-        "npu_operations": artifact.npu_operations,
-        "host_operations": artifact.host_operations,
-        "estimated_cycles": artifact.estimated_cycles,
-        "npu_macs": artifact.npu_macs,
-        "inputs": [asdict(slot) for slot in artifact.inputs],
-        "outputs": [asdict(slot) for slot in artifact.outputs],
-        "states": [asdict(slot) for slot in artifact.states],
-        "buffers": [_buffer_row(b, placed[b.name]) for b in artifact.problem.buffers],
-        "conflicts": [list(pair) for pair in artifact.problem.conflicts],
-        "aliases": [asdict(group) for group in artifact.problem.aliases],
-        "overlaps": [asdict(overlap) for overlap in artifact.problem.overlaps],
-        "points": list(artifact.problem.points),
-        "calls": [{**asdict(call), "agent": call.agent.value} for call in artifact.calls],
-        "operators": [_operator_row(operator) for operator in artifact.operators],
-        "timing": asdict(artifact.timing) if artifact.timing else None,
-        "layers": [asdict(layer) for layer in artifact.layers],
-        "host_layers": [asdict(row) for row in artifact.host_layers],
-        "files": dict(artifact.files),
-        "notes": list(artifact.notes),
+        "buffers": [_buffer_row(b, placed[b.name]) for b in problem.buffers],
     }
-    return _compact_rows(document)
+    document: dict[str, Any] = {"schema": SCHEMA}
+    for field in fields(Document):
+        document[field.name] = said[field.name]
+        if field.name == "npu_operations":
+            document |= {name: getattr(artifact, name) for name in _TOTALS}
+    return _compact_rows(msgspec.to_builtins(document))
 
 
-def _operator_row(operator: Operator) -> dict[str, Any]:
-    known = operator.claim
-    claim = {"exactness": known.exactness.value, "reference": known.reference, "reason": known.reason}
-    return {**asdict(operator), "agent": operator.agent.value, "claim": claim}
+def _shared(values: object, kind: type) -> dict[str, Any]:
+    """The fields of `kind` that `values` has too, with its values."""
+    return {field.name: getattr(values, field.name) for field in fields(kind) if hasattr(values, field.name)}
 
 
 def artifact_from_json(kind: type[Artifact], text: str, where: str) -> Artifact:
@@ -161,38 +140,15 @@ def artifact_from_json(kind: type[Artifact], text: str, where: str) -> Artifact:
 
 
 def _artifact(kind: type[Artifact], d: Document) -> Artifact:
-    pools = tuple(replace(_plain(row, Pool), size_bytes=row.capacity_bytes) for row in d.pools)
-    buffers = tuple(_plain(row, Buffer) for row in d.buffers)
+    pools = tuple(replace(Pool(**_shared(row, Pool)), size_bytes=row.capacity_bytes) for row in d.pools)
+    buffers = tuple(Buffer(**_shared(row, Buffer)) for row in d.buffers)
+    placements = tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers)
+    usage = tuple(PoolUsage(row.name, row.used_bytes, row.lower_bound_bytes) for row in d.pools)
     return kind(
-        name=d.name,
-        source=d.source,
-        source_sha256=d.source_sha256,
-        target=d.target,
-        problem=Problem(buffers, pools, d.conflicts, d.aliases, d.overlaps, d.points, d.name),
-        plan=Plan(
-            placements=tuple(Placement(row.name, row.pool, row.offset_bytes) for row in d.buffers),
-            usage=tuple(PoolUsage(row.name, row.used_bytes, row.lower_bound_bytes) for row in d.pools),
-            status=d.status,
-            planner=d.planner,
-            seed=d.seed,
-            budget=d.budget,
-            stopped_early=d.stopped_early,
-        ),
+        **_shared(d, kind),
+        problem=Problem(**{**_shared(d, Problem), "buffers": buffers, "pools": pools}),
+        plan=Plan(placements, usage, **_shared(d, Plan)),
         regions=tuple(row.region for row in d.pools),
-        inputs=d.inputs,
-        outputs=d.outputs,
-        states=d.states,
-        calls=d.calls,
-        operators=d.operators,
-        constants_bytes=d.constants_bytes,
-        stream_bytes=d.stream_bytes,
-        vela_arena_bytes=d.vela_arena_bytes,
-        npu_operations=d.npu_operations,
-        timing=d.timing,
-        layers=d.layers,
-        host_layers=d.host_layers,
-        files=d.files,
-        notes=d.notes,
     )
 
 
@@ -242,11 +198,6 @@ def _buffer_row(buffer: Buffer, placement: Placement) -> dict[str, Any]:
     return {"name": row.pop("name"), "pool": placement.pool, "offset_bytes": placement.offset_bytes, **row}
 
 
-def _plain(row: T, kind: type[T]) -> T:
-    """A row of plan.json without what is only there."""
-    return kind(*(getattr(row, field.name) for field in fields(kind)))
-
-
 def element_bytes(dtype: str) -> int:
     """Bytes of one element of numpy's type `dtype`."""
     return 1 if dtype == "bool" else int(dtype.lstrip("uintfloa")) // 8
@@ -256,7 +207,7 @@ def _compact_rows(document: dict[str, Any]) -> str:
     """JSON with one top-level key, or one row of a top-level list, a line: small and diffable."""
     lines = []
     for key, value in document.items():
-        if isinstance(value, list) and value and not isinstance(value[0], str):
+        if isinstance(value, (list, tuple)) and value and not isinstance(value[0], str):
             rows = ",\n".join("  " + json.dumps(row) for row in value)
             lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
         else:

@@ -94,7 +94,7 @@ def test_metadata_keeps_the_model_as_it_was(shared_model: Models) -> None:
     content = shared_model("kws_ref_model").read_bytes()
     once = with_metadata(content, "note", b"hello")
     twice = with_metadata(once, "note", b"hello again")
-    assert twice.endswith(content)
+    assert twice.index(content) % 64 == 0
     old, new = tflite.Model.GetRootAs(content, 0), tflite.Model.GetRootAs(twice, 0)
     assert new.Version() == old.Version()
     assert new.Description() == old.Description()
