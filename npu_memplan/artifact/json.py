@@ -65,7 +65,7 @@ class BufferRow(Buffer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """plan.json as it is written; what follows from the rest (`_TOTALS`) is not read back."""
+    """plan.json as it is written; what follows from the rest (`host_operations`, totals) is not read back."""
 
     name: str
     source: str
@@ -118,7 +118,7 @@ def artifact_to_json(artifact: Artifact) -> str:
         document[field.name] = said[field.name]
         if field.name == "npu_operations":
             document |= {name: getattr(artifact, name) for name in _TOTALS}
-    return _compact_rows(msgspec.to_builtins(document))
+    return _compact_rows(msgspec.to_builtins(document, enc_hook=str.__str__))  # of strings of TVM's
 
 
 def _shared(values: object, kind: type) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import click
 
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, how_much, progress, verbosity
+from ..command_line.progress import Verbosity, progress, verbosity
 from ..files.staging import check_place, staged_directory
 from ..options import USUAL, CompileOptions
 from ..sizes import parse_size
@@ -43,7 +43,7 @@ _target = group("Target")
 @verbosity
 def command(
     model: Path, output: Path, force: bool, accelerator: str, system_config: str, memory_mode: str,
-    sizes: str | None, run_too: bool, quiet: bool, verbose: bool,
+    sizes: str | None, run_too: bool, said: Verbosity,
 ) -> None:  # fmt: skip
     """Explore MODEL."""
     from ..report.page.front import front_page
@@ -51,7 +51,7 @@ def command(
 
     check_place(output, force)
     options = CompileOptions(accelerator, system_config=system_config, memory_mode=memory_mode)
-    said, limits = how_much(quiet, verbose), [parse_size(size) for size in sizes.split(",")] if sizes else ()
+    limits = [parse_size(size) for size in sizes.split(",")] if sizes else ()
     with progress(f"exploring {model.name}", said) as shown:
         front = explore(model, options, limits, shown.part)
     document = front.to_dict()

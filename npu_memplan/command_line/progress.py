@@ -6,6 +6,7 @@ gone when the command ends. stdout has results alone.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,18 +28,18 @@ class Verbosity(IntEnum):
 
 
 def verbosity(command: Any) -> Any:
-    """Adds --quiet and --verbose; the command takes `quiet` and `verbose` and asks `how_much`."""
-    said = group("What is said")
-    quiet = said("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
-    verbose = said("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
-    return quiet(verbose(command))
+    """Adds --quiet and --verbose, of which the command is told as `said`; both at once are bad use."""
 
+    def told(*, quiet: bool, verbose: bool, **asked: Any) -> Any:
+        if quiet and verbose:
+            raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
+        said = Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+        return command(said=said, **asked)
 
-def how_much(quiet: bool, verbose: bool) -> Verbosity:
-    """What the two switches ask for; both at once are bad use."""
-    if quiet and verbose:
-        raise click.UsageError("--quiet and --verbose contradict each other; leave one of them out")
-    return Verbosity.QUIET if quiet else Verbosity.VERBOSE if verbose else Verbosity.USUAL
+    option = group("What is said")
+    quiet = option("-q", "--quiet", is_flag=True, help="Print the verdict alone, show no progress.")
+    verbose = option("-v", "--verbose", is_flag=True, help="Also every phase on stderr, with its seconds.")
+    return quiet(verbose(functools.update_wrapper(told, command)))
 
 
 class Shown:

@@ -11,6 +11,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ import click
 from ..artifact import Artifact
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, how_much, progress, verbosity
+from ..command_line.progress import Verbosity, progress, verbosity
 from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
@@ -106,12 +107,11 @@ def command(
     target: str,
     emit: str,
     all_boards: bool,
-    quiet: bool,
-    verbose: bool,
+    said: Verbosity,
     **asked: Any,
 ) -> None:
     """Compile MODEL into the artifact directory."""
-    options, said = options_of(**asked), how_much(quiet, verbose)
+    options = options_of(**asked)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"
         raise click.UsageError(f"--max-ms chooses one program by its time, {flag} by something else; leave one out")
@@ -233,12 +233,12 @@ def parse_options(words: Sequence[str]) -> CompileOptions:
         raise OptionError(f"{said!r} are no options of compile: {error.format_message()}") from None
     except click.exceptions.Exit:  # --help
         raise OptionError(f"{said!r} are no options of compile; npu-memplan compile --help lists them") from None
-    alone = {p.name for p in inspect.signature(command.callback or parse_options).parameters.values()} - {"asked"}
-    if any(given[name] != usual[name] for name in alone):
+    asked = {*inspect.signature(options_of).parameters, *(field.name for field in fields(CompileOptions))}
+    if any(given[name] != usual[name] for name in given.keys() - asked):
         raise OptionError(
             f"{said!r}: what the command itself takes is no option of a target: leave out the model, -o, --fit"
         )
-    return options_of(**{name: value for name, value in given.items() if name not in alone})
+    return options_of(**{name: given[name] for name in given.keys() & asked})
 
 
 def summary(artifact: Artifact) -> dict[str, Any]:

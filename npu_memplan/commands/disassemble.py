@@ -12,7 +12,7 @@ import click
 
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.describe import Line, describe
-from ..models.file import NetworkError
+from ..models.file import NetworkError, read_file
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 
@@ -24,7 +24,10 @@ from ..models.vela import NpuCall
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(network: Path, number: int | None, all_registers: bool, as_json: bool) -> None:
     """Disassemble NETWORK."""
-    calls = _calls(network)
+    parsed = read_network(read_file(network), network.name)
+    if not parsed.npu_calls:
+        raise NetworkError(parsed.why_nothing_runs_on_the_npu())
+    calls = parsed.npu_calls
     if number is not None:
         if number >= len(calls):
             raise NetworkError(f"{network.name} has {len(calls)} NPU calls, counted from 0; there is no {number}")
@@ -46,17 +49,6 @@ def command(network: Path, number: int | None, all_registers: bool, as_json: boo
                 click.echo(text)
         for note in unconfirmed(decode(call.words, call.accelerator.language)):
             click.echo(f"; note: {note}")
-
-
-def _calls(path: Path) -> tuple[NpuCall, ...]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise NetworkError(f"cannot read {path}: {error.strerror or error}") from None
-    network = read_network(data, path.name)
-    if not network.npu_calls:
-        raise NetworkError(network.why_nothing_runs_on_the_npu())
-    return network.npu_calls
 
 
 def _text(line: Line) -> list[str]:

@@ -12,7 +12,7 @@ import click
 
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, how_much, progress, verbosity
+from ..command_line.progress import Verbosity, progress, verbosity
 from ..files.staging import check_place, staged_directory
 
 _what, _where = group("What runs"), group("What is written")
@@ -44,8 +44,7 @@ def command(
     timeout: float,
     output: Path,
     force: bool,
-    quiet: bool,
-    verbose: bool,
+    said: Verbosity,
     as_json: bool,
 ) -> None:
     """Gather evidence."""
@@ -54,7 +53,6 @@ def command(
     from ..evidence.gather import gather
     from ..evidence.page import page, verdict_of
 
-    said = how_much(quiet, verbose)
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
     names = tuple(name.strip() for name in only.split(",") if name.strip())

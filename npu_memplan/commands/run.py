@@ -16,9 +16,9 @@ import click
 from ..artifact import Artifact
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, how_much, progress, verbosity
+from ..command_line.progress import Verbosity, progress, verbosity
 from ..errors import NpuMemplanError
-from ..files.arrays import InputError, read_inputs, read_steps, save_array
+from ..files.arrays import InputError, check_outputs, read_inputs, read_steps, save_array
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs
@@ -82,9 +82,6 @@ _file = click.Path(path_type=Path, dir_okay=False)
 def command(
     directory: Path | None,
     elf: Path | None,
-    npu: str,
-    semihosting: bool,
-    trace: Path | None,
     layers: bool,
     dump: Path | None,
     runner: str,
@@ -101,27 +98,32 @@ def command(
     interrupt: bool,
     fvp_path: Path | None,
     cycles: bool,
-    quiet: bool,
-    verbose: bool,
+    said: Verbosity,
     as_json: bool,
+    **own: Any,
 ) -> None:
     """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
-    from fvp_runner.base import RunOptions
+    from fvp_runner.base import RunCheckError
+    from fvp_runner.npu_model import NpuModelError
     from fvp_runner.steps import run_steps
 
-    said = how_much(quiet, verbose)
     if elf is not None:
-        _own_elf(elf, board, npu, semihosting, trace, timeout, no_checks, as_json, directory is None)
+        from fvp_runner.emulators.elf_command import run_own_elf
+
+        if board is None or directory is not None:
+            raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
+        asked = runners.RunOptions(timeout_s=timeout, checks=not no_checks)
+        run_own_elf(elf, board, **own, options=asked, as_json=as_json)
         return
-    if directory is None or npu or semihosting or trace is not None:
+    if directory is None or any(own.values()):
         raise InputError(
             "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
         )
     artifact = Artifact.load(directory)
     values = load_inputs(artifact, inputs) if steps is None else []
     sequence = [values] if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
-    _check_outputs(artifact, outputs)
+    check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
     if tolerance and reference is None:
         raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
     load_own(operators)
@@ -132,7 +134,11 @@ def command(
         progress=None if as_json or said is Verbosity.QUIET else lambda line: click.echo(line, err=True),
     )  # fmt: skip
     if layers or dump is not None:
-        _layers(directory, options, runner, steps, values, model, dump, as_json)
+        from fvp_runner.layers.command import run_layers
+
+        if runner not in ("auto", "host") or steps is not None:
+            raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
+        run_layers(directory, options, values, model, dump, as_json)
         return
     with progress(f"running {artifact.name}", said) as shown:
         shown.part("building what runs")
@@ -142,7 +148,7 @@ def command(
         with progress(f"running {artifact.name}", said) as shown:
             shown.part(f"on {chosen.name}")
             ran = chosen.run(values) if steps is None else run_steps(chosen, sequence)
-    except _complaints() as error:  # the run has no right result: that is not bad use, it is wrong
+    except (NpuModelError, RunCheckError) as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
         raise click.exceptions.Exit(1) from None
     for path, array in zip(outputs, ran.outputs, strict=False):
@@ -160,14 +166,6 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _check_outputs(artifact: Artifact, outputs: Sequence[Path]) -> None:
-    if outputs and len(outputs) != len(artifact.outputs):
-        names = ", ".join(slot.name for slot in artifact.outputs)
-        raise InputError(
-            f"{artifact.name} has {len(artifact.outputs)} outputs ({names}), --output was given {len(outputs)} times"
-        )
-
-
 def _check_runner(name: str, interrupt: bool, fvp_path: Path | None, cycles: bool, options: RunOptions) -> None:
     """`InputError` for options that the runner called `name` has no use for."""
     from fvp_runner import runner as runners
@@ -180,51 +178,6 @@ def _check_runner(name: str, interrupt: bool, fvp_path: Path | None, cycles: boo
             f"{'--cycles' if cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {name}; "
             + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
         )
-
-
-def _own_elf(
-    elf: Path,
-    board: str | None,
-    npu: str,
-    semihosting: bool,
-    trace: Path | None,
-    timeout: float,
-    no_checks: bool,
-    as_json: bool,
-    alone: bool,
-) -> None:
-    from fvp_runner.base import RunOptions
-    from fvp_runner.emulators.elf_command import run_own_elf
-
-    if board is None or not alone:
-        raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
-    options = RunOptions(timeout_s=timeout, checks=not no_checks)
-    run_own_elf(elf, board, npu, semihosting, trace, options, as_json)
-
-
-def _layers(
-    directory: Path,
-    options: RunOptions,
-    runner: str,
-    steps: int | None,
-    values: Sequence[Any],
-    model: object,
-    dump: Path | None,
-    as_json: bool,
-) -> None:
-    from fvp_runner.layers.command import run_layers
-
-    if runner not in ("auto", "host") or steps is not None:
-        raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
-    run_layers(directory, options, values, model, dump, as_json)
-
-
-def _complaints() -> tuple[type[NpuMemplanError], ...]:
-    """What the checks of a run raise when a plan, a stream or the memory is wrong."""
-    from fvp_runner.base import RunCheckError
-    from fvp_runner.npu_model.errors import NpuModelError
-
-    return (NpuModelError, RunCheckError)
 
 
 def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bool) -> None:

@@ -15,8 +15,9 @@ import click
 
 from ..artifact.timing import Timing, bounds_of
 from ..command_line import completion
-from ..files.arrays import InputError, read_inputs, save_array
+from ..files.arrays import InputError, check_outputs, read_inputs, save_array
 from ..files.whole_file import write_whole
+from ..models.file import read_file
 from ..models.tosa import is_tosa
 
 if TYPE_CHECKING:
@@ -73,17 +74,14 @@ def command(
 
     from ..options import CompileOptions
 
-    data = _read(network)
+    data = read_file(network)
     parsed = _network(data, network.name, accelerator, system)
     if not parsed.npu_calls:
         raise InputError(parsed.why_nothing_runs_on_the_npu())
     names = [parsed.tensors[i].name for i in parsed.outputs]
-    if outputs and len(outputs) != len(names):
-        raise InputError(
-            f"{network.name} has {len(names)} outputs ({', '.join(names)}), --output was given {len(outputs)} times"
-        )
+    check_outputs(network.name, names, outputs)
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
-    original = None if reference is None else _read(reference)
+    original = None if reference is None else read_file(reference)
     layered = original is not None and not is_tosa(original) and not fuzz_schedule
     recorder = LayerRecorder() if layered else None
     where = CompileOptions(parsed.npu_calls[0].accelerator.name, **system).memory_map()
@@ -97,12 +95,13 @@ def command(
         save_array(path, array)
     if trace_file is not None:
         write_whole(trace_file, trace(parsed, where).encode())
+    spent = Timing(where.clock_hz, _bounds(parsed, where))
+    document = _document(parsed, ran, result, layers) | {"npu_clock_hz": spent.clock_hz, "npu_bounds": spent.bounds}
+    document |= {"checks": not no_checks, "fuzzed_schedules": fuzz_schedule}
     if as_json:
-        times = {"npu_clock_hz": where.clock_hz, "npu_bounds": _bounds(parsed, where)}
-        click.echo(json.dumps(_document(parsed, ran, result, layers, fuzz_schedule, not no_checks) | times))
+        click.echo(json.dumps(document))
     else:
-        spent = Timing(where.clock_hz, _bounds(parsed, where))
-        _print(parsed, ran, result, layers, fuzz_schedule, not no_checks, spent)
+        _print(document, parsed, ran, result, layers, spent)
     if result is not None and not result.bit_exact:
         raise click.exceptions.Exit(1)
 
@@ -133,13 +132,6 @@ def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
     return bounds_of(estimate(commands, npu, where) for commands, npu in calls)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-
-
 def _compare(
     network: Network, ran: NetworkRun, path: Path, values: Sequence[Any], recorder: Any
 ) -> tuple[RunResult, LayerReport | None]:
@@ -168,12 +160,7 @@ def _like(got: Any, want: Any) -> Any:
 
 
 def _document(
-    network: Network,
-    ran: NetworkRun,
-    result: RunResult | None,
-    layers: LayerReport | None,
-    fuzzed: int,
-    checks: bool,
+    network: Network, ran: NetworkRun, result: RunResult | None, layers: LayerReport | None
 ) -> dict[str, Any]:
     document: dict[str, Any] = {
         "network": network.name,
@@ -184,8 +171,6 @@ def _document(
         "npu_cycles": sum(stats.cycles for stats in ran.stats),
         "npu_cycles_are_estimates": True,
         "cpu_operators": [operator.name for operator in network.cpu_operators],
-        "checks": checks,
-        "fuzzed_schedules": fuzzed,
         "messages": sorted({message for stats in ran.stats for message in stats.messages}),
         "relies_on_timing": [message for stats in ran.stats for message in stats.timing],
     }
@@ -199,37 +184,35 @@ def _document(
 
 
 def _print(
+    facts: Mapping[str, Any],
     network: Network,
     ran: NetworkRun,
     result: RunResult | None,
     layers: LayerReport | None,
-    fuzzed: int,
-    checks: bool,
     spent: Timing,
 ) -> None:
-    operations = sum(stats.operations for stats in ran.stats)
-    cycles = sum(stats.cycles for stats in ran.stats)
+    cycles = facts["npu_cycles"]
     click.echo(
-        f"{network.name} on the NPU model of {network.npu_calls[0].accelerator.name}: {len(network.npu_calls)} NPU "
-        f"call(s), {operations} operations, about {cycles:,} cycles (an estimate)"
+        f"{network.name} on the NPU model of {facts['accelerator']}: {facts['npu_calls']} NPU "
+        f"call(s), {facts['npu_operations']} operations, about {cycles:,} cycles (an estimate)"
     )
     click.echo(f"{spent.milliseconds(cycles):.3f} ms at {spent.clock_hz / 1e6:,.0f} MHz; {spent.causes()}")
-    for message in sorted({message for stats in ran.stats for message in stats.messages}):
+    for message in facts["messages"]:
         click.echo(f"note: {message}")
-    if network.cpu_operators:
-        names = ", ".join(sorted({operator.name for operator in network.cpu_operators}))
+    if facts["cpu_operators"]:
+        names = ", ".join(sorted(set(facts["cpu_operators"])))
         whose = " and ".join(ran.host_kernels)
-        click.echo(f"CPU operators, run by {whose}: {len(network.cpu_operators)} ({names})")
-    if checks:
-        timing = [message for stats in ran.stats for message in stats.timing]
+        click.echo(f"CPU operators, run by {whose}: {len(facts['cpu_operators'])} ({names})")
+    if facts["checks"]:
+        timing = facts["relies_on_timing"]
         for message in timing:
             click.echo(f"warning: {message}")
         places = f", but {len(timing)} place(s) that rely on timing" if timing else ""
         click.echo(
             f"checks: registers, regions, uninitialised reads, weights, accumulators, waits, BLOCKDEP: clean{places}"
         )
-    if fuzzed:
-        click.echo(f"{fuzzed} other completion orders of kernels and DMA: the same result")
+    if facts["fuzzed_schedules"]:
+        click.echo(f"{facts['fuzzed_schedules']} other completion orders of kernels and DMA: the same result")
     for index, array in zip(network.outputs, ran.outputs, strict=True):
         head = " ".join(str(v) for v in array.reshape(-1)[:8])
         dots = " ..." if array.size > 8 else ""

@@ -15,7 +15,7 @@ import click
 
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
-from ..command_line.progress import Verbosity, how_much, verbosity
+from ..command_line.progress import Verbosity, verbosity
 from ..sizes import parse_size
 from ..sweep.case import SweepError
 
@@ -68,25 +68,21 @@ _asked, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def run(
-    output: Path, executor: str, shard: str | None, store: Path | None, as_json: bool, quiet: bool, verbose: bool,
-    **asked: Any,
+    output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: str,
+    as_json: bool, said: Verbosity, **asked: Any,
 ) -> None:  # fmt: skip
     """Compute what is missing."""
-    said = how_much(quiet, verbose)
     from .. import sweep
     from ..sweep.folder import RESULTS, write_asked
     from ..sweep.progress import shown
 
-    every = _cases(
-        **{name: asked[name] for name in ("models", "accelerators", "boards", "options", "runner", "seeds", "plugins")}
-    )
-    part = every
+    part = every = _cases(**asked)
     if shard is not None:
         number, _, parts = shard.partition("/")
         if not (number.isdecimal() and parts.isdecimal()):
             raise SweepError(f"--shard {shard}: give K/N, as in 3/16")
         part = sweep.shard(every, int(number), int(parts))
-    limits = sweep.CaseLimits(asked["case_time"], parse_size(asked["case_memory"]))
+    limits = sweep.CaseLimits(case_time, parse_size(case_memory))
     write_asked(output, every)
     with shown(said) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)

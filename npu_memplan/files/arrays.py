@@ -9,9 +9,8 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
 from .whole_file import write_whole
@@ -49,8 +48,7 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Stacked:
+class _Stacked(NamedTuple):
     """An input of several steps at once."""
 
     name: str
@@ -63,6 +61,14 @@ def read_steps(model: str, wanted: Sequence[Wanted], given: Sequence[str], steps
     stacked = [_Stacked(tensor.name, tensor.dtype, (steps, *tensor.shape)) for tensor in wanted]
     arrays = read_inputs(model, stacked, given)
     return [[array[step] for array in arrays] for step in range(steps)]
+
+
+def check_outputs(model: str, names: Sequence[str], given: Sequence[Path]) -> None:
+    """`InputError` unless `given` has a file for each output of `model`, or none."""
+    if given and len(given) != len(names):
+        raise InputError(
+            f"{model} has {len(names)} outputs ({', '.join(names)}), --output was given {len(given)} times"
+        )
 
 
 def save_array(path: Path, array: Any) -> None:

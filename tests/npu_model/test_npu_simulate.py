@@ -24,6 +24,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.container import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
 from npu_memplan.files.arrays import InputError
+from npu_memplan.models.file import NetworkError
 from npu_memplan.models.tflite import read_network
 
 
@@ -126,7 +127,7 @@ def test_trace_has_one_event_for_each_operation(files: dict[str, Path], tmp_path
 def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path]) -> None:
     texts = [a.format(**files) for a in arguments]
     result = simulate(*texts)
-    assert isinstance(result.exception, InputError | ReferenceRunError)
+    assert isinstance(result.exception, InputError | NetworkError | ReferenceRunError)
     assert message in str(result.exception)
 
 
