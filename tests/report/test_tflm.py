@@ -17,10 +17,11 @@ from click.testing import CliRunner
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
 from npu_memplan.models.file import NetworkError
+from npu_memplan.planners import plan as make_plan
 from npu_memplan.problem import BufferKind
 from npu_memplan.report.files import ReportError
 from npu_memplan.report.tflm.metadata import with_metadata
-from npu_memplan.report.tflm.offline_plan import offline_plan, read_model, tflm_model, with_plan
+from npu_memplan.report.tflm.offline_plan import read_model, tflm_model, with_plan
 from npu_memplan.verify import check
 
 runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
@@ -56,7 +57,7 @@ def run(model: bytes, arena_bytes: int, seed: int = 0) -> tuple[Any, dict[str, i
 )  # fmt: skip
 def test_the_interpreter_takes_the_plan(shared_model: Models, name: str, own_bytes: int, planned_bytes: int) -> None:
     model = read_model(shared_model(name))
-    plan = offline_plan(model)
+    plan = make_plan(model.problem)
     check(model.problem, plan)
     assert plan.usage[0].used_bytes == planned_bytes
     planned = with_plan(model, plan)
@@ -71,7 +72,7 @@ def test_the_interpreter_takes_the_plan(shared_model: Models, name: str, own_byt
 
 def test_a_smaller_arena_is_possible_only_with_the_plan(shared_model: Models) -> None:
     model = read_model(shared_model("vww_96_int8"))
-    planned = with_plan(model, offline_plan(model))
+    planned = with_plan(model, make_plan(model.problem))
     arena = 55296 + 29952 + 4096
     run(planned, arena)
     with pytest.raises(RuntimeError):
@@ -81,7 +82,7 @@ def test_a_smaller_arena_is_possible_only_with_the_plan(shared_model: Models) ->
 def test_a_wrong_plan_is_noticed_by_the_comparison(shared_model: Models) -> None:
     """All tensors at offset 0: the file is accepted and the answer is wrong, so the test above can fail."""
     model = read_model(shared_model("vww_96_int8"))
-    plan = offline_plan(model)
+    plan = make_plan(model.problem)
     broken = replace(plan, placements=tuple(replace(p, offset_bytes=0) for p in plan.placements))
     expected, _ = run(model.content, 400_000)
     output, _ = run(with_plan(model, broken), 400_000)

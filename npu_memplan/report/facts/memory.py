@@ -182,15 +182,18 @@ def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f} %" if whole and math.isfinite(part) else "-"
 
 
-def shared_areas(problem: Problem, view: PoolView) -> Iterator[Rectangle]:
-    """Where buffers of a pool lie on one another at the same time, on purpose: aliases and proven overlaps."""
+def on_purpose(problem: Problem) -> set[tuple[str, str]]:
+    """Pairs of buffers that may lie on one another: neighbours in alias groups, proven overlaps."""
     pairs = {(o.first, o.second) for o in problem.overlaps}
-    for group in problem.aliases:
-        pairs |= set(itertools.pairwise(name for name, _ in group.members))
+    return pairs.union(*(itertools.pairwise(name for name, _ in group.members) for group in problem.aliases))
+
+
+def shared_areas(problem: Problem, view: PoolView) -> Iterator[Rectangle]:
+    """Where buffers of a pool lie on one another at the same time, on purpose."""
     of: dict[str, list[Rectangle]] = {}
     for rectangle in view.rectangles:
         of.setdefault(rectangle.buffer, []).append(rectangle)
-    for first, second in sorted(pairs):
+    for first, second in sorted(on_purpose(problem)):
         for a, b in itertools.product(of.get(first, ()), of.get(second, ())):
             found = Rectangle(
                 f"{first} and {second}, on purpose",

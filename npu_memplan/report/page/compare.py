@@ -6,11 +6,10 @@ larger. The page holds everything it shows and fetches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from ...artifact import Artifact
@@ -22,9 +21,6 @@ from ..text.diff import Change, PlanDiff, signed
 from .html import asset, fill
 from .svg import HATCH, svg_inline
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _CLASSES = ("first", "second")
 
 
@@ -35,8 +31,8 @@ class _Sides:
     artifacts: tuple[Artifact, Artifact]
     names: tuple[str, str]  # short, and different
 
-    def heads(self) -> str:
-        return "".join(f'<th class="num" scope="col">{_key(c)}{escape(n)}</th>' for c, n in self._classes())
+    def heads(self, beside: str = "") -> str:
+        return "".join(f'<th class="num" scope="col">{_key(c)}{escape(n)}</th>{beside}' for c, n in self._classes())
 
     def captions(self) -> Iterable[str]:
         return (f"<h3>{_key(c)}{escape(n)}</h3>" for c, n in self._classes())
@@ -132,9 +128,8 @@ def _maps(sides: _Sides) -> str:
         for k in BufferKind
         if k in present
     )
-    if any(
-        True for a in sides.artifacts for p in memory_view(a.problem, a.plan).pools for _ in shared_areas(a.problem, p)
-    ):
+    views = [(a.problem, pool) for a in sides.artifacts for pool in memory_view(a.problem, a.plan).pools]
+    if any(True for problem, pool in views for _ in shared_areas(problem, pool)):
         legend += '<span><i class="shared"></i>shared on purpose</span>'
     columns = "".join(
         f"<div>{caption}{svg_inline(a.problem, a.plan, scale)}</div>"
@@ -185,10 +180,7 @@ def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
             lines += [_work_row(c, f"to {c.output}", "size", most) for c in sizes]
         elif sizes:
             lines[-1] = _work_row(kind, f"{kind.kind} to {sizes[0].output}", "kind", most)
-    heads = "".join(
-        f'<th class="num" scope="col">{_key(c)}{escape(n)}</th><th class="num" scope="col">cycles</th>'
-        for c, n in zip(_CLASSES, sides.names, strict=True)
-    )
+    heads = sides.heads('<th class="num" scope="col">cycles</th>')
     table = (
         f'<div class="plain"><table><thead><tr><th scope="col">operation</th>{heads}<th class="num" scope="col">change'
         f'</th><th scope="col"></th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
@@ -198,19 +190,16 @@ def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
 
 
 def _work_row(change: WorkChange, name: str, kind: str, most: int) -> str:
-    cells = "".join(f'<td class="num">{n}</td><td class="num">{c}</td>' for n, c in map(_cells, _both(change)))
+    both = (change.before, change.after)
+    cells = "".join(f'<td class="num">{n}</td><td class="num">{c}</td>' for n, c in map(_cells, both))
     bars = "".join(
         f'<div class="meter"><i class="{side}" style="width:{100 * w.cycles / most:.2f}%"></i></div>'
-        for side, w in zip(_CLASSES, _both(change), strict=True)
+        for side, w in zip(_CLASSES, both, strict=True)
     )
     return (
         f'<tr class="{kind}"><th scope="row">{escape(name)}</th>{cells}<td class="num">{_change(change.by)}</td>'
         f'<td class="bars">{bars}</td></tr>'
     )
-
-
-def _both(change: WorkChange) -> tuple[NpuWork, NpuWork]:
-    return change.before, change.after
 
 
 def _cells(work: NpuWork) -> tuple[str, str]:
@@ -220,12 +209,9 @@ def _cells(work: NpuWork) -> tuple[str, str]:
 def _buffers(changes: PlanDiff) -> str:
     if not changes.buffers:
         return ""
-    counts: dict[str, int] = {}
-    for b in changes.buffers:
-        counts[b.what] = counts.get(b.what, 0) + 1
     rows = [[b.buffer, b.what, escape(b.detail)] for b in changes.buffers]
     table = _table('<th scope="col">buffer</th><th class="num">what</th><th class="num">how</th>', rows)
-    said = ", ".join(f"{n:,} {what}" for what, n in counts.items())
+    said = ", ".join(f"{n:,} {what}" for what, n in changes.kinds.items())
     return _panel("buffers", "Buffers", f"<details><summary>{escape(said)}</summary>{table}</details>")
 
 

@@ -6,7 +6,6 @@ rectangle it draws is a lifetime of `plan.json`, not a number computed in the pa
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -21,7 +20,7 @@ from ...problem import BufferKind
 from ..colours import AGENT_COLOURS, KIND_COLOURS, KIND_LABELS, agents_of, ink_on, layer_colour
 from ..facts.bricks import npu_labels
 from ..facts.fit import fit_of
-from ..facts.memory import PoolView, memory_view
+from ..facts.memory import PoolView, memory_view, on_purpose
 from ..facts.work import busy
 
 SCRIPTS = ("base.js", "model.js", "plot.js", "datatable.js", "tables.js", "side.js", "app.js")
@@ -30,18 +29,18 @@ AGENT_LABELS = {"npu": "NPU", "host": "host", "host+npu": "host and NPU"}
 
 def html_report(artifact: Artifact, directory: Path | None = None) -> str:
     """The text of report.html; `directory` is where the command streams lie, for better labels."""
-    # "<" is escaped so that no name in the model can close the script element.
-    data = json.dumps(report_data(artifact, directory), separators=(",", ":"), ensure_ascii=True).replace(
-        "<", "\\u003c"
-    )
-    title = artifact.name.replace("&", "&amp;").replace("<", "&lt;")
     parts = {
-        "@TITLE@": title,
+        "@TITLE@": artifact.name.replace("&", "&amp;").replace("<", "&lt;"),
         "@STYLE@": asset("style.css"),
         "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
-        "@DATA@": data,
+        "@DATA@": data_text(report_data(artifact, directory)),
     }
     return fill(asset("report.html"), parts)
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """The data of a page; "<" is escaped so that no name in the model or of a file can close the script element."""
+    return json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, Any]:
@@ -74,11 +73,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "title": artifact.name,
         "source": artifact.source,
         "sha256": artifact.source_sha256,
-        "target": {
-            "accelerator": artifact.target.accelerator,
-            "memory_mode": artifact.target.memory_mode,
-            "optimise": artifact.target.optimise,
-        },
+        "target": {name: getattr(artifact.target, name) for name in ("accelerator", "memory_mode", "optimise")},
         "status": plan.status.value,
         "planner": plan.planner,
         "budget": plan.budget,
@@ -221,11 +216,7 @@ def _pool(view: PoolView) -> dict[str, Any]:
 
 def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
     """Pairs of buffers that may lie on one another on purpose: alias groups and proven overlaps."""
-    pairs = {(index[o.first], index[o.second]) for o in artifact.problem.overlaps}
-    for group in artifact.problem.aliases:
-        names = [name for name, _ in group.members]
-        pairs |= {(index[a], index[b]) for a, b in itertools.pairwise(names)}
-    return [list(pair) for pair in sorted(pairs)]
+    return sorted([index[a], index[b]] for a, b in on_purpose(artifact.problem))
 
 
 def fill(page: str, parts: Mapping[str, str]) -> str:

@@ -6,6 +6,8 @@ added, removed, resized, moved to another pool, moved, that is true of it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,11 @@ class PlanDiff:
         numbers_differ = any(c.by for c in self.sizes) or any(w.before != w.after for w in self.work)
         return not (self.options or self.buffers or numbers_differ)
 
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """How many buffers are added, removed and so on."""
+        return Counter(b.what for b in self.buffers)
+
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
         return {"same": self.same, **asdict(self)}
@@ -76,11 +83,8 @@ class PlanDiff:
             rows.append((c.what, old, new, signed(c.by), kib(c.by)[:-4] if c.by and c.unit == "bytes" else "", share))
         lines += ["", *align(rows, right={1, 2, 3, 4, 5})]
         lines += _work_lines(self.work)
-        kinds: dict[str, int] = {}
-        for b in self.buffers:
-            kinds[b.what] = kinds.get(b.what, 0) + 1
-        if kinds:
-            lines += ["", "Buffers: " + ", ".join(f"{n} {what}" for what, n in kinds.items())]
+        if self.buffers:
+            lines += ["", "Buffers: " + ", ".join(f"{n} {what}" for what, n in self.kinds.items())]
             largest = sorted(self.buffers, key=lambda b: (-abs(b.size_change_bytes), b.buffer))[:SHOWN]
             lines += align([(b.what, b.buffer, b.detail) for b in largest], right=set())
             if len(self.buffers) > SHOWN:
@@ -121,10 +125,9 @@ def _work_lines(work: tuple[WorkChange, ...]) -> list[str]:
     if all(w.before == w.after for w in work):
         return []
     head = ("", "count", "before", "count", "after", "change")
-    rows: list[tuple[str, ...]] = [head]
     kinds = by_kind(work)
     differing = [w for w in kinds if w.before != w.after]
-    rows += [_work_row(w, w.kind) for w in differing]
+    rows = [head, *(_work_row(w, w.kind) for w in differing)]
     if len(differing) < len(kinds):
         rest = sum(w.before.cycles for w in kinds if w.before == w.after)
         rows.append((f"{len(kinds) - len(differing)} more kinds", "", f"{rest:,}", "", f"{rest:,}", "same"))
@@ -162,10 +165,10 @@ def _said(value: object) -> str:
 
 
 def _sizes(before: Artifact, after: Artifact) -> list[Change]:
-    old, new = ({u.pool: u.used_bytes for u in a.plan.usage} for a in (before, after))
-    rows = [Change(f"pool {p}", old.get(p), new.get(p)) for p in dict.fromkeys([*old, *new])]
-    bounds = [{u.pool: u.lower_bound_bytes for u in a.plan.usage} for a in (before, after)]
-    rows += [Change(f"bound of {p}", bounds[0].get(p), bounds[1].get(p)) for p in dict.fromkeys([*old, *new])]
+    rows = []
+    for what, figure in (("pool", "used_bytes"), ("bound of", "lower_bound_bytes")):
+        old, new = ({u.pool: getattr(u, figure) for u in a.plan.usage} for a in (before, after))
+        rows += [Change(f"{what} {p}", old.get(p), new.get(p)) for p in dict.fromkeys([*old, *new])]
     rows.append(Change("weights and tables", before.constants_bytes, after.constants_bytes))
     rows.append(Change("command streams", before.stream_bytes, after.stream_bytes))
     rows.append(Change("NPU operations", before.npu_operations, after.npu_operations, ""))

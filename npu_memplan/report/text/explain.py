@@ -17,7 +17,7 @@ from ...fit.levers import levers
 from ...problem import Agent
 from ..facts.bricks import NpuFindings, npu_findings, npu_labels
 from ..facts.kinds import ByteKind, kinds_of_bytes
-from ..facts.memory import PoolView, both, kib, memory_view, percent, point_label
+from ..facts.memory import PoolView, both, kib, memory_view, percent, placed_at, point_label
 from .advice import Advice, advice
 
 WIDTH = 100  # columns of running text
@@ -71,8 +71,7 @@ class PeakExplanation:
     def to_text(self) -> str:
         """For people."""
         parts = [_pool_text(self.name, pool) for pool in self.pools]
-        parts.append(_kinds_text(self.kinds))
-        parts.append(findings_text(self.findings))
+        parts += [_kinds_text(self.kinds), findings_text(self.findings)]
         return "\n".join(part for part in parts if part)
 
 
@@ -85,26 +84,22 @@ def explain_peak(artifact: Artifact, directory: Path | None = None) -> PeakExpla
     return PeakExplanation(artifact.name, pools, kinds_of_bytes(artifact), findings)
 
 
-def agent_at(artifact: Artifact, point: int) -> str:
+def _agent_at(artifact: Artifact, point: int) -> str:
     """`NPU`, `host`, or nothing when no call covers `point`."""
-    for call in artifact.calls:
-        if call.points[0] <= point < call.points[1]:
-            return "NPU" if call.agent is Agent.NPU else "host"
-    return ""
+    there = (call.agent for call in artifact.calls if call.points[0] <= point < call.points[1])
+    return {Agent.NPU: "NPU", Agent.HOST: "host", None: ""}[next(there, None)]
 
 
 def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: dict[int, str]) -> PoolPeak:
     point, live_bytes = view.curve.peak
     label = point_label(artifact.problem, point)
-    spans = {r.buffer: r for r in view.rectangles if r.first <= point < r.last}
-    live = sorted((b for b in artifact.problem.buffers if b.name in spans), key=lambda b: (-b.size_bytes, b.name))
+    live = placed_at(artifact.problem, artifact.plan, view.pool.name, point)
+    offsets = [artifact.plan.placement(b.name).offset_bytes for b in live]
+    idle = [label not in (b.producer, *b.consumers) for b in live]
     contributors = tuple(
-        Contributor(
-            b.name, b.kind.value, b.size_bytes, spans[b.name].low, b.producer, b.consumers,
-            idle=label != b.producer and label not in b.consumers,
-        )
-        for b in live
-    )  # fmt: skip
+        Contributor(b.name, b.kind.value, b.size_bytes, offset, b.producer, b.consumers, waits)
+        for b, offset, waits in zip(live, offsets, idle, strict=True)
+    )
     return PoolPeak(
         levers=_levers(artifact, view),
         pool=view.pool.name,
@@ -114,10 +109,10 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
         point=point,
         operation=label,
         does=what.get(point, ""),
-        agent=agent_at(artifact, point),
+        agent=_agent_at(artifact, point),
         live_bytes=live_bytes,
         contributors=contributors,
-        advice=advice(artifact, view, live, [b for b, c in zip(live, contributors, strict=True) if c.idle], findings),
+        advice=advice(artifact, view, live, [b for b, waits in zip(live, idle, strict=True) if waits], findings),
     )
 
 
@@ -144,10 +139,8 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
         lines.append("No placement is smaller: the height equals the proven bound.")
     else:
         gap = peak.used_bytes - peak.lower_bound_bytes
-        share = percent(gap, peak.lower_bound_bytes)
-        lines.append(
-            f"The proven bound is {both(peak.lower_bound_bytes)}: the plan is {gap:,} bytes ({share}) above it."
-        )
+        over = f"{gap:,} bytes ({percent(gap, peak.lower_bound_bytes)})"
+        lines.append(f"The proven bound is {both(peak.lower_bound_bytes)}: the plan is {over} above it.")
     lines += ["", "Live there:"]
     shown = peak.contributors[:LARGEST]
     rows = [(c.buffer, c.kind, f"{c.size_bytes:,}", kib(c.size_bytes), percent(c.size_bytes, peak.live_bytes),
@@ -169,13 +162,11 @@ def _pool_text(name: str, peak: PoolPeak) -> str:
 
 
 def _kinds_text(kinds: tuple[ByteKind, ...]) -> str:
-    rows = [
-        (k.label, k.memory, "-" if k.size_bytes is None else f"{k.size_bytes:,}",
-         "-" if k.size_bytes is None else kib(k.size_bytes), k.meaning) for k in kinds
-    ]  # fmt: skip
-    return (
-        "\n".join(["Kinds of bytes:", *align([("kind", "memory", "bytes", "KiB", "note"), *rows], right={2, 3})]) + "\n"
-    )
+    rows = [("kind", "memory", "bytes", "KiB", "note")]
+    for k in kinds:
+        sizes = ("-", "-") if k.size_bytes is None else (f"{k.size_bytes:,}", kib(k.size_bytes))
+        rows.append((k.label, k.memory, *sizes, k.meaning))
+    return "\n".join(["Kinds of bytes:", *align(rows, right={2, 3})]) + "\n"
 
 
 def findings_text(findings: NpuFindings) -> str:
@@ -184,25 +175,18 @@ def findings_text(findings: NpuFindings) -> str:
     if findings.paddings:
         total = sum(p.lost_bytes for p in findings.paddings)
         lines.append(f"Lost to 16-channel bricks: {both(total)} in {len(findings.paddings)} buffers.")
-        padded = [
-            (
-                p.buffer,
-                f"{p.channels} channel{'s' * (p.channels > 1)} stored as {p.stored_channels}",
-                f"{p.lost_bytes:,}",
-                f"of {p.size_bytes:,}",
-            )
-            for p in findings.paddings[:LARGEST]
-        ]
-        lines += align(padded, right={2})
-        lines.append("")
+        padded = []
+        for p in findings.paddings[:LARGEST]:
+            stored = f"{p.channels} channel{'s' * (p.channels > 1)} stored as {p.stored_channels}"
+            padded.append((p.buffer, stored, f"{p.lost_bytes:,}", f"of {p.size_bytes:,}"))
+        lines += [*align(padded, right={2}), ""]
     kinds: dict[str, list[int]] = {}
     for copy in findings.copies:
         kinds.setdefault(copy.what, []).append(copy.size_bytes)
     if kinds:
         lines.append("Copies that the model did not ask for:")
         rows = [(f"{len(sizes)} x", what, f"{sum(sizes):,} bytes") for what, sizes in sorted(kinds.items())]
-        lines += align(rows, right={0, 2})
-        lines.append("")
+        lines += [*align(rows, right={0, 2}), ""]
     return "\n".join(lines)
 
 

@@ -14,10 +14,13 @@ from typing import Any
 from ...artifact import Artifact
 from ...artifact.parts import Call, Operator
 from ...errors import NpuMemplanError
+from ...names import Names
 from ...problem import Agent, Buffer, Lifetime, Placement
 from ..colours import KIND_LABELS
 from ..facts.bricks import npu_findings, npu_labels
 from ..facts.memory import both, kib, memory_view, percent, point_label
+
+Spans = dict[str, tuple[int, int]]  # buffer -> its bytes in the pool, half-open
 
 
 class ExplainError(NpuMemplanError):
@@ -83,55 +86,39 @@ def _plain(name: str) -> str:
 
 def _numbered(artifact: Artifact) -> list[tuple[Operator, str]]:
     """Every operator with its kind and number among its kind: conv_2d, conv_2d_1, ..."""
-    count: dict[str, int] = {}
-    rows = []
-    for operator in artifact.operators:
-        kind = operator.kind.lower()
-        number = count.get(kind, 0)
-        count[kind] = number + 1
-        rows.append((operator, f"{kind}_{number}" if number else kind))
-    return rows
+    names = Names()
+    return [(operator, names.unique(operator.kind.lower())) for operator in artifact.operators]
 
 
 def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) -> NameExplanation:
     problem, plan = artifact.problem, artifact.plan
     placed = {p.buffer: p for p in plan.placements}
     place = placed[buffer.name]
-    low, high = place.offset_bytes, place.offset_bytes + buffer.size_bytes
     others = [b for b in problem.buffers if b is not buffer and placed[b.name].pool == place.pool]
+    starts = {b: placed[b.name].offset_bytes for b in (buffer, *others)}
+    spans = {b.name: (start, start + b.size_bytes) for b, start in starts.items()}
+    low, high = spans[buffer.name]
+    does = {point_label(problem, point): text for point, text in npu_labels(artifact, directory).items()}
+    why = [_why_pool(artifact, buffer, place), *_why_offset(artifact, buffer, others, spans)]
+    reuse = _reuse(buffer, others, spans)
+    point, live_bytes = memory_view(problem, plan).pool(place.pool).curve.peak
+    at_peak = buffer.lives_at(point)
+    share = f"{percent(buffer.size_bytes, live_bytes)} of the {kib(live_bytes)} live at point {point}"
     rows = [
         (buffer.name, f"{KIND_LABELS[buffer.kind]}, {both(buffer.size_bytes)}"),
         ("where", f"pool {place.pool}, bytes {low:,} to {high:,}, aligned to {buffer.alignment}"),
+        *(("when", _when(artifact, life)) for life in buffer.lifetimes),
+        ("made by", _with(does, buffer.producer) or "the caller"),
+        ("read by", ", ".join(_with(does, label) for label in buffer.consumers) or "the caller"),
+        ("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))),
+        *(("why there", text) for text in why),
+        *(("its bytes", text) for text in reuse),
+        ("at the peak", share if at_peak else f"not live (point {point}, {point_label(problem, point)})"),
     ]
-    rows += [("when", _when(artifact, life)) for life in buffer.lifetimes]
-    does = {point_label(problem, point): text for point, text in npu_labels(artifact, directory).items()}
-    rows.append(("made by", _with(does, buffer.producer) or "the caller"))
-    rows.append(("read by", ", ".join(_with(does, label) for label in buffer.consumers) or "the caller"))
-    rows.append(("touched by", " and ".join(_agent(a) for a in sorted(buffer.agents, key=lambda a: a.value))))
-    why = [_why_pool(artifact, buffer, place), *_why_offset(artifact, buffer, others, placed)]
-    rows += [("why there", text) for text in why]
-    reuse = _reuse(buffer, others, placed)
-    rows += [("its bytes", text) for text in reuse]
-    pool = memory_view(problem, plan).pool(place.pool)
-    point, live_bytes = pool.curve.peak
-    at_peak = buffer.lives_at(point)
-    rows.append(
-        (
-            "at the peak",
-            f"{percent(buffer.size_bytes, live_bytes)} of the {kib(live_bytes)} live at point {point}"
-            if at_peak
-            else f"not live (point {point}, {point_label(problem, point)})",
-        )
-    )
     padding = next((p for p in npu_findings(artifact, directory).paddings if p.buffer == buffer.name), None)
     if padding:
-        rows.append(
-            (
-                "padding",
-                f"{both(padding.lost_bytes)}: {padding.channels} channels are stored in bricks of 16 "
-                f"as {padding.stored_channels}",
-            )
-        )
+        stored = f"{padding.channels} channels are stored in bricks of 16 as {padding.stored_channels}"
+        rows.append(("padding", f"{both(padding.lost_bytes)}: {stored}"))
     facts = {
         "kind": buffer.kind.value,
         "size_bytes": buffer.size_bytes,
@@ -179,44 +166,39 @@ def _why_pool(artifact: Artifact, buffer: Buffer, place: Placement) -> str:
     return f"spilled: it would rather lie in {before}, where others gain more from the room"
 
 
-def _why_offset(artifact: Artifact, buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -> list[str]:
+def _why_offset(artifact: Artifact, buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
     """What holds it at its offset: the bottom, a neighbour it rests on, or nothing."""
     texts = []
-    low, high = placed[buffer.name].offset_bytes, placed[buffer.name].offset_bytes + buffer.size_bytes
+    low, high = spans[buffer.name]
     grouped: set[str] = set()
     for group in artifact.problem.aliases:
         names = [n for n, _ in group.members]
         if buffer.name in names:
-            grouped |= set(names) - {buffer.name}
-            texts.append(f"it is the same memory as {', '.join(n for n in names if n != buffer.name)}")
+            same = [name for name in names if name != buffer.name]
+            grouped.update(same)
+            texts.append(f"it is the same memory as {', '.join(same)}")
     for overlap in artifact.problem.overlaps:
         if buffer.name in (overlap.first, overlap.second):
             other = overlap.second if buffer.name == overlap.first else overlap.first
-            at = placed.get(other)
-            size = next((b.size_bytes for b in others if b.name == other), None)
-            if at is not None and size is not None and at.offset_bytes < high and low < at.offset_bytes + size:
-                reason = f": {overlap.reason}" if overlap.reason else ""
-                texts.append(f"it lies on {other} on purpose{reason}")
+            first, last = spans.get(other, (high, low))
+            if first < high and low < last:
+                texts.append(f"it lies on {other} on purpose" + (f": {overlap.reason}" if overlap.reason else ""))
                 grouped.add(other)
     if low == 0:
         return [*texts, "it lies at the bottom of the pool"]
     extra = {a if b == buffer.name else b for a, b in artifact.problem.conflicts if buffer.name in (a, b)}
     below = [
         b for b in others
-        if b.name not in grouped and (b.meets(buffer) or b.name in extra)
-        and placed[b.name].offset_bytes + b.size_bytes <= low
+        if b.name not in grouped and (b.meets(buffer) or b.name in extra) and spans[b.name][1] <= low
     ]  # fmt: skip
     if not below:
         return [*texts, "nothing that lives at the same time lies below it; the planner had no need to lower it"]
-    top = max(below, key=lambda b: (placed[b.name].offset_bytes + b.size_bytes, b.name))
-    end = placed[top.name].offset_bytes + top.size_bytes
-    touching = -(-end // buffer.alignment) * buffer.alignment == low
+    top = max(below, key=lambda b: (spans[b.name][1], b.name))
+    start, end = spans[top.name]
     together = _together(buffer, top)
-    if touching:
-        texts.append(f"it rests on {top.name} [{placed[top.name].offset_bytes:,}, {end:,}), {together}")
-    else:
-        texts.append(f"{low - end:,} bytes below it are free while it lives; {top.name} ends at {end:,}, {together}")
-    return texts
+    if -(-end // buffer.alignment) * buffer.alignment == low:
+        return [*texts, f"it rests on {top.name} [{start:,}, {end:,}), {together}"]
+    return [*texts, f"{low - end:,} bytes below it are free while it lives; {top.name} ends at {end:,}, {together}"]
 
 
 def _together(a: Buffer, b: Buffer) -> str:
@@ -224,19 +206,13 @@ def _together(a: Buffer, b: Buffer) -> str:
     if not shared:
         return "which another agent may use at the same time"
     first, last = shared[0][0], shared[0][1] - 1
-    return (
-        f"which lives with it at point {first}" if first == last else f"which lives with it at points {first} to {last}"
-    )
+    return "which lives with it at " + (f"point {first}" if first == last else f"points {first} to {last}")
 
 
-def _reuse(buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -> list[str]:
+def _reuse(buffer: Buffer, others: list[Buffer], spans: Spans) -> list[str]:
     """Who has the same bytes before and after."""
-    low, high = placed[buffer.name].offset_bytes, placed[buffer.name].offset_bytes + buffer.size_bytes
-    same = [
-        b for b in others
-        if placed[b.name].offset_bytes < high and low < placed[b.name].offset_bytes + b.size_bytes
-        and not b.meets(buffer)
-    ]  # fmt: skip
+    low, high = spans[buffer.name]
+    same = [b for b in others if spans[b.name][0] < high and low < spans[b.name][1] and not b.meets(buffer)]
     first, last = buffer.lifetimes[0].first, buffer.lifetimes[-1].last
     before = sorted((b for b in same if b.lifetimes[-1].last <= first), key=lambda b: (-b.lifetimes[-1].last, b.name))
     after = sorted((b for b in same if b.lifetimes[0].first >= last), key=lambda b: (b.lifetimes[0].first, b.name))
@@ -249,30 +225,26 @@ def _reuse(buffer: Buffer, others: list[Buffer], placed: dict[str, Placement]) -
 
 
 def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> NameExplanation:
-    runs = "the NPU" if operator.agent is Agent.NPU else "the host"
     rows = [
         (short, f"operator {operator.kind} of {artifact.source}"),
         ("makes", operator.name),
-        ("runs on", runs + (f": {operator.reason}" if operator.reason else "")),
+        ("runs on", _agent(operator.agent) + (f": {operator.reason}" if operator.reason else "")),
     ]
     facts: dict[str, Any] = {"kind": operator.kind, "agent": operator.agent.value, "reason": operator.reason}
-    host = [o for o, _ in _numbered(artifact) if o.kind == operator.kind and o.agent is Agent.HOST]
-    if operator.agent is Agent.HOST:
-        number = next(i for i, o in enumerate(host) if o is operator)
-        function = operator.kind.lower() + (f"_{number}" if number else "")
-        for index, call in enumerate(artifact.calls):
-            if call.agent is Agent.HOST and call.function == function:
-                inner = _explain_call(artifact, index, call)
-                rows.append(("call", inner.rows[0][1]))
-                return NameExplanation(
-                    operator.name, "operator", (*rows, *inner.rows[1:]), {**facts, "call": inner.facts}
-                )
-        rows.append(("call", "none: it is folded into another operator or a constant"))
-    else:
+    if operator.agent is Agent.NPU:
         calls = [f"{i}:{c.function}" for i, c in enumerate(artifact.calls) if c.agent is Agent.NPU]
-        rows.append(
-            ("call", f"inside {' or '.join(calls) or 'an NPU call'}, where its operations may be fused with others")
-        )
+        inside = " or ".join(calls) or "an NPU call"
+        rows.append(("call", f"inside {inside}, where its operations may be fused with others"))
+        return NameExplanation(operator.name, "operator", tuple(rows), facts)
+    host = [o for o in artifact.operators if o.kind == operator.kind and o.agent is Agent.HOST]
+    number = next(i for i, o in enumerate(host) if o is operator)
+    function = operator.kind.lower() + (f"_{number}" if number else "")
+    for index, call in enumerate(artifact.calls):
+        if call.agent is Agent.HOST and call.function == function:
+            inner = _explain_call(artifact, index, call)
+            rows += [("call", inner.rows[0][1]), *inner.rows[1:]]
+            return NameExplanation(operator.name, "operator", tuple(rows), {**facts, "call": inner.facts})
+    rows.append(("call", "none: it is folded into another operator or a constant"))
     return NameExplanation(operator.name, "operator", tuple(rows), facts)
 
 
@@ -290,9 +262,8 @@ def _explain_call(artifact: Artifact, index: int, call: Call) -> NameExplanation
             where = f", {at.pool} at {at.offset_bytes:,}" if at else ", the caller's"
             rows.append((word, f"{name}: {both(sizes[name]) if name in sizes else 'unplanned'}{where}"))
     inside = [b for b in artifact.problem.buffers if first <= b.lifetimes[0].first and b.lifetimes[-1].last <= last]
-    rows.append(
-        ("inside it", f"{len(inside)} buffers, {both(sum(b.size_bytes for b in inside))} if all were kept apart")
-    )
+    total = both(sum(b.size_bytes for b in inside))
+    rows.append(("inside it", f"{len(inside)} buffers, {total} if all were kept apart"))
     peaks = {}
     for pool in memory_view(artifact.problem, artifact.plan).pools:
         starts = [first, *(s for s in pool.curve.starts if first < s < last)]

@@ -55,7 +55,6 @@ def print_memory(artifact: Artifact, console: Console, with_verdict: bool = True
     where = "host only" if target.accelerator == "none" else f"{target.accelerator}, {target.memory_mode}"
     console.print(
         f"{artifact.source}: {where}; {artifact.npu_operations} NPU operations, {artifact.host_operations} host calls",
-        markup=False,
         soft_wrap=True,
     )
     share = busy(artifact)
@@ -63,15 +62,14 @@ def print_memory(artifact: Artifact, console: Console, with_verdict: bool = True
         console.print(
             f"NPU: about {artifact.estimated_cycles:,} cycles for {artifact.npu_macs:,} MACs, "
             f"{percent(share, 1)} of its peak",
-            markup=False,
         )
         if artifact.timing is not None and artifact.estimated_cycles:
-            console.print(_time(artifact.timing, artifact.estimated_cycles), markup=False)
+            console.print(_time(artifact.timing, artifact.estimated_cycles))
     if artifact.host_layers:
-        console.print(textwrap.fill(_host_time(artifact), WIDTH), markup=False)
-    console.print(_status(artifact, view), markup=False)
+        console.print(textwrap.fill(_host_time(artifact), WIDTH))
+    console.print(_status(artifact, view))
     if plan.stopped_early:
-        console.print(f"The search was stopped by its budget ({plan.budget}).", markup=False)
+        console.print(f"The search was stopped by its budget ({plan.budget}).")
     console.print()
     _block(console, "Pools", _pool_table(view))
     _block(console, "Kinds of bytes", _kind_table(artifact))
@@ -84,11 +82,11 @@ def print_memory(artifact: Artifact, console: Console, with_verdict: bool = True
             for line in ascii_map(artifact.problem, view, pool, min(console.width, WIDTH)):
                 console.print(_coloured(line), soft_wrap=True)
             console.print()
-    console.print(legend(artifact.problem), markup=False, soft_wrap=True)
+    console.print(legend(artifact.problem), soft_wrap=True)
     for line in summary((operator.kind, operator.claim) for operator in artifact.operators):
-        console.print(line, markup=False)
+        console.print(line)
     for note in artifact.notes:
-        console.print(f"note: {note}", markup=False)
+        console.print(f"note: {note}")
 
 
 def _time(timing: Timing, cycles: int) -> str:

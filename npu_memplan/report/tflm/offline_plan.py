@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ...artifact import Artifact
 from ...files.whole_file import write_whole
 from ...models.tflite import read_network
-from ...planners import plan as make_plan
+from ...planners import plan
 from ...problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
 from ..facts.memory import both
 from ..files import ReportError
@@ -51,13 +51,7 @@ class TflmBridge:
 
     def to_dict(self) -> dict[str, Any]:
         """For --json."""
-        return {
-            "path": self.path,
-            "tensors": self.tensors,
-            "arena_bytes": self.arena_bytes,
-            "lower_bound_bytes": self.lower_bound_bytes,
-            "status": self.status,
-        }
+        return asdict(self)
 
     def to_text(self) -> str:
         """One line for people."""
@@ -109,11 +103,6 @@ def tflm_model(content: bytes, name: str) -> TflmModel:
     return TflmModel(content, problem, tuple(tensors), len(network.tensors))
 
 
-def offline_plan(model: TflmModel) -> Plan:
-    """A verified plan of the model's tensors in one arena."""
-    return make_plan(model.problem)
-
-
 def with_plan(model: TflmModel, plan: Plan) -> bytes:
     """The model's file with `plan` in it."""
     offsets = [-1] * model.tensor_count
@@ -126,9 +115,7 @@ def with_plan(model: TflmModel, plan: Plan) -> bytes:
 
 def write_tflm(model: TflmModel, path: Path) -> TflmBridge:
     """Plan the model for TFLite-Micro and write it to `path`."""
-    plan = offline_plan(model)
-    write_whole(path, with_plan(model, plan))
-    usage = plan.usage[0]
-    return TflmBridge(
-        str(path), len(model.tensors), usage.used_bytes, usage.lower_bound_bytes, plan.status.value
-    )  # fmt: skip
+    made = plan(model.problem)
+    write_whole(path, with_plan(model, made))
+    usage = made.usage[0]
+    return TflmBridge(str(path), len(model.tensors), usage.used_bytes, usage.lower_bound_bytes, made.status.value)

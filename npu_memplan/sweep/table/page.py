@@ -6,11 +6,10 @@ with texts written once, so that 10,000 results stay small. Only the cells and r
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
 from typing import Any
 
-from ...report.page.html import asset, fill
+from ...report.page.html import asset, data_text, fill
 from .against import Comparison
 from .rows import Table
 
@@ -19,8 +18,6 @@ SCRIPTS = ("base.js", "datatable.js", "sweep_model.js", "sweep_grid.js", "sweep_
 
 def html_page(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:
     """The text of sweep.html; `deadline_ms` is what its question for the cheapest target starts with."""
-    # "<" is escaped so that no name of a file can close the script element.
-    data = json.dumps(page_data(table, changes, deadline_ms), separators=(",", ":")).replace("<", "\\u003c")
     return fill(
         asset("sweep.html"),
         {
@@ -29,7 +26,7 @@ def html_page(table: Table, changes: Comparison | None = None, deadline_ms: floa
             "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Sizes are bytes; cycles and "
             "milliseconds are estimates, to compare with, not a prediction.",
             "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
-            "@DATA@": data,
+            "@DATA@": data_text(page_data(table, changes, deadline_ms)),
         },
     )
 
