@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from ..tvmc.errors import TvmcError
+from ..tvmc import TvmcError
 
 _REPLACED = {
     "run": "tvmc run is not available: run a compiled model with 'npu-memplan run DIRECTORY --on host|qemu|fvp'",

@@ -21,7 +21,7 @@ from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..stages import Request
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
-from .errors import TvmcError
+from . import TvmcError
 from .options import TvmcOptions
 
 _WORKSPACE_REGIONS = (1, 2, 5)
@@ -142,23 +142,20 @@ def _interface(
             for entry, tensor in zip(main.attrs[attribute], quantised(module["main"], kind), strict=True)
         )
 
+    def specs(pools: Sequence[Pool], internal: bool) -> tuple[WorkspacePool, ...]:
+        least = options.workspace_alignment
+        return tuple(WorkspacePool(p.name, heights[p.name], max(p.alignment, least), internal=internal) for p in pools)
+
     workspace = problem.pools[:count]
     npu = any(is_npu(f) for f in planned.functions.values())
-    alignment = options.workspace_alignment
     interface = ModuleInterface(
         options.module_name,
         tensors(PLACED_INPUTS, "input"),
         tensors(PLACED_OUTPUTS, "output"),
-        tuple(
-            WorkspacePool(p.name, heights[p.name], max(p.alignment, alignment), internal=not options.pools)
-            for p in workspace
-        ),
+        specs(workspace, not options.pools),
         ("ethos_u",) if npu else (),
         options.workspace_io,
         sum(heights[p.name] for p in workspace),
-        tuple(
-            WorkspacePool(p.name, heights[p.name], max(p.alignment, alignment), internal=False)
-            for p in options.constant_pools
-        ),
+        specs(options.constant_pools, False),
     )
     return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in passed]

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .errors import TvmcError
+from . import TvmcError
 from .pools import CONSTANT, WORKSPACE
 
 _FOLDER = Path(__file__).resolve().parent / "configs"

@@ -16,8 +16,8 @@ import click
 from ..ethosu.arch import ACCELERATORS
 from ..models.onnx import is_onnx
 from ..problem import Pool
+from . import TvmcError
 from .config import read_config
-from .errors import TvmcError
 from .pass_config import parse_pass_config
 from .pools import ATTRIBUTES, CONSTANT, WORKSPACE, parse_pools
 from .targets import Targets, parse_targets
@@ -28,23 +28,26 @@ DEFAULT_OUTPUT = "module.tar"
 REFUSED: dict[str, str] = {
     "--cross-compiler": "the tar holds C sources; compile them with your own toolchain",
     "--cross-compiler-options": "the tar holds C sources; pass options to your own toolchain",
-    "--desired-layout": "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
-    "--desired-layout-ops": "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
+    **dict.fromkeys(
+        ("--desired-layout", "--desired-layout-ops"),
+        "layouts are chosen by the NPU's lowering (NHWC, and NHCWB16 inside)",
+    ),
     "--dump-code": "the sources and the IR are in the tar (codegen/host/src, src)",
     "--dump-offloads": "use 'npu-memplan compile --npu-compiler tvm' and 'npu-memplan explain' to see who runs what",
-    "--dump-passes": "there are no Relay passes; the planned IR is in the tar (src)",
-    "--print-ir-before": "there are no Relay passes; the planned IR is in the tar (src)",
-    "--print-ir-after": "there are no Relay passes; the planned IR is in the tar (src)",
+    **dict.fromkeys(
+        ("--dump-passes", "--print-ir-before", "--print-ir-after"),
+        "there are no Relay passes; the planned IR is in the tar (src)",
+    ),
     "--print-pass-times": "use 'time npu-memplan tvmc compile'",
     "--save-ir-after": "the IR is in the tar (src)",
     "--instruments": "there is no Relay pass pipeline to instrument",
     "--disabled-pass": "no pass of this flow can be left out",
     "--tuning-records": "nothing is tuned; NPU block sizes are chosen by estimated cycles",
     "--input-shapes": "shapes are those of the file; convert or export it with the shapes you need",
-    "--mixed-precision": "no value changes its type; quantise the model instead",
-    "--mixed-precision-ops": "no value changes its type; quantise the model instead",
-    "--mixed-precision-calculation-type": "no value changes its type; quantise the model instead",
-    "--mixed-precision-acc-type": "no value changes its type; quantise the model instead",
+    **{
+        f"--mixed-precision{of}": "no value changes its type; quantise the model instead"
+        for of in ("", "-ops", "-calculation-type", "-acc-type")
+    },
     "--runtime-cpp-system-lib": "the generated C links directly, there is no C++ runtime",
     "--runtime-crt-system-lib": "the generated C links directly and needs no function registry",
     "--executor-graph-link-params": "the executor is aot; weights are constants of the generated C",
@@ -126,8 +129,7 @@ COMMAND = _command()
 
 def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
-    arguments = [*_config_arguments(arguments), *_without_config(arguments)]
-    fixed, attributes = _split(arguments)
+    fixed, attributes = _split(_with_config(arguments))
     try:
         parsed = COMMAND.make_context("compile", fixed).params
     except click.NoSuchOption as error:
@@ -135,7 +137,7 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     except click.UsageError as error:
         raise TvmcError(f"tvmc compile: {error.format_message()} See docs/tvmc.md for the options") from None
     targets = parse_targets(parsed["target"], attributes)
-    configuration = parse_pass_config(parsed["pass_config"])
+    planner, workspace_io = parse_pass_config(parsed["pass_config"])
     _check_fixed(parsed)
     model: Path = parsed["file"]
     npu = parsed["npu_compiler"] or ("vela" if targets.cascader and not targets.striping else "tvm")
@@ -171,8 +173,8 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
         striping=targets.striping and npu == "tvm",
         pools=pools,
         constant_pools=constant_pools,
-        planner=configuration.planner,
-        workspace_io=configuration.workspace_io,
+        planner=planner,
+        workspace_io=workspace_io,
         workspace_alignment=int(parsed["executor_aot_workspace_byte_alignment"]),
         target_strings=targets.strings,
         notes=targets.notes,
@@ -202,46 +204,34 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
     """tvmc's fixed options, and the (`KIND-ATTRIBUTE`, value) pairs of `--target-KIND-ATTRIBUTE`."""
     fixed: list[str] = []
     attributes: list[tuple[str, str]] = []
-    position = 0
-    while position < len(arguments):
-        option, equals, value = arguments[position].partition("=")
-        position += 1
+    waiting = iter(arguments)
+    for argument in waiting:
+        option, equals, value = argument.partition("=")
         if option in REFUSED:
             raise TvmcError(f"{option} is not available: {REFUSED[option]}")
         if not option.startswith("--target-"):
-            fixed.append(arguments[position - 1])
-            continue
-        if not equals:
-            if position >= len(arguments):
-                raise TvmcError(f"{option} needs a value")
-            value = arguments[position]
-            position += 1
-        attributes.append((option.removeprefix("--target-"), value))
+            fixed.append(argument)
+        elif equals or (value := next(waiting, "")):
+            attributes.append((option.removeprefix("--target-"), value))
+        else:
+            raise TvmcError(f"{option} needs a value")
     return fixed, attributes
 
 
-def _config_arguments(arguments: Sequence[str]) -> list[str]:
-    for position, argument in enumerate(arguments):
+def _with_config(arguments: Sequence[str]) -> list[str]:
+    """The options of the first --config, and behind them those of the command line."""
+    configured: list[str] | None = None
+    kept: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
         option, equals, value = argument.partition("=")
-        if option == "--config":
-            if not equals:
-                if position + 1 >= len(arguments):
-                    raise TvmcError("--config needs a file or the name of a board")
-                value = arguments[position + 1]
-            return read_config(value)
-    return []
-
-
-def _without_config(arguments: Sequence[str]) -> list[str]:
-    kept, skip = [], False
-    for argument in arguments:
-        if skip:
-            skip = False
-        elif argument == "--config":
-            skip = True
-        elif not argument.startswith("--config="):
+        if option != "--config":
             kept.append(argument)
-    return kept
+        elif not equals and not (value := next(waiting, "")):
+            raise TvmcError("--config needs a file or the name of a board")
+        elif configured is None:
+            configured = read_config(value)
+    return [*(configured or ()), *kept]
 
 
 __all__ = ["ACCELERATORS", "COMMAND", "REFUSED", "Targets", "TvmcOptions", "parse_compile"]

@@ -7,9 +7,9 @@ refused by name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from .errors import TvmcError
+from . import TvmcError
+from .targets import switch
 
 _ALGORITHMS = {
     "greedy_by_size": "greedy-by-size",
@@ -17,19 +17,16 @@ _ALGORITHMS = {
     "hill_climb": "hill-climb",
 }
 # True of everything this flow makes: storage is planned once, C is scalar.
-_ALWAYS = ("tir.disable_storage_rewrite", "tir.disable_vectorize", "tir.disable_vectorizer")
+_ALWAYS = {
+    "tir.usmp.enable": "memory is always planned statically",
+    "tir.disable_storage_rewrite": "this flow never runs that pass",
+    "tir.disable_vectorize": "this flow never runs that pass",
+    "tir.disable_vectorizer": "this flow never runs that pass",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class PassConfig:
-    """Decisions of the pass configuration."""
-
-    planner: str = "auto"
-    workspace_io: bool = False
-
-
-def parse_pass_config(settings: Iterable[str]) -> PassConfig:
-    """Read all settings; the last of a name counts, as in tvmc."""
+def parse_pass_config(settings: Iterable[str]) -> tuple[str, bool]:
+    """Planner, and whether inputs and outputs lie in the workspace; the last of a name counts, as in tvmc."""
     values: dict[str, str] = {}
     for text in settings:
         name, equals, value = text.partition("=")
@@ -38,9 +35,9 @@ def parse_pass_config(settings: Iterable[str]) -> PassConfig:
         values[name.strip()] = value.strip()
     planner, workspace_io = "auto", False
     for name, value in values.items():
-        if name == "tir.usmp.enable":
-            if not _switch(name, value):
-                raise TvmcError("tir.usmp.enable=0 is not available: memory is always planned statically; leave it out")
+        if name in _ALWAYS:
+            if not switch(f"--pass-config {name}", value):
+                raise TvmcError(f"{name}=0 is not available: {_ALWAYS[name]}; leave it out")
         elif name == "tir.usmp.algorithm":
             if value not in _ALGORITHMS:
                 raise TvmcError(f"tir.usmp.algorithm={value} is unknown; known: {', '.join(_ALGORITHMS)}")
@@ -48,21 +45,11 @@ def parse_pass_config(settings: Iterable[str]) -> PassConfig:
         elif name == "tir.usmp.custom_algorithm":
             planner = value
         elif name == "tir.usmp.use_workspace_io":
-            workspace_io = _switch(name, value)
-        elif name in _ALWAYS:
-            if not _switch(name, value):
-                raise TvmcError(f"{name}=0 is not available: this flow never runs that pass; leave it out")
+            workspace_io = switch(f"--pass-config {name}", value)
         elif name.startswith("relay.ext.ethos-u.options"):
             raise TvmcError(f"{name}: give the NPU's options as --target-ethos-u-NAME=VALUE")
         elif name.startswith("relay."):
             raise TvmcError(f"{name}: there is no Relay in this flow; leave it out")
         else:
             raise TvmcError(f"--pass-config {name} has no meaning in this flow; leave it out")
-    return PassConfig(planner, workspace_io)
-
-
-def _switch(name: str, value: str) -> bool:
-    values = {"0": False, "1": True, "false": False, "true": True}
-    if value.lower() not in values:
-        raise TvmcError(f"--pass-config {name}={value} is neither 0 nor 1")
-    return values[value.lower()]
+    return planner, workspace_io

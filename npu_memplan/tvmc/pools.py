@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..problem import Agent, Pool
-from .errors import TvmcError
+from . import TvmcError
 
 NPU_TARGET = "ethos-u"
 WORKSPACE, CONSTANT = "workspace-pools", "constant-pools"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ethosu.arch import ACCELERATORS
-from .errors import TvmcError
+from . import TvmcError
 
 NPU = "ethos-u"
 HOSTS = ("c", "cmsis-nn", "llvm", "arm_cpu")
@@ -68,10 +68,13 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
         raise TvmcError(
             f"--target-ethos-u-accelerator_config={accelerator} is unknown; known: {', '.join(ACCELERATORS)}"
         )
-    cascader = _switch("enable_cascader", attributes.pop("enable_cascader", "0"))
-    striping = _switch("enable_striping", attributes.pop("enable_striping", "0"))
+
+    def asked(name: str, usual: str) -> bool:
+        return switch(f"--target-ethos-u-{name}", attributes.pop(name, usual))
+
+    cascader, striping = asked("enable_cascader", "0"), asked("enable_striping", "0")
     # weights are read where they lie, never copied to the workspace: both values describe that truthfully
-    _switch("disable_copying_constants", attributes.pop("disable_copying_constants", "1"))
+    asked("disable_copying_constants", "1")
     for name in attributes:
         if name.startswith("dev_"):
             raise TvmcError(f"--target-ethos-u-{name} {_DEVELOPER}")
@@ -79,10 +82,11 @@ def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bo
     return accelerator, cascader, striping
 
 
-def _switch(name: str, value: str) -> bool:
+def switch(option: str, value: str) -> bool:
+    """What an option that is on or off says."""
     values = {"0": False, "1": True, "false": False, "true": True}
     if value.lower() not in values:
-        raise TvmcError(f"--target-ethos-u-{name}={value} is neither 0 nor 1")
+        raise TvmcError(f"{option}={value} is neither 0 nor 1")
     return values[value.lower()]
 
 

@@ -18,7 +18,7 @@ import pytest
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import plan_model
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
-from npu_memplan.sweep.executors.local import LocalProcesses
+from npu_memplan.sweep.executors.specs import LocalProcesses
 from npu_memplan.sweep.table.export import csv_of, json_of
 from npu_memplan.sweep.worker.guard import solve
 from npu_memplan.sweep.worker.job import job_of, model_of

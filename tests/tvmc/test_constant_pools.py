@@ -10,8 +10,8 @@ import pytest
 
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.planners import PlanningError
+from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.compile import compile_to_mlf
-from npu_memplan.tvmc.errors import TvmcError
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import DATE, DEMO, EXAMPLE, empty_outputs, tensors
 from tests.support.mlf_host import Application, address, aligned, metadata_main

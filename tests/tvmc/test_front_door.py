@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from npu_memplan.cli import cli
 from npu_memplan.problem import Agent
-from npu_memplan.tvmc.errors import TvmcError
+from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.options import REFUSED, TvmcOptions, parse_compile
 
 

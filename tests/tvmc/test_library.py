@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from npu_memplan.models.tflite import read_network
+from npu_memplan.tvmc import TvmcError
 from npu_memplan.tvmc.compile import compile_to_mlf
-from npu_memplan.tvmc.errors import TvmcError
 from npu_memplan.tvmc.options import parse_compile
 from tests.support.demo_library import DATE, EXAMPLE, empty_outputs, library, tensors
 from tests.support.mlf_host import Application, address, aligned, metadata_main

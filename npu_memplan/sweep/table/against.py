@@ -7,7 +7,7 @@ cycles, more calls of the host, less exactness, or an end that was better before
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..results import Outcome
@@ -67,14 +67,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON and the page."""
-        return {
-            "compared": self.compared,
-            "added": self.added,
-            "removed": self.removed,
-            "other_models": list(self.other_models),
-            "regressions": len(self.regressions),
-            "differences": [{name: getattr(d, name) for name in Difference.__slots__} for d in self.differences],
-        }
+        return {**asdict(self), "regressions": len(self.regressions)}
 
 
 def compare(old: Table, new: Table) -> Comparison:

@@ -9,37 +9,34 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import pickle
 import resource
 import signal
-import struct
 import threading
 import time
 from dataclasses import replace
-from typing import IO, Any
+from multiprocessing.connection import Connection
 
-LENGTH = struct.Struct("<Q")  # before each message
-READY = b"ready"
+READY = "ready"
 _SPARE_CPU_S = 60
 
 
-def main(requests: int, results: int, lifeline: int) -> None:
-    """Serve the jobs that come on descriptor `requests`; `lifeline` ends when the owner does."""
+def main(link: int, lifeline: int) -> None:
+    """Serve the jobs that come by the connection on descriptor `link`; `lifeline` ends when the owner does."""
     threading.Thread(target=_end_with_owner, args=(lifeline,), daemon=True).start()
     gc.set_threshold(200_000, 20, 100)  # as the command line does
     import tvm  # noqa: F401 - now, once, and not in the time of the first case
 
     from .measure import measure
 
-    with os.fdopen(requests, "rb") as source, os.fdopen(results, "wb") as sink:
-        _send(sink, READY)
-        while (message := _receive(source)) is not None:
-            job, model = pickle.loads(message)
+    with Connection(link) as owner, contextlib.suppress(EOFError):
+        owner.send(READY)
+        while True:
+            job, model = owner.recv()
             _limit(job.limits.memory_bytes, job.limits.seconds)
             cpu, start = _cpu_s(), time.monotonic()
             result = measure(job, model)
             cost = replace(result.cost, seconds=time.monotonic() - start, cpu_seconds=_cpu_s() - cpu)
-            _send(sink, pickle.dumps(replace(result, cost=cost)))
+            owner.send(replace(result, cost=cost))
 
 
 def _end_with_owner(lifeline: int) -> None:
@@ -64,18 +61,3 @@ def _lower(what: int, soft: int) -> None:
 def _cpu_s() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
-
-
-def _send(sink: IO[bytes], message: bytes) -> None:
-    sink.write(LENGTH.pack(len(message)) + message)
-    sink.flush()
-
-
-def _receive(source: IO[bytes]) -> Any:
-    """The next message; None at the end."""
-    head = source.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    (length,) = LENGTH.unpack(head)
-    message = source.read(length)
-    return message if len(message) == length else None

@@ -8,9 +8,8 @@ kept from case to case until a limit or a crash ends it, or it keeps half of the
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
-import pickle
-import select
 import signal
 import subprocess
 import sys
@@ -19,10 +18,10 @@ import threading
 import time
 import weakref
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import IO
 
 from ..results import Cost, Outcome, Result
-from .child import LENGTH
 from .job import CaseJob, SentFile
 from .processes import kill_family, resident_bytes
 
@@ -89,25 +88,23 @@ class _Process:
 
     def __init__(self) -> None:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - ends with the process
-        requests, self._to = os.pipe()
-        self._from, results = os.pipe()
-        lifeline, self._life = os.pipe()
-        theirs = (requests, results, lifeline)
+        self._link, theirs = multiprocessing.Pipe()
+        lifeline, life = os.pipe()
+        passed = (theirs.fileno(), lifeline)
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *map(str, theirs)],
+                [sys.executable, "-c", _PROGRAM, *map(str, passed)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
-                pass_fds=theirs,
+                pass_fds=passed,
                 start_new_session=True,  # Ctrl-C is the owner's
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         finally:
-            for descriptor in theirs:
-                os.close(descriptor)
-        ours = (self._to, self._from, self._life)
-        self._end = weakref.finalize(self, _clear, self._popen, ours, self._said)
+            theirs.close()
+            os.close(lifeline)
+        self._end = weakref.finalize(self, _clear, self._popen, self._link, life, self._said)
         if self._answer(time.monotonic() + _START_S)[0] is None:
             words = self._last_words()
             self.end()
@@ -131,15 +128,13 @@ class _Process:
         limits, start = job.limits, time.monotonic()
         self._said.seek(0)
         self._said.truncate()
-        message = pickle.dumps((job, model))
         answer, most = None, 0
         with contextlib.suppress(OSError):  # it may be dead already
-            _write_all(self._to, LENGTH.pack(len(message)) + message)
+            self._link.send((job, model))
             answer, most = self._answer(start + limits.seconds, limits.memory_bytes)
         spent = Cost(time.monotonic() - start, memory_bytes=most)
-        if answer is not None:
-            result: Result = pickle.loads(answer)
-            return replace(result, cost=replace(result.cost, memory_bytes=most))
+        if isinstance(answer, Result):
+            return replace(answer, cost=replace(answer.cost, memory_bytes=most))
         if most > limits.memory_bytes:
             self.end()
             reason = f"took more than the limit of {limits.memory_bytes:,} bytes of memory"
@@ -154,22 +149,18 @@ class _Process:
         self.end()
         return Result(job.key, Outcome.CRASHED, f"its process ended {_how(self._popen.returncode)}", cost=spent)
 
-    def _answer(self, deadline: float, memory_bytes: int | None = None) -> tuple[bytes | None, int]:
+    def _answer(self, deadline: float, memory_bytes: int | None = None) -> tuple[object, int]:
         """The next message, None when there is none in time, and the most bytes seen; stops above `memory_bytes`."""
-        found, most = bytearray(), 0
+        most = 0
         while (left := deadline - time.monotonic()) > 0:
             if memory_bytes is not None:
                 most = max(most, self.resident())
                 if most > memory_bytes:
                     break
-            if not select.select([self._from], [], [], min(left, _LOOK_S if memory_bytes else left))[0]:
-                continue
-            data = os.read(self._from, 1 << 20)
-            if not data:
+            if self._link.poll(min(left, _LOOK_S if memory_bytes else left)):
+                with contextlib.suppress(EOFError):
+                    return self._link.recv(), most
                 break
-            found += data
-            if len(found) >= LENGTH.size and len(found) == LENGTH.size + LENGTH.unpack_from(found)[0]:
-                return bytes(found[LENGTH.size :]), most
         return None, most
 
     def _last_words(self) -> str:
@@ -181,17 +172,11 @@ class _Process:
 _PROGRAM = "import sys; from npu_memplan.sweep.worker.child import main; main(*map(int, sys.argv[1:]))"
 
 
-def _clear(process: subprocess.Popen[bytes], descriptors: tuple[int, ...], said: IO[bytes]) -> None:
+def _clear(process: subprocess.Popen[bytes], link: Connection, life: int, said: IO[bytes]) -> None:
     kill_family(process.pid)
     process.wait()
-    for descriptor in descriptors:
-        os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    link.close()
+    os.close(life)
 
 
 def _how(code: int | None) -> str:
