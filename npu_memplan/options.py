@@ -33,34 +33,20 @@ def usual_accelerator(board: str) -> str:
     return load_board(board).accelerator if board else USUAL
 
 
+def _flags(*names: str) -> dict[str, str]:
+    """Options by field: the flag is called after it, without its unit."""
+    return {name: "--" + name.removesuffix("_bytes").removesuffix("_s").replace("_", "-") for name in names}
+
+
 # How the command line says each of `CompileOptions`: by a value, by NAME=SIZE once a pool, or by being there.
-_VALUES = {
-    "board": "--board",
-    "accelerator": "--accelerator",
-    "system_config": "--system-config",
-    "vela_ini": "--vela-ini",
-    "memory_mode": "--memory-mode",
-    "optimise": "--optimise",
-    "arena_cache_size_bytes": "--arena-cache-size",
-    "host_ops": "--host-ops",
-    "operators": "--operators",
-    "npu_compiler": "--npu-compiler",
-    "objective": "--objective",
-    "max_ms": "--max-ms",
-    "planner": "--planner",
-    "time_limit_s": "--time-limit",
-    "seed": "--seed",
-    "launch": "--launch",
-    "name": "--name",
-}
+_VALUES = _flags(
+    "board", "accelerator", "system_config", "vela_ini", "memory_mode", "optimise", "arena_cache_size_bytes",
+    "host_ops", "operators", "npu_compiler", "objective", "max_ms", "planner", "time_limit_s", "seed", "launch", "name",
+)  # fmt: skip
 _SIZES = {"pools": "--pool", "constant_pools": "--constant-pool", "external": "--external"}
 _SWITCHES = {
     "overlaps": "--no-overlap",
-    "reorder": "--reorder",
-    "stripes": "--stripes",
-    "prefetch": "--prefetch",
-    "host_time": "--host-time",
-    "incbin": "--incbin",
+    **_flags("reorder", "stripes", "prefetch", "host_time", "incbin"),
     "reuse_inputs": "--keep-inputs",
 }
 

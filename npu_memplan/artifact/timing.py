@@ -6,12 +6,12 @@ streams that run. Nothing is estimated of the host.
 
 from __future__ import annotations
 
-import csv
-import io
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..files.csv_text import csv_text
 from ..problem import Count
 
 if TYPE_CHECKING:
@@ -108,14 +108,14 @@ def layers_of(
 
 
 def _layer(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
-    access: dict[str, float] = {}
-    moved: dict[str, int] = {}
-    causes: dict[str, int] = {}
+    access: defaultdict[str, float] = defaultdict(float)
+    moved: Counter[str] = Counter()
+    causes: Counter[str] = Counter()
     for share in shares:
-        causes[str(share.bound)] = causes.get(str(share.bound), 0) + share.cycles
+        causes[str(share.bound)] += share.cycles
         for (memory, _), (size, _, cycles) in share.traffic.items():
-            access[memory] = access.get(memory, 0.0) + cycles
-            moved[memory] = moved.get(memory, 0) + size
+            access[memory] += cycles
+            moved[memory] += size
     return Layer(
         operator=index,
         name=name,
@@ -132,10 +132,9 @@ def _layer(index: int, shares: Sequence[Share], name: str, kind: str) -> Layer:
 
 def bounds_of(made: Iterable[Estimate]) -> dict[str, int]:
     """Cycles of all estimates by cause, the most first."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for time in made:
-        for bound, cycles in time.bounds().items():
-            found[str(bound)] = found.get(str(bound), 0) + cycles
+        found.update({str(bound): cycles for bound, cycles in time.bounds().items()})
     return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -147,11 +146,9 @@ def layers_csv(
     The host's rows have cycles in a column of their own; in "Op Cycles", and so in the sum, only with `clocks`: cycles
     of the NPU in one of the host's.
     """
-    sink = io.StringIO()
-    writer = csv.writer(sink, lineterminator="\n")
     memories = sorted({memory for layer in layers for memory in layer.bytes})
     accessed = {**_VELAS, **{memory: f"{memory} cycles" for memory in memories if memory not in _VELAS}}
-    writer.writerow(
+    header = (
         ["Operator Index", "Original Operator", "Target", "NPU Operations", "Op Cycles", "Network% (cycles)", "NPU"]
         + [*accessed.values(), "MAC Count", "Network% (MAC)", "Util% (MAC)", "Bound By"]
         + [f"{memory} bytes" for memory in memories]
@@ -160,8 +157,9 @@ def layers_csv(
     added = {id(row): round(row.cycles * clocks) if clocks else 0 for row in host}
     cycles = sum(layer.cycles for layer in layers) + sum(added.values()) or 1
     macs = sum(layer.macs for layer in layers) or 1
+    rows: list[list[object]] = []
     for layer in layers:
-        writer.writerow(
+        rows.append(
             [layer.operator, layer.kind, "NPU", layer.operations, layer.cycles, f"{100 * layer.cycles / cycles:.2f}"]
             + [layer.compute_cycles, *(layer.access_cycles.get(memory, 0) for memory in accessed)]
             + [layer.macs, f"{100 * layer.macs / macs:.2f}", f"{utilisation(layer, peak_macs):.2f}", layer.bound]
@@ -169,14 +167,14 @@ def layers_csv(
             + [0, layer.name]
         )
     for row in host:
-        writer.writerow(
+        rows.append(
             [row.operator, row.kind, "CPU", 0, added[id(row)], f"{100 * added[id(row)] / cycles:.2f}", 0]
             + [0 for _ in accessed]
             + [0, "0.00", "0.00", "host"]
             + [0 for _ in memories]
             + [row.cycles, row.name]
         )
-    return sink.getvalue()
+    return csv_text(header, rows)
 
 
 def utilisation(layer: Layer, peak_macs: int) -> float:

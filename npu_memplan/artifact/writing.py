@@ -8,18 +8,24 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ..errors import NpuMemplanError
 from ..ethosu.arch import accelerator
 from ..options import NO_NPU
-from ..report.text.board_fit import check_fit
+from ..report.facts.fit import fit_of
+from ..report.facts.memory import both
 from ..report.text.memory_txt import memory_text
 from ..stages import Compiled
 from .model import Artifact
 from .timing import layers_csv
 
 
+class BoardFitError(NpuMemplanError):
+    """A compiled model does not fit the memories of its board."""
+
+
 def write(compiled: Compiled, folder: Path) -> Artifact:
     """Write the files of the artifact into an empty directory; `BoardFitError` when its board has no room for it."""
-    check_fit(compiled.artifact)
+    _check_fit(compiled.artifact)
     sources = folder / "src"
     sources.mkdir()
     files = {f"source {path.name}": f"src/{path.name}" for path in compiled.sources.write(sources)}
@@ -40,3 +46,17 @@ def _layers(artifact: Artifact) -> str:
     clocks = timing.clock_hz / host_hz if timing and host_hz else 1.0
     peak = 1 if npu == NO_NPU else accelerator(npu).macs
     return layers_csv(artifact.layers, peak, artifact.host_layers, clocks if artifact.target.host_time else None)
+
+
+def _check_fit(artifact: Artifact) -> None:
+    """Its pools are as large as the board's memories, so what is left to lack is room for constants."""
+    fit = fit_of(artifact)
+    if fit is None or fit.short is None:
+        return
+    short, board = fit.short, fit.board
+    raise BoardFitError(
+        f"{artifact.name} does not fit {short.memory.name} of board {board.name}: {', '.join(short.holds)} need "
+        f"{both(short.used_bytes)}, it has {both(short.memory.size_bytes)}, {both(-short.headroom_bytes)} "
+        "too few; choose another --memory-mode, or name another memory with --constant-pool; "
+        "npu-memplan compile --all-boards says where it fits"
+    )

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from ..ethosu.arch import ACCELERATORS
+from ..options import NO_NPU
+from ..target_data import board_names, memory_mode_names
+
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
@@ -25,33 +29,14 @@ def _of(names: Callable[[], Iterable[str]], files: bool = False) -> Completer:
     return complete
 
 
-def _accelerators() -> Iterable[str]:
-    from ..ethosu.arch import ACCELERATORS
-    from ..options import NO_NPU
-
-    return (*ACCELERATORS, NO_NPU)
-
-
-def _boards() -> Iterable[str]:
-    from ..target_data import board_names
-
-    return board_names()
-
-
-def _memory_modes() -> Iterable[str]:
-    from ..target_data import memory_mode_names
-
-    return memory_mode_names()
-
-
 def _planners() -> Iterable[str]:
     from ..planners import planner_names
 
     return ("auto", *planner_names())
 
 
-accelerators = _of(_accelerators)
-boards = _of(_boards, files=True)
-memory_modes = _of(_memory_modes)
+accelerators = _of(lambda: (*ACCELERATORS, NO_NPU))
+boards = _of(board_names, files=True)
+memory_modes = _of(memory_mode_names)
 planners = _of(_planners)
 files = _of(tuple, files=True)

@@ -166,8 +166,8 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
     print_memory(artifact, console, with_verdict=fitted is None)
     for pool, size in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
-        console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes", markup=False)
-    console.print(f"written to {output}", markup=False, soft_wrap=True)
+        console.print(f"Vela's own {pool} arena: {size:,} bytes; this plan: {ours:,} bytes")
+    console.print(f"written to {output}", soft_wrap=True)
 
 
 def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Verbosity) -> None:

@@ -122,4 +122,4 @@ def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
         ended = f", the budget ({answer.budget}) ended the search" if answer.stopped_early else ""
         console.print(f"feasible: not proven least{ended}")
     if answer.note:
-        console.print(f"note: {answer.note}", markup=False)
+        console.print(f"note: {answer.note}")

@@ -45,7 +45,8 @@ def command(
     """Report on the artifact in DIRECTORY, or on PROBLEM as PLAN places it."""
     from rich.console import Console
 
-    from ..report.files import ReportError, write_reports, write_text
+    from ..files.whole_file import write_whole
+    from ..report.files import ReportError, write_reports
 
     if tflm is not None and model is None:
         raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
@@ -79,7 +80,7 @@ def command(
         from ..report.text.diff import diff
 
         changes = diff(other, artifact, (against, directory))
-        written["compare"] = write_text(target / "compare.html", compare_page(other, artifact, changes))
+        written["compare"] = write_whole(target / "compare.html", compare_page(other, artifact, changes).encode())
     manifest.add(directory, written.values())  # beside plan.json they are part of the artifact
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]

@@ -286,13 +286,13 @@ def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResu
     console = Console(highlight=False, markup=False)
     console.print(table)
     for note in ran.notes:
-        console.print(f"note: {note}", markup=False)
-    console.print(f"runner {name}{f' ({ran.version})' if ran.version else ''}, {ran.seconds:.3f} s", markup=False)
+        console.print(f"note: {note}")
+    console.print(f"runner {name}{f' ({ran.version})' if ran.version else ''}, {ran.seconds:.3f} s")
     if ran.npu_cycles is not None:
         kind = "estimated NPU cycles" if ran.cycles_are_estimates else "NPU cycles"
         console.print(f"{ran.npu_cycles:,} {kind}")
     if ran.stack is not None:
-        console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes", markup=False)
+        console.print(f"stack of the firmware, measured: {ran.stack[0]:,} of {ran.stack[1]:,} bytes")
 
 
 def _ulps(artifact: Artifact, result: RunResult) -> str:

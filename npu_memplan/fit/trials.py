@@ -105,17 +105,8 @@ class FitResult:
 
     def to_text(self) -> str:
         """The table, and in which order it is."""
-        rows = [
-            (
-                "bytes",
-                "KiB",
-                "fits",
-                "NPU cycles",
-                "host calls",
-                "inexact",
-                f"flags (of {self.pool} {self.budget_bytes:,})",
-            )
-        ]
+        head = ("bytes", "KiB", "fits", "NPU cycles", "host calls", "inexact")
+        rows: list[tuple[str, ...]] = [(*head, f"flags (of {self.pool} {self.budget_bytes:,})")]
         failed = []
         for t in self.trials:
             if t.required_bytes is None:
@@ -212,12 +203,10 @@ def _no_fit(result: FitResult) -> str:
     least = result.trials[0]
     assert least.required_bytes is not None
     kept = replace(least.options, pools={**least.options.pools, result.pool: least.required_bytes})
-    return "\n".join(
-        [
-            f"nothing that was tried fits {both(result.budget_bytes)} of {result.pool}:",
-            result.to_text(),
-            f"the least is {both(least.required_bytes)}, {least.required_bytes - result.budget_bytes:,} too many:",
-            f"  {shlex.join(kept.flags())}",
-            "what is left to change is the pool, or the model or its input",
-        ]
+    return (
+        f"nothing that was tried fits {both(result.budget_bytes)} of {result.pool}:\n"
+        f"{result.to_text()}\n"
+        f"the least is {both(least.required_bytes)}, {least.required_bytes - result.budget_bytes:,} too many:\n"
+        f"  {shlex.join(kept.flags())}\n"
+        "what is left to change is the pool, or the model or its input"
     )

@@ -45,15 +45,10 @@ def write_reports(
         "trace": ("trace.json", trace_json(artifact, streams)),
         "svg": ("memory.svg", svg_map(artifact.problem, artifact.plan, artifact.name)),
     }
-    written = {role: write_text(directory / name, text) for role, (name, text) in texts.items()}
+    written = {role: write_whole(directory / name, text.encode()) for role, (name, text) in texts.items()}
     if png:
         written["png"] = write_whole(directory / "memory.png", png_map(artifact))
     return written
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write `text` as UTF-8 with newlines as they are; returns `path`."""
-    return write_whole(path, text.encode("utf-8"))
 
 
 def buffers_csv(artifact: Artifact) -> str:
@@ -93,7 +88,7 @@ def summary_csv(artifact: Artifact) -> str:
     for pool in artifact.problem.pools:
         row[f"{pool.name}_used_bytes"] = used[pool.name].used_bytes
         row[f"{pool.name}_lower_bound_bytes"] = used[pool.name].lower_bound_bytes
-        row[f"{pool.name}_capacity_bytes"] = _known(pool.size_bytes)
+        row[f"{pool.name}_capacity_bytes"] = pool.size_bytes
     for name, size in artifact.vela_arena_bytes.items():
         row[f"vela_{name}_bytes"] = size
     row |= {
@@ -101,18 +96,14 @@ def summary_csv(artifact: Artifact) -> str:
         "stream_bytes": artifact.stream_bytes,
         "npu_operations": artifact.npu_operations,
         "host_operations": artifact.host_operations,
-        "estimated_cycles": _known(artifact.estimated_cycles),
-        "npu_macs": _known(artifact.npu_macs),
+        "estimated_cycles": artifact.estimated_cycles,
+        "npu_macs": artifact.npu_macs,
         "buffers": len(artifact.problem.buffers),
         "points": memory_view(artifact.problem, plan).end,
         "planner": plan.planner,
         "status": plan.status.value,
     }
     return csv_text(tuple(row), [tuple(row.values())], for_spreadsheets=True)
-
-
-def _known(value: int | None) -> object:
-    return "" if value is None else value
 
 
 def trace_json(artifact: Artifact, streams: Path | None = None) -> str:

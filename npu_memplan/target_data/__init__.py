@@ -1,32 +1,14 @@
 """What is known of targets: the tables of `targets/`, and boards. Data in files; this folder reads and checks it."""
 
-from .boards import Board, BoardFile, BoardMemory, MemoryPlacement, MemorySpeed, board_names, load_board, read_board
-from .tables import (
-    AcceleratorSystem,
-    MemoryMode,
-    TargetDataError,
-    accelerator_system,
-    load_memory_mode,
-    memory_mode_names,
-    read_toml,
-    targets_folder,
-)
-
-__all__ = [
-    "AcceleratorSystem",
-    "Board",
-    "BoardFile",
-    "BoardMemory",
-    "MemoryMode",
-    "MemoryPlacement",
-    "MemorySpeed",
-    "TargetDataError",
-    "accelerator_system",
-    "board_names",
-    "load_board",
-    "load_memory_mode",
-    "memory_mode_names",
-    "read_board",
-    "read_toml",
-    "targets_folder",
-]
+from .boards import Board as Board
+from .boards import BoardFile as BoardFile
+from .boards import BoardMemory as BoardMemory
+from .boards import board_names as board_names
+from .boards import load_board as load_board
+from .tables import MemoryMode as MemoryMode
+from .tables import TargetDataError as TargetDataError
+from .tables import accelerator_system as accelerator_system
+from .tables import load_memory_mode as load_memory_mode
+from .tables import memory_mode_names as memory_mode_names
+from .tables import read_toml as read_toml
+from .tables import targets_folder as targets_folder

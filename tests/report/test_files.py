@@ -15,14 +15,13 @@ from click.testing import CliRunner
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.cli import cli
-from npu_memplan.files.whole_file import OutputError
+from npu_memplan.files.whole_file import OutputError, write_whole
 from npu_memplan.report.files import (
     buffers_csv,
     png_map,
     summary_csv,
     trace_json,
     write_reports,
-    write_text,
 )
 from npu_memplan.report.page.html import html_report, report_data
 from npu_memplan.report.page.svg import LEFT, PANEL, WIDTH, svg_map
@@ -163,7 +162,7 @@ def test_report_command_writes_all_files_and_nothing_else(small: Artifact, tmp_p
 def test_a_report_that_cannot_be_written_leaves_nothing(small: Artifact, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     with pytest.raises(OutputError, match="cannot write"):
-        write_text(tmp_path / "report.html", "x")
+        write_whole(tmp_path / "report.html", b"x")
     assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
 
 

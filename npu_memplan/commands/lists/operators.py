@@ -84,5 +84,5 @@ def _print(name: str, found: tuple[Need, ...]) -> None:
     console.print(table)
     for need in found:
         if need.refused:
-            console.print(f"{need.kind} {need.dtype} has no host code: {need.refused}", markup=False)
-    console.print("The NPU's limits of shapes and strides are known when the model is compiled.", markup=False)
+            console.print(f"{need.kind} {need.dtype} has no host code: {need.refused}")
+    console.print("The NPU's limits of shapes and strides are known when the model is compiled.")

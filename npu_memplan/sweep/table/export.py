@@ -26,8 +26,7 @@ def columns() -> tuple[str, ...]:
 
 def csv_of(table: Table) -> str:
     """A row a result."""
-    rows = (["" if v is None else v for v in row.values().values()] for row in table.rows)
-    return csv_text(columns(), rows, for_spreadsheets=True)
+    return csv_text(columns(), (tuple(row.values().values()) for row in table.rows), for_spreadsheets=True)
 
 
 def json_of(table: Table, changes: Comparison | None = None, deadline_ms: float | None = None) -> str:
