@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -18,7 +18,7 @@ from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
 from ..errors import NpuMemplanError
-from ..files.arrays import InputError, check_outputs, read_inputs, read_steps, save_array
+from ..files.arrays import InputError, check_outputs, read_inputs, read_steps, save_arrays
 
 if TYPE_CHECKING:
     from fvp_runner.base import RunOptions, RunOutputs
@@ -104,7 +104,7 @@ def command(
 ) -> None:
     """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
-    from fvp_runner.base import RunCheckError
+    from fvp_runner.base import RunCheckError, RunOptions
     from fvp_runner.npu_model import NpuModelError
     from fvp_runner.steps import run_steps
 
@@ -113,21 +113,18 @@ def command(
 
         if board is None or directory is not None:
             raise InputError("--elf takes the place of DIRECTORY and needs --board, e.g. one that `doctor` lists")
-        asked = runners.RunOptions(timeout_s=timeout, checks=not no_checks)
-        run_own_elf(elf, board, **own, options=asked, as_json=as_json)
+        run_own_elf(elf, board, **own, options=RunOptions(timeout_s=timeout, checks=not no_checks), as_json=as_json)
         return
     if directory is None or any(own.values()):
         raise InputError(
             "--npu, --semihosting and --trace are for --elf MY.elf; without it give an artifact's DIRECTORY"
         )
     artifact = Artifact.load(directory)
-    values = load_inputs(artifact, inputs) if steps is None else []
-    sequence = [values] if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
+    several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
+    sequence = several or [load_inputs(artifact, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
-    if tolerance and reference is None:
-        raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
     load_own(operators)
-    model = _open_reference(reference, artifact) if reference is not None else None
+    model = _open_reference(reference, artifact, tolerance)
     options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
@@ -138,27 +135,24 @@ def command(
 
         if runner not in ("auto", "host") or steps is not None:
             raise InputError("--layers looks into one inference of the host runner: leave --on and --steps out")
-        run_layers(directory, options, values, model, dump, as_json)
+        run_layers(directory, options, sequence[0], model, dump, as_json)
         return
     with progress(f"running {artifact.name}", said) as shown:
         shown.part("building what runs")
         chosen = runners.create(runner, directory, options)
-    _check_runner(chosen.name, interrupt, fvp_path, cycles, options)
+    _check_runner(chosen.name, options)
     try:
         with progress(f"running {artifact.name}", said) as shown:
             shown.part(f"on {chosen.name}")
-            ran = chosen.run(values) if steps is None else run_steps(chosen, sequence)
+            ran = run_steps(chosen, sequence) if several else chosen.run(sequence[0])
     except (NpuModelError, RunCheckError) as error:  # the run has no right result: that is not bad use, it is wrong
         _complain(artifact, chosen.name, error, as_json)
-        raise click.exceptions.Exit(1) from None
-    for path, array in zip(outputs, ran.outputs, strict=False):
-        save_array(path, array)
-    result = None if model is None else _compare(artifact, chosen.name, ran, model, sequence, steps is not None)
+    save_arrays(outputs, ran.outputs)
+    result = None if model is None else _compare(artifact, chosen.name, ran, model, sequence, bool(several))
+    what = "" if model is None else model.what
     if as_json:
-        document = _document(artifact, chosen.name, ran, result, tolerance)
-        click.echo(json.dumps({**document, **({"reference": model.what} if model is not None else {})}))
+        click.echo(json.dumps(_document(artifact, chosen.name, ran, result, tolerance, what)))
     else:
-        what = model.what if model is not None else ""
         click.echo(_verdict(artifact, result, tolerance, what))
         if said is not Verbosity.QUIET:
             _print_table(artifact, chosen.name, ran, result)
@@ -166,27 +160,28 @@ def command(
         raise click.exceptions.Exit(1)
 
 
-def _check_runner(name: str, interrupt: bool, fvp_path: Path | None, cycles: bool, options: RunOptions) -> None:
+def _check_runner(name: str, options: RunOptions) -> None:
     """`InputError` for options that the runner called `name` has no use for."""
     from fvp_runner import runner as runners
 
-    if interrupt and name == "host":
+    if options.interrupt and name == "host":
         raise InputError("--interrupt is for firmware, and the host runner has none; choose --on qemu, unicorn or fvp")
-    if name != "fvp" and (fvp_path is not None or cycles):
+    if name != "fvp" and (options.fvp_path is not None or options.npu_cycles):
         reason = runners.missing("fvp", options)
         raise InputError(
-            f"{'--cycles' if cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {name}; "
+            f"{'--cycles' if options.npu_cycles else '--fvp-path'} is for Arm's FVP, and the runner here is {name}; "
             + (f"the FVP cannot run: {reason}" if reason else "add --on fvp")
         )
 
 
-def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bool) -> None:
+def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bool) -> NoReturn:
     click.echo(f"npu-memplan: {artifact.name} on {name}: {error}", err=True)
     if as_json:
         document = {"runner": name, "bit_exact": False, "outputs": [], "model": artifact.name, "error": str(error)}
         click.echo(json.dumps(document))
     else:
         click.echo(f"runner {name}\nNOT bit-exact: the run was stopped by a check")
+    raise click.exceptions.Exit(1) from None
 
 
 def load_own(files: str | None) -> None:
@@ -203,7 +198,13 @@ def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
     return read_inputs(artifact.name, artifact.inputs, given)
 
 
-def _open_reference(path: Path, artifact: Artifact) -> TFLiteReference | FrameworkReference:
+def _open_reference(
+    path: Path | None, artifact: Artifact, tolerance: float
+) -> TFLiteReference | FrameworkReference | None:
+    if path is None:
+        if tolerance:
+            raise InputError("--tolerance is how far outputs may be from a reference; give --reference MODEL too")
+        return None
     import hashlib
 
     from fvp_runner.references.opened import open_reference
@@ -237,7 +238,7 @@ def _compare(
 
 
 def _document(
-    artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, tolerance: float
+    artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None, tolerance: float, reference: str
 ) -> dict[str, Any]:
     if result is not None:
         document = result.to_dict()
@@ -254,7 +255,8 @@ def _document(
             ],
         }
     stack = {} if ran.stack is None else {"stack_used_bytes": ran.stack[0], "stack_bytes": ran.stack[1]}
-    return {**document, **stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
+    document |= {**stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
+    return {**document, "reference": reference} if reference else document
 
 
 def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, reference: str) -> str:

@@ -15,7 +15,7 @@ import click
 
 from ..artifact.timing import Timing, bounds_of
 from ..command_line import completion
-from ..files.arrays import InputError, check_outputs, read_inputs, save_array
+from ..files.arrays import InputError, check_outputs, read_inputs, save_arrays
 from ..files.whole_file import write_whole
 from ..models.file import read_file
 from ..models.tosa import is_tosa
@@ -91,8 +91,7 @@ def command(
     if original is not None:
         assert reference is not None
         result, layers = _compare(parsed, ran, reference, values, recorder)
-    for path, array in zip(outputs, ran.outputs, strict=False):
-        save_array(path, array)
+    save_arrays(outputs, ran.outputs)
     if trace_file is not None:
         write_whole(trace_file, trace(parsed, where).encode())
     spent = Timing(where.clock_hz, _bounds(parsed, where))

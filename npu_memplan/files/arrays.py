@@ -71,13 +71,14 @@ def check_outputs(model: str, names: Sequence[str], given: Sequence[Path]) -> No
         )
 
 
-def save_array(path: Path, array: Any) -> None:
-    """Write `array` as a .npy file at `path`."""
+def save_arrays(paths: Sequence[Path], arrays: Sequence[Any]) -> None:
+    """Write the arrays as .npy files, as many as there are paths."""
     import numpy as np
 
-    sink = io.BytesIO()
-    np.save(sink, array)
-    write_whole(path, sink.getvalue())
+    for path, array in zip(paths, arrays, strict=False):
+        sink = io.BytesIO()
+        np.save(sink, array)
+        write_whole(path, sink.getvalue())
 
 
 def _is_random(text: str) -> bool:
