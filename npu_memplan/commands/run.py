@@ -105,7 +105,7 @@ def command(
     """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
     from fvp_runner.base import RunCheckError, RunOptions
-    from fvp_runner.npu_model import NpuModelError
+    from fvp_runner.npu_model.errors import NpuModelError
     from fvp_runner.steps import run_steps
 
     if elf is not None:
