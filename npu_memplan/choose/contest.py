@@ -6,8 +6,8 @@ one line. Own lowering is not made where Vela's stream takes what its constants'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import planners
@@ -15,13 +15,13 @@ from ..errors import NpuMemplanError
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.stripes.apply import apply
-from ..ethosu.schedule.stripes.groups import Group, Groups
+from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
 from ..extract import pose
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..stages import Loaded, Planned, Posed
-from ..transform.stripes import at_limit, front
+from ..transform.stripes import Striping, at_limit, front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .modules import posed_again
@@ -31,7 +31,7 @@ from .travel import fast_pool, travel
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
-_FAR_SHARES = (1.0, 0.85)  # the same where constants are read in place
+_FAR = 2  # of these shares: where constants are read in place
 
 
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
@@ -77,12 +77,19 @@ def _planned(loaded: Loaded) -> Planned:
 
 
 def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap) -> Iterator[Planned]:
-    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits."""
-    loaded = _named(load(options), OURS)
-    posed = pose(loaded)
+    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits.
+
+    It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower.
+    """
+    few_bytes = replace(options, objective="bytes", max_ms=None)
+    forms = [pose(_named(load(asked), OURS)) for asked in (options, few_bytes)]
+    if _operations(forms[0]) == _operations(forms[1]):
+        del forms[1]
     missed: PlanningError | None = None
     some = False
-    for made in (posed, *_striped(posed, where)):
+    for made in (*forms, *_striped(forms, where)):
+        if some and made is forms[-1]:
+            continue
         try:
             plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed)
         except PlanningError as error:
@@ -94,39 +101,65 @@ def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, whe
         raise missed
 
 
-def _striped(posed: Posed, where: MemoryMap) -> Iterator[Posed]:
-    loaded = posed.loaded
-    fast = fast_pool(posed.problem.pools, where)
-    size = posed.problem.pools[fast].size_bytes if fast is not None else None
-    if size is None or not loaded.request.options.overlaps:
+def _programs(posed: Posed) -> dict[Any, NpuProgram]:
+    return {v: from_primfunc(f) for v, f in posed.loaded.module.functions.items() if is_npu(f)}
+
+
+def _operations(posed: Posed) -> int:
+    return sum(len(program.operations) for program in _programs(posed).values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A form, its functions in stripes where they say so, and where constants were taken to be."""
+
+    posed: Posed
+    programs: Mapping[Any, NpuProgram]
+    near: MemoryMap
+    chosen: Mapping[Any, Striping]
+    limit_bytes: int
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What fits, or fits but for fewer bytes, then what takes fewer cycles."""
+        chosen = self.chosen.values()
+        return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
+
+    def made(self) -> Posed:
+        loaded = _named(self.posed.loaded, STRIPES)
+        changed = {v: apply(self.programs[v], c.groups, self.near) for v, c in self.chosen.items() if c.groups}
+        return posed_again(replace(self.posed, loaded=loaded), {v.name_hint: p for v, p in changed.items()})
+
+
+def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
+    """The model in stripes: for each share of the pool the form that is better in it."""
+    fast = fast_pool(forms[0].problem.pools, where)
+    size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
+    if size is None or not forms[0].loaded.request.options.overlaps:
         return
-    programs = {v: from_primfunc(f) for v, f in loaded.module.functions.items() if is_npu(f)}
     seen: list[object] = []
-    for near, chosen in _stripings(programs, size, where, loaded.request.options.reuse_inputs):
-        if any(chosen.values()) and chosen not in seen:
-            seen.append(chosen)
-            cut = {v.name_hint: apply(programs[v], groups, near) for v, groups in chosen.items() if groups}
-            yield posed_again(replace(posed, loaded=_named(loaded, STRIPES)), cut)
+    for cuts in zip(*(_cuts(form, size, where) for form in forms), strict=True):
+        best = min(cuts, key=lambda cut: cut.rank)
+        groups = [(str(v), c.groups) for v, c in best.chosen.items()]
+        if any(made for _, made in groups) and (best.posed, groups) not in seen:
+            seen.append((best.posed, groups))
+            yield best.made()
 
 
-_Groups = dict[Any, tuple[Group, ...]]  # by function
-
-
-def _stripings(
-    programs: dict[Any, NpuProgram], size: int, where: MemoryMap, reuse: bool
-) -> Iterator[tuple[MemoryMap, _Groups]]:
-    """Which operations are made in stripes, and where their constants were taken to be: near, copied into what stripes
-    leave of the pool, or far, read where they are but for those that groups keep.
+def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[_Cut]:
+    """Stripes whose constants are near, copied into what stripes leave of the pool, or far, read where they are but for
+    those that groups keep.
     """
+    programs, reuse = _programs(posed), posed.loaded.request.options.reuse_inputs
     near = where.with_constants_near()
     limits = [int(size * share) for share in _SHARES]
     fronts = {v: front(Groups(p, reuse_inputs=reuse, where=near), limits) for v, p in programs.items()}
     for limit in limits:
-        fitting = {v: [c for c in found if c.size_bytes <= limit] for v, found in fronts.items()}
-        yield near, {v: (fitting[v] or [found[0]])[-1].groups for v, found in fronts.items()}
+        fitting = {v: [c for c in found if c.size_bytes <= limit] or found[:1] for v, found in fronts.items()}
+        yield _Cut(posed, programs, near, {v: found[-1] for v, found in fitting.items()}, limit)
     far = {v: Groups(p, reuse_inputs=reuse, where=where) for v, p in programs.items()}
-    for share in _FAR_SHARES:
-        yield where, {v: at_limit(groups, int(size * share)).groups for v, groups in far.items()}
+    for limit in limits[:_FAR]:
+        yield _Cut(posed, programs, where, {v: at_limit(groups, limit) for v, groups in far.items()}, limit)
 
 
 def _said(best: Planned, rank: Ranking, others: Sequence[Planned], asked: CompileOptions) -> Planned:

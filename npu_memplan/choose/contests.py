@@ -37,12 +37,12 @@ class Contests:
         self.pool = options.planned_pools()[-1].name
         self.error: NpuMemplanError | None = None  # of the last limit at which nothing could be made
         self._load = load
-        self._loaded: dict[tuple[str, str], Loaded] = {}
+        self._loaded: dict[tuple[str, str, bool], Loaded] = {}
         self._won: list[Winner] = []
 
     def loaded(self, wanted: CompileOptions) -> Loaded:
         """The model as `wanted`: nothing that is read or lowered follows from the size of a pool."""
-        key = (wanted.npu_compiler, wanted.optimise)
+        key = (wanted.npu_compiler, wanted.optimise, wanted.for_cycles)
         if key not in self._loaded:
             self._loaded[key] = self._load(replace(wanted, pools={**self.options.pools, self.pool: ENDLESS}))
         return replace(self._loaded[key], request=request(wanted))

@@ -12,8 +12,9 @@ from typing import Any
 from ..artifact.timing import bounds_of
 from ..errors import NpuMemplanError
 from ..ethosu.arch import accelerator, require_own_lowering
+from ..ethosu.lower.lower import Aim
 from ..ethosu.stream.decode import decode
-from ..ethosu.time import MemoryMap, estimate
+from ..ethosu.time import estimate
 from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
@@ -55,8 +56,7 @@ def read(path: Path, request: Request) -> Loaded:
     if options.npu_compiler == "tvm":
         from .tflite.lowered import build_module
 
-        where = _lowered_for(request)
-        how = (options.host_ops, path.name, request.fast_region, where, options.external)
+        how = (options.host_ops, path.name, lowered_for(request), options.external)
         built = build_module(data, options.accelerator, *how)
         return Loaded(request, path, data, built.module, {}, built.notes)
     imported = import_tflite(data, vela_options(options), options.host_ops, path.name, options.external)
@@ -109,15 +109,15 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
         )
     from .attributes import operators_of
 
-    where = _lowered_for(request)
+    aim = lowered_for(request)
     if kind == "onnx":
         from .onnx.build import build_onnx_module
 
-        module = build_onnx_module(path, options.accelerator, options.host_ops, "", request.fast_region, where)
+        module = build_onnx_module(path, options.accelerator, options.host_ops, "", aim)
     else:
         from .torch.build import build_torch_module
 
-        module = build_torch_module(path, options.accelerator, options.host_ops, request.fast_region, where)
+        module = build_torch_module(path, options.accelerator, options.host_ops, aim)
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:
         return Loaded(request, path, data, module, {})
@@ -125,10 +125,11 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
     return Loaded(request, path, data, module, {}, notes)
 
 
-def _lowered_for(request: Request) -> MemoryMap | None:
-    """The memories that blocks are chosen for: constants will be copied where cycles are what counts."""
-    where = request.options.memory_map()
-    return where.with_constants_near() if where and request.options.pools and request.options.for_cycles else where
+def lowered_for(request: Request) -> Aim:
+    """Blocks are chosen as if constants were copied already, where cycles are what counts."""
+    options = request.options
+    where, near = options.memory_map(), bool(options.pools) and options.for_cycles
+    return Aim(request.fast_region, where.with_constants_near() if where and near else where, options.for_cycles)
 
 
 def _comparable_arenas(vela: VelaResult) -> Mapping[str, int]:

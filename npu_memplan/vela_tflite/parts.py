@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ethosu.lower.lower import Aim
 from ..ethosu.program.hand_over import with_hand_overs
 from ..ethosu.program.lift import arguments, lift
 from ..ethosu.program.primfunc import to_primfunc
@@ -100,8 +101,8 @@ def _by_lowering(data: bytes, name: str, request: Request) -> Divided:
     from ..frontend.tflite.lowered import build_module
 
     options = request.options
-    where = options.memory_map()
-    whole = build_module(data, options.accelerator, options.host_ops, name, request.fast_region, where).module
+    aim = Aim(request.fast_region, options.memory_map())
+    whole = build_module(data, options.accelerator, options.host_ops, name, aim).module
     network = read_network(data, name)
     on_npu = [operator.on_npu for operator in operators_of(whole["main"])]
     steps: list[Part] = []
@@ -132,8 +133,8 @@ def _lowered(data: bytes, network: Network, operators: Sequence[CpuOperator], re
     name = f"{network.name}, operators {operators[0].index} to {operators[-1].index}"
     cut = rebuilt(data, operators, given, results)
     alone = read_network(cut, name)
-    where = request.options.memory_map()
-    module = build_module(cut, request.options.accelerator, (), name, request.fast_region, where).module
+    aim = Aim(request.fast_region, request.options.memory_map())
+    module = build_module(cut, request.options.accelerator, (), name, aim).module
     program = walk(prepare(module))
     if [is_npu(call.primfunc) for call in program.calls] != [True]:
         return None

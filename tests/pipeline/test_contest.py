@@ -42,6 +42,18 @@ def test_stripes_fit_where_nothing_else_does(cli: Callable[..., Any], tmp_path: 
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
+def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any], tmp_path: Path) -> None:
+    model = MODELS / "micro_speech_quantized.tflite"
+    made = {}
+    for size, kind in ((6144, "roomy"), (4200, "tight")):
+        made[kind] = cli("compile", model, "--pool", f"sram={size}", "--json", "-o", tmp_path / kind)
+        assert made[kind].code == 0, made[kind].err
+        ran = cli("run", tmp_path / kind, "--on", "host", "--input", "random:5", "--reference", model)
+        assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
+    assert made["roomy"].json["estimated_cycles"] < 25_000  # 31,087 with one convolution, whatever the memory
+    assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
+
+
 def test_without_a_size_auto_is_velas_stream_with_the_fewest_bytes(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "hello_world_int8.tflite"
     one, other = (

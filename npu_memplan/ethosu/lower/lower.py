@@ -16,10 +16,26 @@ from .emission import Emission
 from .emit import Builder
 from .fold import fold_pads, fold_tables
 from .graph import LayerGraph
+from .im2col import im2col
 from .storage import assign
 from .tensors import Arithmetic
 
 OperatorOf = Callable[[str, tuple[int, ...]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a program is lowered for: feature maps inside would rather be in `fast_region` (-1: no preference), `where`
+    are the memories around the NPU (None: its default system's), of which the last region's has the maps; `for_cycles`:
+    time is worth more than bytes.
+    """
+
+    fast_region: int = -1
+    where: MemoryMap | None = None
+    for_cycles: bool = False
+
+
+FEW_BYTES = Aim()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +49,19 @@ class Lowered:
 def lower(
     graph: LayerGraph,
     accelerator: Architecture,
-    fast_region: int = -1,
+    aim: Aim = FEW_BYTES,
     operators: OperatorOf | None = None,
-    where: MemoryMap | None = None,
 ) -> Lowered:
-    """Lower every layer; feature maps inside would rather be in `fast_region` (-1: no preference).
+    """Lower every layer.
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
-    `where` are the memories around the NPU (None: its default system's), of which the last region's has the maps.
     `LoweringError` or `BlockError` name the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
     """
     require_own_lowering(accelerator)
-    graph = fold_tables(fold_pads(graph))
-    builder = Builder(accelerator, where or default_memory_map(accelerator), fast_region)
+    where = aim.where or default_memory_map(accelerator)
+    graph = fold_pads(graph)
+    graph = fold_tables(im2col(graph, accelerator, where) if aim.for_cycles else graph)
+    builder = Builder(accelerator, where, aim.fast_region)
     storage = assign(builder, graph)
     emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL)
     known: dict[str, int] = {}

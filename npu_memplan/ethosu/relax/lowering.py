@@ -13,9 +13,8 @@ import tvm
 from tvm import ir, relax
 
 from ..arch import accelerator as find_accelerator
-from ..lower.lower import OperatorOf, lower
+from ..lower.lower import FEW_BYTES, Aim, OperatorOf, lower
 from ..program.primfunc import to_primfunc
-from ..time import MemoryMap
 from .graphs import build_graph
 from .partition import offloaded
 
@@ -46,21 +45,18 @@ def _outputs(typed: Any) -> Any:
 def lower_for_ethosu(
     mod: Any,
     accelerator: str = "ethos-u55-256",
-    fast_region: int = -1,
+    aim: Aim = FEW_BYTES,
     operators: OperatorOf | None = None,
-    where: MemoryMap | None = None,
 ) -> Any:
     """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
 
-    `fast_region` is the NPU region of memory that feature maps should prefer, when there are several pools;
-    `operators` says which operator of the source model a layer is, `where` which memories are around the NPU (see
-    `lower`).
+    `operators` says which operator of the source model a layer is (see `lower`).
     """
     target = find_accelerator(accelerator)
     lowered: dict[str, tuple[Any, bytes]] = {}
     for number, (variable, function) in enumerate(sorted(offloaded(mod).items(), key=lambda item: item[0].name_hint)):
         name = f"ethosu_{number}"
-        result = lower(build_graph(function, name), target, fast_region, operators, where)
+        result = lower(build_graph(function, name), target, aim, operators)
         primfunc = to_primfunc(result.program)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)

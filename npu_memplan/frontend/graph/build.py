@@ -17,7 +17,7 @@ from ..legalize import legalize_host
 from .operators import node_operators
 
 if TYPE_CHECKING:
-    from ...ethosu.time import MemoryMap
+    from ...ethosu.lower.lower import Aim
     from .nodes import NodeImport
 
 
@@ -26,12 +26,11 @@ def build_qdq_module(
     name: str,
     accelerator: str = NO_NPU,
     host_ops: Sequence[str] = (),
-    fast_region: int = -1,
-    where: MemoryMap | None = None,
+    aim: Aim | None = None,
 ) -> Any:
     """Lower `imported` for `accelerator` ("none": everything on the host).
 
-    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `fast_region` and `where` as for the
+    `host_ops` are operators of the framework, in upper case, to keep on the CPU; `aim` as for the
     TFLite build. Raises `HostOpsError`, `UnsupportedModelError`, `LoweringError`.
     """
     forced = forced_nodes(imported.nodes, host_ops, name)
@@ -40,6 +39,7 @@ def build_qdq_module(
     if accelerator == NO_NPU:
         operators = node_operators(imported, None)
     else:
+        from ...ethosu.lower.lower import Aim
         from ...ethosu.relax import lower_for_ethosu, partition_for_ethosu
         from ...ethosu.relax.partition import remaining_operators
 
@@ -48,7 +48,7 @@ def build_qdq_module(
         remaining = remaining_operators(module)
         left = {o.name: o.reason for o in remaining}
         operators = node_operators(imported, remaining)
-        module = lower_for_ethosu(module, accelerator, fast_region, None, where)
+        module = lower_for_ethosu(module, accelerator, aim or Aim())
     advice = "replace them in the model by operators of static shapes"
     return _described(legalize_host(module, left, name, advice), imported, operators)
 

@@ -18,7 +18,7 @@ from ...options import NO_NPU
 from ..errors import TvmFrontendError
 
 if TYPE_CHECKING:
-    from ...ethosu.time import MemoryMap
+    from ...ethosu.lower.lower import Aim
 
 T = TypeVar("T")
 
@@ -38,8 +38,7 @@ def build_onnx_module(
     accelerator: str = NO_NPU,
     host_ops: Sequence[str] = (),
     name: str = "",
-    fast_region: int = -1,
-    where: MemoryMap | None = None,
+    aim: Aim | None = None,
 ) -> Any:
     """Import `model` and lower it; see `build_qdq_module`. Raises `OnnxError` and `TvmFrontendError` too."""
     from ..graph.build import build_qdq_module
@@ -47,4 +46,4 @@ def build_onnx_module(
 
     name = name or ("model" if isinstance(model, bytes) else model.name)
     imported = import_onnx(read_onnx(model, name), name, import_nodes)
-    return build_qdq_module(imported, name, accelerator, host_ops, fast_region, where)
+    return build_qdq_module(imported, name, accelerator, host_ops, aim)

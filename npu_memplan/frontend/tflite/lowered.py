@@ -26,7 +26,7 @@ from .operator_names import OperatorNames
 from .states import settled
 
 if TYPE_CHECKING:
-    from ...ethosu.time import MemoryMap
+    from ...ethosu.lower.lower import Aim
     from .operators import RelaxImport
 
 
@@ -35,18 +35,17 @@ def build_module(
     accelerator: str = "ethos-u55-256",
     host_ops: Sequence[str] = (),
     name: str = "",
-    fast_region: int = -1,
-    where: MemoryMap | None = None,
+    aim: Aim | None = None,
     external: Mapping[str, int | None] = NONE,
 ) -> Imported:
     """Import, partition and lower `model` for `accelerator`.
 
     `host_ops` are TFLite operators to keep on the CPU, `external` those that C functions of somebody else's run there;
-    `fast_region` is the NPU region that feature maps should prefer when there are several pools; `where` are the
-    memories around the NPU (None: its default system's). Raises `NetworkError` for files that are no TFLite,
-    `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for operators that
-    neither side can run, `LoweringError` where a layer defeats the lowering.
+    `aim` says what it is lowered for (None: few bytes, in the default system). Raises `NetworkError` for files that
+    are no TFLite, `TvmFrontendError` for those that Vela has compiled, `HostOpsError`, `UnsupportedModelError` for
+    operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
+    from ...ethosu.lower.lower import Aim
     from ...ethosu.relax import lower_for_ethosu
     from .operators import import_operators
     from .repairs import round_integer_averages
@@ -77,7 +76,7 @@ def build_module(
     on_host = dict(imported.on_host) | {o.index: "" for o in network.cpu_operators if o.name in DONE_BEFORE}
     left |= {i: why for i, why in on_host.items() if network.cpu_operators[i].name in OF_VARIABLES}
     operators = OperatorNames(network, imported.operator_of)
-    module = lower_for_ethosu(partitioned, accelerator, fast_region, operators, where)
+    module = lower_for_ethosu(partitioned, accelerator, aim or Aim(), operators)
     reasons = {variable: left[index] for variable, index in imported.operator_of.items() if index in left}
     module = legalize_host(round_integer_averages(module), reasons, name)
     described = [

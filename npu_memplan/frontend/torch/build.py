@@ -17,15 +17,14 @@ from ..errors import TvmFrontendError
 from .program import TorchImportError, import_program
 
 if TYPE_CHECKING:
-    from ...ethosu.time import MemoryMap
+    from ...ethosu.lower.lower import Aim
 
 
 def build_torch_module(
     path: Path,
     accelerator: str = NO_NPU,
     host_ops: Sequence[str] = (),
-    fast_region: int = -1,
-    where: MemoryMap | None = None,
+    aim: Aim | None = None,
 ) -> Any:
     """Import the program in `path` and lower it; see `build_qdq_module`.
 
@@ -42,4 +41,4 @@ def build_torch_module(
         raise
     except Exception as error:  # the frontend raises whatever comes first
         raise TvmFrontendError(f"TVM's PyTorch frontend cannot import {path.name}: {said_by(error, 0)}") from error
-    return build_qdq_module(imported, path.name, accelerator, host_ops, fast_region, where)
+    return build_qdq_module(imported, path.name, accelerator, host_ops, aim)
