@@ -6,13 +6,11 @@ Invariant: tensors and operators keep the file's indices and order.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from .file import NetworkError
 from .tensor import Tensor
 from .vela import NpuCall
-
-_Options = TypeVar("_Options")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +39,8 @@ class CpuOperator:
         """The options of a custom operator, by name; `NetworkError` when they are damaged."""
         from flatbuffers import flexbuffers
 
-        data = b"" if self.table is None or not self.table.CustomOptionsLength() else self._custom_bytes()
+        known = self.table is not None and self.table.CustomOptionsLength()
+        data: bytes = self.table.CustomOptionsAsNumpy().tobytes() if known else b""
         if not data:
             return {}
         try:
@@ -52,21 +51,16 @@ class CpuOperator:
             ) from None
         return options if isinstance(options, dict) else {}
 
-    def _custom_bytes(self) -> bytes:
-        raw: bytes = self.table.CustomOptionsAsNumpy().tobytes()
-        return raw
-
-    def options(self, kind: type[_Options]) -> _Options | None:
-        """The built-in options as `kind` (e.g. `tflite.SoftmaxOptions`), None when the file has none."""
+    def options(self, kind: str) -> Any | None:
+        """The built-in options as a `kind` of the schema ("SoftmaxOptions"), None when the file has none."""
         import tflite
 
         table = None if self.table is None else self.table.BuiltinOptions()
-        if table is None or self.table.BuiltinOptionsType() != getattr(tflite.BuiltinOptions, kind.__name__):
+        if table is None or self.table.BuiltinOptionsType() != getattr(tflite.BuiltinOptions, kind):
             return None
-        view: Any = kind()
+        view = getattr(tflite, kind)()
         view.Init(table.Bytes, table.Pos)
-        result: _Options = view
-        return result
+        return view
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -93,9 +93,7 @@ def _check_operator(network: Network, operator: CpuOperator, made: set[int]) -> 
 
 
 def _check_window(what: str, operator: CpuOperator) -> None:
-    import tflite
-
-    options = operator.options(getattr(tflite, _WINDOWS[operator.name]))
+    options = operator.options(_WINDOWS[operator.name])
     for name in _STEPS if options is not None else ():
         step = getattr(options, name)() if hasattr(options, name) else 1
         if not 1 <= step <= LARGEST_STEP:

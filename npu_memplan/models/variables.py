@@ -86,12 +86,10 @@ def _is_not_read(operator: object) -> bool:
 
 def _handles(network: Network) -> dict[int, _Key]:
     """Tensor that a VAR_HANDLE makes -> the variable it names."""
-    import tflite
-
     found = {}
     for operator in network.cpu_operators:
         if operator.name == "VAR_HANDLE":
-            options = operator.options(tflite.VarHandleOptions)
+            options = operator.options("VarHandleOptions")
             if options is None or len(operator.outputs) != 1:
                 raise DamagedError(f"operator {operator.index} VAR_HANDLE names no variable")
             found[operator.outputs[0]] = (options.Container() or b"", options.SharedName() or b"")
@@ -123,13 +121,11 @@ def _check_variable(operator: CpuOperator, handles: dict[int, Any]) -> None:
 
 def _initial(network: Network, subgraphs: Sequence[Network]) -> dict[_Key, Tensor]:
     """What CALL_ONCE assigns: constants, by the variable's name."""
-    import tflite
-
     found: dict[_Key, Tensor] = {}
     for operator in network.cpu_operators:
         if operator.name != "CALL_ONCE":
             continue
-        options = operator.options(tflite.CallOnceOptions)
+        options = operator.options("CallOnceOptions")
         number = options.InitSubgraphIndex() if options is not None else -1
         if not 0 < number < len(subgraphs):
             raise DamagedError(f"operator {operator.index} CALL_ONCE calls subgraph {number} of {len(subgraphs)}")

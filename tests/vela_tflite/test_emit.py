@@ -148,9 +148,8 @@ def test_cpu_operators_keep_their_form(way: str) -> None:
 
 
 def _options(operator: CpuOperator) -> tuple[int, int, bool]:
-    import tflite
 
-    options = operator.options(tflite.SVDFOptions)
+    options = operator.options("SVDFOptions")
     assert options is not None
     return options.Rank(), options.FusedActivationFunction(), options.AsymmetricQuantizeInputs()
 

@@ -5,41 +5,9 @@ Invariant: importing this package registers every lowering; there is no other li
 
 from __future__ import annotations
 
-# Each module registers its operators when it is imported.
-from . import (  # noqa: F401
-    activation,
-    batch_matmul,
-    blocks,
-    branching,
-    casting,
-    comparison,
-    convolution,
-    detection,
-    division,
-    elementwise,
-    filling,
-    fourier,
-    fully_connected,
-    l2_normalization,
-    log_softmax,
-    lstm,
-    movement,
-    own,
-    plain,
-    pooling,
-    real_tables,
-    reduction,
-    requantise,
-    resize,
-    selecting,
-    signal,
-    signal_streams,
-    softmax,
-    sums,
-    svdf,
-    transpose_conv,
-    variables,
-)
+import importlib
+import pkgutil
+
 from .operator import (
     LoweredOperator,
     UnsupportedOperatorError,
@@ -57,3 +25,7 @@ __all__ = [
     "supported_names",
     "unsupported_reason",
 ]
+
+# Each module registers its operators when it is imported.
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)

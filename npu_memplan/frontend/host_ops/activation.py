@@ -7,8 +7,7 @@ by the reference's own arithmetic; int16 operators compute when running.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,98 +26,67 @@ from ...fixed_point.multiplier import (
     rounding_shift,
 )
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type, stored
+from .elementwise import each
 from .fixed_tir import multiply_by_quantised as multiply_when_running
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 from .sigmoid16 import store_sigmoid16
 from .tir import Expr, clamp, const, load, select
 
-Reference = Callable[[Tensor, Tensor, IntArray], IntArray]
+Reference = Callable[[IntArray], IntArray]
 
 
-def store_table(work: Lowering, data: Tensor, output: Tensor, reference: Reference) -> None:
+def store_table(work: Lowering, reference: Reference) -> None:
     """The whole operator as a table: `reference` of every value that its input can hold, clamped."""
-    (least, most), limits = LIMITS[data.dtype], LIMITS[output.dtype]
-    stored = np.arange(least, most + 1, dtype=np.int64)
-    values = np.clip(reference(data, output, stored), *limits).astype(output.dtype)
-    function = work.function
+    output, (least, most) = work.output(), LIMITS[work.tensor(0).dtype]
+    values = reference(np.arange(least, most + 1, dtype=np.int64))
     source = work.read(0, "input")
-    table = work.table("table", values)
-    target = work.write()
-    with function.grid(output.shape) as place:
-        function.store(target, load(table, load(source, *place) - const(least)), *place)
-
-
-@contextmanager
-def _elements(work: Lowering) -> Iterator[tuple[Expr, Callable[[Expr], None]]]:
-    """Around what is done with each element: its distance from the zero point, and where the result's goes."""
-    data, output, function = work.tensor(0), work.output(), work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        x = function.bind(load(source, *place) - const(data.zero_point), "x")
-
-        def store(value: Expr) -> None:
-            function.store(target, clamp(value + const(output.zero_point), *LIMITS[output.dtype]), *place)
-
-        yield x, store
-
-
-def _relu(data: Tensor, output: Tensor, values: IntArray) -> IntArray:
-    scale = quantise_multiplier(data.scale / output.scale)
-    low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
-    return np.clip(output.zero_point + multiply_by_quantised(values - data.zero_point, *scale), low, high)
+    table = work.table("table", np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))
+    work.fill(lambda place: load(table, load(source, *place) - const(least)))
 
 
 @lowering("RELU")
 def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
     data, output = _pair(work)
-    if data.dtype in EIGHT_BITS:
-        return store_table(work, data, output, _relu)
     scale = quantise_multiplier(data.scale / output.scale)
-    low, high = activation_range(1, output.scale, output.zero_point, output.dtype)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        value = multiply_when_running(function, load(source, *place) - const(data.zero_point), *scale)
-        function.store(target, clamp(value + const(output.zero_point), low, high), *place)
-    return None
+    limits = activation_range(1, output.scale, output.zero_point, output.dtype)
+    if data.dtype in EIGHT_BITS:
+        return store_table(
+            work, lambda v: np.clip(output.zero_point + multiply_by_quantised(v - data.zero_point, *scale), *limits)
+        )
+    zero = const(output.zero_point)
+    return each(work, lambda x: clamp(multiply_when_running(work.function, x, *scale) + zero, *limits), "input")
 
 
 @lowering("RELU6")
 def relu6(work: Lowering) -> None:
     """min(max(x, 0), 6); the reference does not rescale, so both sides share one scale."""
-    data, output = _pair(work)
+    data, _ = _pair(work)
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        function.store(target, clamp(load(source, *place), low, high), *place)
+    each(work, lambda x: clamp(x, low, high), "input", take=stored)
 
 
 @lowering("LEAKY_RELU")
 def leaky_relu(work: Lowering) -> None:
     """x for x >= 0, alpha x below."""
-    import tflite
-
-    alpha = float(work.options(tflite.LeakyReluOptions).Alpha())
+    alpha = float(work.options("LeakyReluOptions").Alpha())
     data, output = _pair(work)
     identity = quantise_multiplier(data.scale / output.scale)
     multiplier, shift = quantise_multiplier(data.scale * alpha / output.scale)
     sign = -1 if multiplier < 0 else 1
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         x = values - data.zero_point
         below = sign * multiply_by_quantised(x, abs(multiplier), shift)
         return output.zero_point + np.where(x >= 0, multiply_by_quantised(x, *identity), below)
 
-    if data.dtype in EIGHT_BITS:
-        return store_table(work, data, output, reference)
-    with _elements(work) as (x, store):
+    def when_running(x: Expr) -> Expr:
         above = multiply_when_running(work.function, x, *identity)
-        store(select(x >= 0, above, multiply_when_running(work.function, x, abs(multiplier), shift) * sign))
-    return None
+        return select(x >= 0, above, multiply_when_running(work.function, x, abs(multiplier), shift) * sign)
+
+    _table_or_loop(work, reference, when_running)
 
 
 @lowering("ABS")
@@ -129,16 +97,28 @@ def absolute(work: Lowering) -> None:
     rescales = f32(data.scale) != f32(output.scale)
     scale = quantise_multiplier(data.scale / output.scale)
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         x = np.abs(values - data.zero_point)
         return output.zero_point + (multiply_by_quantised(x, *scale) if rescales else x)
 
-    if data.dtype == "int8":
-        return store_table(work, data, output, reference)
-    with _elements(work) as (x, store):
+    def when_running(x: Expr) -> Expr:
         size = select(x < 0, const(0) - x, x)
-        store(multiply_when_running(work.function, size, *scale) if rescales else size)
-    return None
+        return multiply_when_running(work.function, size, *scale) if rescales else size
+
+    _table_or_loop(work, reference, when_running)
+
+
+def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[[Expr], Expr]) -> None:
+    """A table for 8 bits, code for int16: of an element's distance from the zero point that of the result's."""
+    output = work.output()
+    if output.dtype != "int16":
+        return store_table(work, reference)
+
+    def result(x: Expr) -> Expr:
+        value = when_running(work.function.bind(x, "x")) + const(output.zero_point)
+        return clamp(value, *LIMITS[output.dtype])
+
+    return each(work, result, "input")
 
 
 @lowering("ELU")
@@ -148,14 +128,14 @@ def elu(work: Lowering) -> None:
     require_same_type((data, output), ("int8",))
     steps = f32(1) / f32(output.scale)
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         real = f32(data.scale) * (values - data.zero_point).astype(np.float32)
         # math.exp, rounded: numpy's float32 exponential depends on the processor.
         below = np.array([math.exp(min(x, 0.0)) for x in real.tolist()], np.float32) - f32(1)
         rescaled = np.where(real < 0, below, real) * steps
         return np.array([round_half_away(x) for x in rescaled.tolist()]) + output.zero_point
 
-    store_table(work, data, output, reference)
+    store_table(work, reference)
 
 
 @lowering("RSQRT")
@@ -163,11 +143,7 @@ def rsqrt(work: Lowering) -> None:
     """1 / sqrt(x) by the NPU's table; where the reference stops, below zero, the largest value."""
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ("int8",))
-
-    def reference(_: Tensor, __: Tensor, ___: IntArray) -> IntArray:
-        return np.array(tables.rsqrt(_for_npu(data), _for_npu(output)))
-
-    store_table(work, data, output, reference)
+    store_table(work, lambda _: np.array(tables.rsqrt(_for_npu(data), _for_npu(output))))
 
 
 def _for_npu(tensor: Tensor) -> LayerTensor:
@@ -182,11 +158,10 @@ def hard_swish(work: Lowering) -> None:
     fine = f32(1.0 / 128.0) * f32(data.scale)
     out_multiplier, out_shift = quantise_multiplier(float(fine / f32(output.scale)))
     rel_multiplier, rel_shift = quantise_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
-    if out_shift > 0:
-        raise UnsupportedOperatorError(f"its output scale {output.scale} is too small for input scale {data.scale}")
+    require(out_shift <= 0, f"its output scale {output.scale} is too small for input scale {data.scale}")
     out16, rel16 = _to_int16(out_multiplier), _to_int16(rel_multiplier)
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         fine_value = (values - data.zero_point) << 7
         before_shift = _high_mul16(fine_value, out16)
         x = fine_value
@@ -203,7 +178,7 @@ def hard_swish(work: Lowering) -> None:
         scaled = np.sign(product) * (np.abs(product) >> 15)
         return rounding_shift(scaled, -out_shift) + output.zero_point
 
-    store_table(work, data, output, reference)
+    store_table(work, reference)
 
 
 @lowering("LOGISTIC", "TANH")
@@ -215,27 +190,24 @@ def sigmoidal(work: Lowering) -> None:
         return store_sigmoid16(work, data, output, is_tanh)
     if data.dtype == "uint8":
         real = tables.tanh if is_tanh else tables.sigmoid  # LiteRT fills its tables in float
-        return store_table(work, data, output, lambda x, y, _: np.array(real(_for_npu(x), _for_npu(y))))
-    if not is_tanh and output.zero_point != -128:
-        raise UnsupportedOperatorError(f"its output has zero point {output.zero_point}; the reference demands -128")
+        return store_table(work, lambda _: np.array(real(_for_npu(data), _for_npu(output))))
+    usual = is_tanh or output.zero_point == -128
+    require(usual, f"its output has zero point {output.zero_point}; the reference demands -128")
     integer_bits = 4
     fraction, shift = math.frexp(data.scale * (1 << (31 - integer_bits)))
     multiplier = round_half_away(fraction * (1 << 31))
     radius = input_radius(integer_bits, shift)
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         x = values - data.zero_point
         scaled = multiply_by_quantised(np.clip(x, -radius, radius), multiplier, shift)
-        inner = (
-            rounding_shift(tanh(scaled, integer_bits), 24)
-            if is_tanh
-            else rounding_shift(logistic(scaled, integer_bits), 23) - 128
-        )
-        result = np.clip(inner, -128, 127)
-        return np.where(x <= -radius, -128, np.where(x >= radius, 127, result))
+        if is_tanh:
+            inner = rounding_shift(tanh(scaled, integer_bits), 24)
+        else:
+            inner = rounding_shift(logistic(scaled, integer_bits), 23) - 128
+        return np.where(x <= -radius, -128, np.where(x >= radius, 127, np.clip(inner, -128, 127)))
 
-    store_table(work, data, output, reference)
-    return None
+    return store_table(work, reference)
 
 
 def _pair(work: Lowering) -> tuple[Tensor, Tensor]:

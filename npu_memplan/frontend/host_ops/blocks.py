@@ -6,21 +6,18 @@ Invariant: each output element is one input element; four dimensions, NHWC.
 from __future__ import annotations
 
 from .common import both_inside, flat_values, shape4
-from .movement import same_type
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .movement import pair
+from .operator import Lowering, lowering, require
 from .tir import floor_div, floor_mod, raw_load
 
 
 @lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
 def depth_and_space(work: Lowering) -> None:
     """Blocks of `block` x `block` places become channels, or channels become places."""
-    import tflite
-
     to_space = work.operator.name == "DEPTH_TO_SPACE"
-    options = work.options(tflite.DepthToSpaceOptions if to_space else tflite.SpaceToDepthOptions)
+    options = work.options("DepthToSpaceOptions" if to_space else "SpaceToDepthOptions")
     block = options.BlockSize()
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    data, output = pair(work)
     shape4(data)
     depth = shape4(output if to_space else data)[3]  # channels on the side with the larger image
     function = work.function
@@ -38,17 +35,15 @@ def depth_and_space(work: Lowering) -> None:
 def batch_and_space(work: Lowering) -> None:
     """Places of a block become images of a batch; or the reverse, before cropping."""
     to_batch = work.operator.name == "SPACE_TO_BATCH_ND"
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    data, output = pair(work)
     block, borders = flat_values(work, 1), flat_values(work, 2)
     image, batch = (data, output) if to_batch else (output, data)
     images, height, width, _ = shape4(image)
     batches, rows, columns, depth = shape4(batch)
-    if len(block) != 2 or batches != images * block[0] * block[1]:
-        raise UnsupportedOperatorError(f"blocks {block} do not turn {images} images into {batches}")
-    if to_batch and any(borders):
-        # Its padding value is not initialised: TFLite Micro gives other numbers from run to run.
-        raise UnsupportedOperatorError("it pads, and the reference kernel does not say with what")
+    fits = len(block) == 2 and batches == images * block[0] * block[1]
+    require(fits, f"blocks {block} do not turn {images} images into {batches}")
+    # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
+    require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):

@@ -7,8 +7,7 @@ of `main` where passes take one (see `MainBuilder`).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -19,9 +18,7 @@ from ...models.variables import OF_VARIABLES
 from ...vocabulary import C_SOURCES
 from ..tflite.branches import branches_of, turns_of
 from .operator import Lowering, UnsupportedOperatorError, lower_operator, lowering
-from .tir import Buffer, const, raw_load, unflatten
-
-_Copies = list[tuple[Buffer, Buffer]]  # (from, to)
+from .tir import Buffer, const, raw_load
 
 
 class _Inlined:
@@ -76,17 +73,14 @@ class _Inlined:
         return self._constants[index]
 
 
-def _copy(work: Lowering, pairs: _Copies) -> None:
+def _copy(work: Lowering, pairs: Iterable[tuple[Buffer, Buffer]]) -> None:
     for source, target in pairs:
-        shape = [int(extent) for extent in target.shape]
-        with work.function.loop(math.prod(shape), "i") as i:
-            place = unflatten(i, shape)
-            work.function.store(target, raw_load(source, place), *place)
+        work.function.copy(source, target)
 
 
-def _moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer]) -> _Copies:
+def _moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer]) -> list[tuple[Buffer, Buffer]]:
     """Copies of all results; those that another one would overwrite first are put aside."""
-    pairs: _Copies = []
+    pairs = []
     for position, (result, target) in enumerate(zip(results, targets, strict=True)):
         if result is target:
             continue
@@ -102,14 +96,12 @@ def _moves(work: Lowering, results: Sequence[Buffer], targets: Sequence[Buffer])
 def loop(work: Lowering) -> None:
     """The second subgraph again and again, as long as the first one says so of what it made."""
     condition, body = (_Inlined(work, *found) for found in turns_of(work.network, work.operator))
-    count, work.name = len(work.operator.inputs), "loop"
-    given = [work.read(i, f"input{i}") for i in range(count)]
-    kept = [work.write(i, f"output{i}") for i in range(count)]
-    function = work.function
-    _copy(work, list(zip(given, kept, strict=True)))
-    again = function.scratch("again", (1,), "bool")
+    work.name = "loop"
+    given, kept = work.read_all("input"), work.write_all("output")
+    _copy(work, zip(given, kept, strict=True))
+    again = work.function.scratch("again", (1,), "bool")
     _copy(work, [(condition.emit(kept)[0], again)])
-    with function.repeat(raw_load(again, [const(0)])):
+    with work.function.repeat(raw_load(again, [const(0)])):
         _copy(work, _moves(work, body.emit(kept), kept))
         _copy(work, [(condition.emit(kept)[0], again)])
 
@@ -120,9 +112,8 @@ def choose(work: Lowering) -> None:
     then, other = (_Inlined(work, *found) for found in branches_of(work.network, work.operator))
     work.name = "branch"
     condition = work.read(0, "condition")
-    given = [work.read(i, f"input{i}") for i in range(1, len(work.operator.inputs))]
-    targets = [work.write(i, f"output{i}") for i in range(len(work.operator.outputs))]
+    given, targets = work.read_all("input", 1), work.write_all("output")
     with work.function.when(tirx.Cast("bool", raw_load(condition, [const(0)]))):
-        _copy(work, list(zip(then.emit(given), targets, strict=True)))
+        _copy(work, zip(then.emit(given), targets, strict=True))
     with work.function.otherwise():
-        _copy(work, list(zip(other.emit(given), targets, strict=True)))
+        _copy(work, zip(other.emit(given), targets, strict=True))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from .elementwise import broadcast
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import cast, raw_load, select
+from .common import as_it_is
+from .elementwise import each
+from .operator import Lowering, lowering, require
+from .tir import Expr, cast, select
 
 _TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32")
 
@@ -19,12 +20,9 @@ def convert(work: Lowering) -> None:
     """The input's numbers in the output's type."""
     data, output = work.tensor(0), work.output()
     for tensor in (data, output):
-        if tensor.dtype not in _TYPES:
-            raise UnsupportedOperatorError(f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        value = raw_load(source, broadcast(place, data, output))
+        require(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
+
+    def converted(value: Expr) -> Expr:
         if data.dtype == "bool":
             value = cast(value, "int32")
         elif data.dtype == "float32" and output.dtype not in ("float32", "bool", "int64"):
@@ -32,4 +30,6 @@ def convert(work: Lowering) -> None:
         if output.dtype == "bool" and data.dtype != "bool":
             zero = tirx.FloatImm("float32", 0.0) if data.dtype == "float32" else tirx.IntImm(data.dtype, 0)
             value = select(tirx.NE(value, zero), tirx.IntImm("int32", 1), tirx.IntImm("int32", 0))
-        function.store(target, value, *place)
+        return value
+
+    each(work, converted, "input", take=as_it_is)

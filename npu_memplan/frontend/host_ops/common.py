@@ -5,13 +5,15 @@ Invariant: a type that the reference kernel does not take is refused here, never
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...fixed_point.multiplier import activation_range, f32, quantise_multiplier
 from ...models.tensor import Tensor
 from .fixed_tir import ChannelScales
-from .operator import Lowering, UnsupportedOperatorError
-from .tir import Buffer, Expr, both, clamp, const, load
+from .operator import Lowering, UnsupportedOperatorError, require
+from .tir import Buffer, Expr, both, clamp, const, load, raw_load
 
 ACTIVATION_TYPES = ("int8", "int16", "uint8")
 EIGHT_BITS = ("int8", "uint8")
@@ -20,35 +22,40 @@ EIGHT_BITS = ("int8", "uint8")
 def require_types(data: Tensor, weights: Tensor, output: Tensor) -> None:
     """Activations of one type, weights int8, or uint8 for uint8."""
     wanted = "uint8" if require_same_type((data, output), ACTIVATION_TYPES) == "uint8" else "int8"
-    if weights.dtype != wanted:
-        raise UnsupportedOperatorError(f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
+    require(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
 
 
 def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, scaled: bool = True) -> str:
     """All tensors have one of the `allowed` types, the same one, and (if `scaled`) a scale."""
     kind = tensors[0].dtype
     for tensor in tensors:
-        if tensor.dtype not in allowed or tensor.dtype != kind:
-            raise UnsupportedOperatorError(
-                f"tensor {tensor.name!r} is {tensor.dtype}; the host operator takes {' or '.join(allowed)}"
-                f"{'' if tensor.dtype == kind else f', and not mixed with {kind}'}"
-            )
-        if scaled and tensor.scale <= 0.0:
-            raise UnsupportedOperatorError(f"tensor {tensor.name!r} is not quantised")
+        mixed = "" if tensor.dtype == kind else f", and not mixed with {kind}"
+        takes = f"the host operator takes {' or '.join(allowed)}{mixed}"
+        require(tensor.dtype in allowed and not mixed, f"tensor {tensor.name!r} is {tensor.dtype}; {takes}")
+        require(not scaled or tensor.scale > 0.0, f"tensor {tensor.name!r} is not quantised")
     return kind
+
+
+def require_quantisation(
+    output: Tensor, scale: float, zero_point: int, what: str = "demands", *, rel_tol: float = 0.0
+) -> None:
+    """The output has the one scale and zero point for which the reference computes."""
+    right = output.zero_point == zero_point and math.isclose(output.scale, scale, rel_tol=rel_tol)
+    has = f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}"
+    require(right, f"{has}; the reference {what} {scale} and {zero_point}")
 
 
 def require_same_batches(data: Tensor, output: Tensor) -> None:
     """As many images come out as go in."""
-    if data.shape[0] != output.shape[0]:
-        raise UnsupportedOperatorError(f"input {list(data.shape)} and output {list(output.shape)} have other batches")
+    message = f"input {list(data.shape)} and output {list(output.shape)} have other batches"
+    require(data.shape[0] == output.shape[0], message)
 
 
 def bias_of(work: Lowering, position: int, channels: int) -> Tensor | None:
     """The optional bias, one number a channel."""
     bias = work.optional(position)
-    if bias is not None and bias.shape != (channels,):
-        raise UnsupportedOperatorError(f"bias {bias.name!r} has shape {list(bias.shape)}, not [{channels}]")
+    if bias is not None:
+        require(bias.shape == (channels,), f"bias {bias.name!r} has shape {list(bias.shape)}, not [{channels}]")
     return bias
 
 
@@ -68,14 +75,11 @@ def channel_scales(
 ) -> ChannelScales:
     """input scale x weight scale / output scale, a channel each, in double precision; `single`: first in float32."""
     per_channel = weights.scales if len(weights.scales) == channels else weights.scales[:1] * channels
-    if len(weights.scales) not in (1, channels):
-        raise UnsupportedOperatorError(
-            f"weights {weights.name!r} have {len(weights.scales)} scales, not 1 or {channels}"
-        )
-    if any(weights.zero_points) and len(weights.zero_points) > 1:
-        raise UnsupportedOperatorError(f"weights {weights.name!r} have zero points other than 0")
-    if data.dtype == "uint8" and len(set(per_channel)) > 1:
-        raise UnsupportedOperatorError(f"weights {weights.name!r} are uint8 with a scale for each channel")
+    name, count = f"weights {weights.name!r}", len(weights.scales)
+    require(count in (1, channels), f"{name} have {count} scales, not 1 or {channels}")
+    require(len(weights.zero_points) < 2 or not any(weights.zero_points), f"{name} have zero points other than 0")
+    uneven = data.dtype == "uint8" and len(set(per_channel)) > 1
+    require(not uneven, f"{name} are uint8 with a scale for each channel")
     products = [float(f32(data.scale) * f32(scale)) if single else data.scale * scale for scale in per_channel]
     pairs = [quantise_multiplier(product / output.scale) for product in products]
     return ChannelScales([m for m, _ in pairs], [s for _, s in pairs])
@@ -83,30 +87,34 @@ def channel_scales(
 
 def centred(buffer: Buffer, tensor: Tensor, *place: Expr) -> Expr:
     """A stored value less its zero point."""
-    value = load(buffer, *place)
-    return value - const(tensor.zero_point) if tensor.zero_point else value
+    return load(buffer, *place) - const(tensor.zero_point)
+
+
+def stored(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
+    """A stored value as an int32."""
+    return load(buffer, *place)
+
+
+def as_it_is(buffer: Buffer, _: Tensor, *place: Expr) -> Expr:
+    """A value in its own type."""
+    return raw_load(buffer, place)
 
 
 def clamp_to_activation(scaled: Expr, activation: int, output: Tensor) -> Expr:
     """Add the output's zero point and clamp to the fused activation's range."""
-    if output.zero_point:
-        scaled = scaled + const(output.zero_point)
-    return clamp_to_range(scaled, activation, output)
+    return clamp_to_range(scaled + const(output.zero_point), activation, output)
 
 
 def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
     """Clamp a stored value to the fused activation's range."""
-    if activation not in (0, 1, 2, 3):
-        raise UnsupportedOperatorError(f"fused activation number {activation} is not supported")
+    require(activation in (0, 1, 2, 3), f"fused activation number {activation} is not supported")
     return clamp(value, *activation_range(activation, output.scale, output.zero_point, output.dtype))
 
 
 def padding_before(same: bool, size: int, kernel: int, stride: int, dilation: int, out_size: int) -> int:
     """Rows (or columns) in front of the input that a window may touch; 0 for VALID."""
-    if not same:
-        return 0
     total = (out_size - 1) * stride + (kernel - 1) * dilation + 1 - size
-    return max(total, 0) // 2
+    return max(total, 0) // 2 if same else 0
 
 
 def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
@@ -121,8 +129,8 @@ def both_inside(row: Expr, height: int, column: Expr, width: int) -> Expr:
 
 def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
     """NHWC extents; refuses other ranks."""
-    if len(tensor.shape) != 4:
-        raise UnsupportedOperatorError(f"tensor {tensor.name!r} has shape {list(tensor.shape)}, not four dimensions")
+    message = f"tensor {tensor.name!r} has shape {list(tensor.shape)}, not four dimensions"
+    require(len(tensor.shape) == 4, message)
     n, h, w, c = tensor.shape
     return n, h, w, c
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...models.tensor import Tensor
-from .c_text import c_text
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 
 _NAMES = ("max_detections", "max_classes_per_detection", "num_classes")
 _REALS = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
@@ -32,8 +31,7 @@ class _Options:
     def of(cls, work: Lowering) -> _Options:
         most, each, classes = (int(value) for value in work.custom(*_NAMES))
         others = work.operator.custom_options()
-        if min(most, each, classes) < 1:
-            raise UnsupportedOperatorError(f"it detects {most} boxes of {each} of {classes} classes")
+        require(min(most, each, classes) >= 1, f"it detects {most} boxes of {each} of {classes} classes")
         of_class = int(others.get("detections_per_class", 100))
         return cls(most, min(each, classes), classes, max(of_class, 1), bool(others.get("use_regular_nms", False)))
 
@@ -50,27 +48,24 @@ def detection(work: Lowering) -> None:
     options = _Options.of(work)
     encoded, scores, anchors = (work.tensor(i) for i in range(3))
     outputs = [work.output(i) for i in range(4)]
-    if len(encoded.shape) != 3 or len(scores.shape) != 3 or anchors.shape != (encoded.shape[1], 4):
-        raise UnsupportedOperatorError(
-            f"boxes {list(encoded.shape)}, scores {list(scores.shape)} and anchors {list(anchors.shape)} do not fit"
-        )
+    forms = [list(tensor.shape) for tensor in (encoded, scores, anchors)]
+    fits = len(encoded.shape) == len(scores.shape) == 3 and anchors.shape == (encoded.shape[1], 4)
+    require(fits, f"boxes {forms[0]}, scores {forms[1]} and anchors {forms[2]} do not fit")
     count, pitch, columns = encoded.shape[1], encoded.shape[2], scores.shape[2]
-    if (encoded.shape[0], scores.shape[:2]) != (1, (1, count)) or pitch < 4:
-        raise UnsupportedOperatorError(
-            f"boxes {list(encoded.shape)} and scores {list(scores.shape)} are not of one image"
-        )
-    if not 0 <= columns - options.classes <= 1:
-        raise UnsupportedOperatorError(f"its scores have {columns} columns for {options.classes} classes")
+    one_image = (encoded.shape[0], scores.shape[:2]) == (1, (1, count)) and pitch >= 4
+    require(one_image, f"boxes {forms[0]} and scores {forms[1]} are not of one image")
+    of_classes = 0 <= columns - options.classes <= 1
+    require(of_classes, f"its scores have {columns} columns for {options.classes} classes")
     room = math.prod(outputs[1].shape)
-    if any(t.dtype != "float32" for t in outputs) or [math.prod(t.shape) for t in outputs] != [4 * room, room, room, 1]:
-        raise UnsupportedOperatorError("its outputs are not the boxes, classes, scores and number of one image")
-    suffix = f"{work.operator.index}"
+    fits = [math.prod(t.shape) for t in outputs] == [4 * room, room, room, 1]
+    fits = fits and all(t.dtype == "float32" for t in outputs)
+    require(fits, "its outputs are not the boxes, classes, scores and number of one image")
     macros = _macros(work, encoded, scores, anchors)
-    _call(work, options, suffix, macros, (count, pitch, options.classes, columns), room)
+    _call(work, options, macros, (count, pitch, options.classes, columns), room)
 
 
 def _call(
-    work: Lowering, options: _Options, suffix: str, macros: dict[str, str], sizes: tuple[int, int, int, int], room: int
+    work: Lowering, options: _Options, macros: dict[str, str], sizes: tuple[int, int, int, int], room: int
 ) -> None:
     count, most = sizes[0], options.most_of_class if options.regular else options.most
     inputs = [work.read(i, name) for i, name in enumerate(("encoded", "scores", "anchors"))]
@@ -90,28 +85,22 @@ def _call(
     targets = [work.write(i, name) for i, name in enumerate(("boxes_out", "classes", "scores_out", "number"))]
     how = "regular" if options.regular else "fast"
     limits = (options.most, options.most_of_class if options.regular else options.each, room)
-    sources = [c_text(name, suffix, macros) for name in ("detection", f"detection_{how}")]
     arguments = [*inputs, *areas, *targets, *sizes, *limits]
-    work.c_function(f"npu_memplan_detection_{how}_{suffix}", sources, arguments, (*areas, *targets))
+    work.run_c(f"detection detection_{how}", *arguments, suffix=f"{work.operator.index}", macros=macros)
 
 
 def _macros(work: Lowering, encoded: Tensor, scores: Tensor, anchors: Tensor) -> dict[str, str]:
     """What the C text has to know of types, quantisation and options; real numbers are float32."""
     names = ("THRESHOLD", "OVERLAP", "Y_SCALE", "X_SCALE", "H_SCALE", "W_SCALE")
     reals = [float(np.float32(value)) for value in work.custom(*_REALS)]
-    if not all(map(math.isfinite, reals)) or 0.0 in reals[2:] or not 0 < reals[1] <= 1:
-        raise UnsupportedOperatorError(f"its thresholds and scales are {reals}")
+    sound = all(map(math.isfinite, reals)) and 0.0 not in reals[2:] and 0 < reals[1] <= 1
+    require(sound, f"its thresholds and scales are {reals}")
     macros = {name: f"({value.hex()}f)" for name, value in zip(names, reals, strict=True)}
     for name, tensor, wide in (("BOX", encoded, True), ("SCORE", scores, False), ("ANCHOR", anchors, True)):
-        if tensor.dtype not in ("float32", "uint8") or (tensor.dtype == "uint8" and not tensor.scale):
-            raise UnsupportedOperatorError(
-                f"tensor {tensor.name!r} is {tensor.dtype}; the references take float32 or uint8"
-            )
-        macros[f"{name}_TYPE"] = "float" if tensor.dtype == "float32" else "uint8_t"
-        real = (
-            "(x)"
-            if tensor.dtype == "float32"
-            else f"(((float)(x) - {tensor.zero_point}) * {float(np.float32(tensor.scale)).hex()}f)"
-        )
+        plain, scale = tensor.dtype == "float32", float(np.float32(tensor.scale)).hex()
+        known = plain or (tensor.dtype == "uint8" and tensor.scale)
+        require(known, f"tensor {tensor.name!r} is {tensor.dtype}; the references take float32 or uint8")
+        macros[f"{name}_TYPE"] = "float" if plain else "uint8_t"
+        real = "(x)" if plain else f"(((float)(x) - {tensor.zero_point}) * {scale}f)"
         macros[f"{name}(x)"] = f"((double){real})" if wide else real
     return macros

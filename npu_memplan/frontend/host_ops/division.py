@@ -15,7 +15,7 @@ from ...models.tensor import Tensor
 from .common import EIGHT_BITS, clamp_to_activation, require_same_type
 from .elementwise import broadcast
 from .fixed_tir import high_mul, leading_zeros, rounding_shift_by
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 from .tir import cast, const, load, select
 
 _LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves free in an int32
@@ -24,15 +24,11 @@ _LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves f
 @lowering("DIV")
 def divide(work: Lowering) -> None:
     """input 0 / input 1."""
-    import tflite
-
-    options = work.options(tflite.DivOptions)
+    options = work.options("DivOptions")
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), EIGHT_BITS)
-    ratio = a.scale / (b.scale * output.scale)
-    multiplier, shift = quantise_multiplier(ratio)
-    if shift > _LEAST_HEADROOM:
-        raise UnsupportedOperatorError(f"output scale {output.scale} is too small for its inputs' scales")
+    multiplier, shift = quantise_multiplier(a.scale / (b.scale * output.scale))
+    require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)
 
     function = work.function

@@ -1,4 +1,4 @@
-"""ADD, SUB, MUL, MINIMUM and MAXIMUM, with broadcasting.
+"""ADD, SUB, MUL, SQUARED_DIFFERENCE, PRELU, MINIMUM and MAXIMUM, with broadcasting.
 
 Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no
 bit is lost, before they meet; MUL multiplies first and rescales once.
@@ -6,58 +6,64 @@ bit is lost, before they meet; MUL multiplies first and rescales once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, clamp_to_activation, require_same_type
+from .common import ACTIVATION_TYPES, centred, clamp_to_activation, require_same_type, stored
 from .fixed_tir import multiply_by_quantised
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Buffer, Expr, const, largest, load, select, smallest
+from .operator import Lowering, lowering, require
+from .tir import Expr, const, largest, select, smallest
+
+
+def each(work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred) -> None:
+    """output = compute(input 0, input 1, ...), with broadcasting; `names` of the inputs' buffers.
+
+    `take` is asked for an element by its buffer, tensor and indices.
+    """
+    output = work.output()
+    inputs = [(work.read(i, name), work.tensor(i)) for i, name in enumerate(names)]
+    shapes = list(work.tensor(0).shape), list(output.shape)
+    fits = len(names) > 1 or math.prod(shapes[0]) == math.prod(shapes[1])
+    require(fits, f"its input is {shapes[0]}, its output {shapes[1]}")
+    work.fill(lambda place: compute(*(take(b, t, *broadcast(place, t, output)) for b, t in inputs)))
 
 
 @lowering("ADD", "SUB")
 def add(work: Lowering) -> None:
     """input 0 +- input 1."""
-    import tflite
-
     subtract = work.operator.name == "SUB"
-    options = work.options(tflite.SubOptions if subtract else tflite.AddOptions)
+    options = work.options("SubOptions" if subtract else "AddOptions")
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), ACTIVATION_TYPES)
     left_shift = 15 if output.dtype == "int16" else 20
     twice = 2 * max(a.scale, b.scale)
     factors = [a.scale / twice, b.scale / twice, twice / ((1 << left_shift) * output.scale)]
-    if not factors[2] < 1.0:
-        raise UnsupportedOperatorError(f"output scale {output.scale} is too small for its inputs' scales")
+    require(factors[2] < 1.0, f"output scale {output.scale} is too small for its inputs' scales")
     scales = [quantise_multiplier(f) for f in factors]
 
-    function = work.function
-    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    with function.grid(output.shape) as place:
-        operands = rescaled(work, (first, second), place, left_shift, scales[:2])
-        total = operands[0] - operands[1] if subtract else operands[0] + operands[1]
-        result = multiply_by_quantised(function, total, *scales[2])
-        function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+    def result(*values: Expr) -> Expr:
+        x, y = rescaled(work, values, left_shift, scales[:2])
+        total = multiply_by_quantised(work.function, x - y if subtract else x + y, *scales[2])
+        return clamp_to_activation(total, options.FusedActivationFunction(), output)
+
+    each(work, result, "first", "second")
 
 
 @lowering("MUL")
 def multiply(work: Lowering) -> None:
     """input 0 x input 1."""
-    import tflite
-
-    options = work.options(tflite.MulOptions)
+    options = work.options("MulOptions")
     a, b, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((a, b, output), ACTIVATION_TYPES)
     scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
-    function = work.function
-    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    with function.grid(output.shape) as place:
-        x = load(first, *broadcast(place, a, output)) - const(a.zero_point)
-        y = load(second, *broadcast(place, b, output)) - const(b.zero_point)
-        result = multiply_by_quantised(function, x * y, *scale)
-        function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+    def result(x: Expr, y: Expr) -> Expr:
+        product = multiply_by_quantised(work.function, x * y, *scale)
+        return clamp_to_activation(product, options.FusedActivationFunction(), output)
+
+    each(work, result, "first", "second")
 
 
 @lowering("SQUARED_DIFFERENCE")
@@ -68,13 +74,14 @@ def squared_difference(work: Lowering) -> None:
     twice = 2 * max(a.scale, b.scale)
     scales = [quantise_multiplier(tensor.scale / twice) for tensor in (a, b)]
     result_scale = quantise_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
-    function = work.function
-    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    with function.grid(output.shape) as place:
-        operands = rescaled(work, (first, second), place, left_shift, scales)
-        difference = function.bind(operands[0] - operands[1], "difference")
-        value = multiply_by_quantised(function, difference * difference, *result_scale)
-        function.store(target, clamp_to_activation(value, 0, output), *place)
+
+    def result(*values: Expr) -> Expr:
+        x, y = rescaled(work, values, left_shift, scales)
+        difference = work.function.bind(x - y, "difference")
+        square = multiply_by_quantised(work.function, difference * difference, *result_scale)
+        return clamp_to_activation(square, 0, output)
+
+    each(work, result, "first", "second")
 
 
 @lowering("PRELU")
@@ -82,62 +89,42 @@ def prelu(work: Lowering) -> None:
     """x for x >= 0, alpha x below, with an alpha for each element or channel."""
     data, alpha, output = work.tensor(0), work.tensor(1), work.output()
     require_same_type((data, output), ACTIVATION_TYPES)
-    slopes_type = "int8" if data.dtype == "int16" else data.dtype
-    require_same_type((alpha,), (slopes_type,))
+    require_same_type((alpha,), ("int8" if data.dtype == "int16" else data.dtype,))
     if data.dtype != "int16":
         work.describe("prelu")
     above = quantise_multiplier(data.scale / output.scale)
     below = quantise_multiplier(data.scale * alpha.scale / output.scale)
-    function = work.function
-    source, slopes, target = work.read(0, "input"), work.read(1, "alpha"), work.write()
-    with function.grid(output.shape) as place:
-        x = function.bind(load(source, *broadcast(place, data, output)) - const(data.zero_point), "x")
-        slope = load(slopes, *broadcast(place, alpha, output)) - const(alpha.zero_point)
-        yes = multiply_by_quantised(function, x, *above)
-        no = multiply_by_quantised(function, x * slope, *below)
-        function.store(target, clamp_to_activation(select(x >= 0, yes, no), 0, output), *place)
+
+    def result(x: Expr, slope: Expr) -> Expr:
+        x = work.function.bind(x, "x")
+        yes = multiply_by_quantised(work.function, x, *above)
+        no = multiply_by_quantised(work.function, x * slope, *below)
+        return clamp_to_activation(select(x >= 0, yes, no), 0, output)
+
+    each(work, result, "input", "alpha")
 
 
 @lowering("MINIMUM", "MAXIMUM")
 def extremum(work: Lowering) -> None:
     """The smaller or larger element; the reference compares the stored numbers as they are."""
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), (*ACTIVATION_TYPES, "int32"), scaled=False)
-    choose = smallest if work.operator.name == "MINIMUM" else largest
-    function = work.function
-    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    with function.grid(output.shape) as place:
-        x, y = load(first, *broadcast(place, a, output)), load(second, *broadcast(place, b, output))
-        function.store(target, choose(x, y), *place)
+    tensors = (work.tensor(0), work.tensor(1), work.output())
+    require_same_type(tensors, (*ACTIVATION_TYPES, "int32"), scaled=False)
+    each(work, smallest if work.operator.name == "MINIMUM" else largest, "first", "second", take=stored)
 
 
-def rescaled(
-    work: Lowering,
-    buffers: Sequence[Buffer],
-    place: list[Expr],
-    left_shift: int,
-    scales: Sequence[tuple[int, int]],
-) -> list[Expr]:
-    """The inputs in `buffers` for an element of the output: stored values less the zero point,
-    times 2 ** `left_shift` and their scale (multiplier, shift)."""
-    operands = []
-    for index, (buffer, scale) in enumerate(zip(buffers, scales, strict=True)):
-        tensor = work.tensor(index)
-        value = load(buffer, *broadcast(place, tensor, work.output())) - const(tensor.zero_point)
-        operands.append(multiply_by_quantised(work.function, value * const(1 << left_shift), *scale))
-    return operands
+def rescaled(work: Lowering, values: Sequence[Expr], left_shift: int, scales: Sequence[tuple[int, int]]) -> list[Expr]:
+    """Stored values less their zero points, times 2 ** `left_shift` and their scale (multiplier, shift)."""
+    return [
+        multiply_by_quantised(work.function, value * const(1 << left_shift), *scale)
+        for value, scale in zip(values, scales, strict=True)
+    ]
 
 
 def broadcast(place: list[Expr], tensor: Tensor, output: Tensor) -> list[Expr]:
     """Indices into `tensor` for an element of `output`; axes are aligned from the last."""
     missing = len(output.shape) - len(tensor.shape)
-    if missing < 0:
-        raise UnsupportedOperatorError(f"input {tensor.name!r} has more dimensions than the output")
-    indices = []
-    for axis, extent in enumerate(tensor.shape):
-        if extent not in (1, output.shape[axis + missing]):
-            raise UnsupportedOperatorError(
-                f"shape {list(tensor.shape)} of {tensor.name!r} does not broadcast to {list(output.shape)}"
-            )
-        indices.append(const(0) if extent == 1 else place[axis + missing])
-    return indices
+    require(missing >= 0, f"input {tensor.name!r} has more dimensions than the output")
+    for extent, wide in zip(tensor.shape, output.shape[missing:], strict=True):
+        message = f"shape {list(tensor.shape)} of {tensor.name!r} does not broadcast to {list(output.shape)}"
+        require(extent in (1, wide), message)
+    return [const(0) if extent == 1 else p for extent, p in zip(tensor.shape, place[missing:], strict=True)]

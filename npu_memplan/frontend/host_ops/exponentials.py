@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...fixed_point.multiplier import LIMITS, input_radius, quantise_multiplier
 from .fixed_tir import exp_on_negative, high_mul, rounding_shift
-from .operator import UnsupportedOperatorError
+from .operator import require
 from .tir import Buffer, Expr, Function, const, largest, load, row_indices, select
 
 DIFF_INTEGER_BITS = 5
@@ -29,8 +29,7 @@ class Differences:
     def scaled(cls, beta: float, scale: float) -> Differences:
         """For inputs of this scale, times beta; `UnsupportedOperatorError` where the product is too small."""
         real = min(beta * scale * (1 << (31 - DIFF_INTEGER_BITS)), float((1 << 31) - 1))
-        if real <= 1.0:
-            raise UnsupportedOperatorError(f"beta {beta} x input scale {scale} is too small for fixed point")
+        require(real > 1.0, f"beta {beta} x input scale {scale} is too small for fixed point")
         multiplier, shift = quantise_multiplier(real)
         return cls(multiplier, shift, -input_radius(DIFF_INTEGER_BITS, shift))
 
@@ -51,8 +50,7 @@ def sum_of_row(
         peak.set(largest(peak.get(), load(source, *row_indices(row, c, shape))))
     total.set(const(0))
     with function.loop(shape[-1], "c") as c:
-        difference = load(source, *row_indices(row, c, shape)) - peak.get()
-        difference = function.bind(difference, "difference")
+        difference = function.bind(load(source, *row_indices(row, c, shape)) - peak.get(), "difference")
         # Below the radius the result is zero; the product must not leave int32 there.
         scaled = differences.rescale(largest(difference, const(differences.lowest)))
         power = exp_on_negative(function, scaled, DIFF_INTEGER_BITS)

@@ -10,32 +10,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .movement import same_type
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .selecting import chosen
-from .tir import both, const, floor_mod, raw_load, real
+from .movement import chosen, move, pair, same_type
+from .operator import Lowering, lowering, require
+from .tir import Expr, both, const, first_of, floor_mod, number, raw_load
 
 
 @lowering("FILL")
 def fill(work: Lowering) -> None:
     """One value everywhere."""
-    value, output = work.tensor(1), work.output()
-    same_type((value, output))
-    function = work.function
-    source, target = work.read(1, "value"), work.write()
-    with function.grid(output.shape) as place:
-        function.store(target, raw_load(source, [const(0)] * max(len(value.shape), 1)), *place)
+    same_type((work.tensor(1), work.output()))
+    value = first_of(work.read(1, "value"))
+    work.fill(lambda _: value)
 
 
 @lowering("ZEROS_LIKE")
 def zeros(work: Lowering) -> None:
     """Zeros in the input's shape."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
-    target = work.write()
-    with work.function.grid(output.shape) as place:
-        zero = real(0) if output.dtype == "float32" else const(0, output.dtype)
-        work.function.store(target, zero, *place)
+    _, output = pair(work)
+    work.fill(lambda _: number(0, output.dtype))
 
 
 @lowering("RANK", "RANGE", "BROADCAST_ARGS")
@@ -51,42 +43,34 @@ def known(work: Lowering) -> None:
     else:
         shapes = (tuple(work.constant(i, f"input {i}").reshape(-1).tolist()) for i in range(2))
         values = np.array(np.broadcast_shapes(*shapes))
-    if values.size != int(np.prod(output.shape)):
-        raise UnsupportedOperatorError(f"it makes {values.size} numbers, its output has {list(output.shape)}")
+    fits = values.size == int(np.prod(output.shape))
+    require(fits, f"it makes {values.size} numbers, its output has {list(output.shape)}")
     table = work.table("values", values.astype(output.dtype).reshape(output.shape))
-    target = work.write()
-    with work.function.grid(output.shape) as place:
-        work.function.store(target, raw_load(table, place), *place)
+    work.fill(lambda place: raw_load(table, place))
 
 
 @lowering("TILE")
 def tile(work: Lowering) -> None:
     """The input several times along each axis."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
-    if len(data.shape) != len(output.shape) or any(
-        o % max(i, 1) for i, o in zip(data.shape, output.shape, strict=True)
-    ):
-        raise UnsupportedOperatorError(f"{list(data.shape)} does not fill {list(output.shape)}")
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        origin = [
-            p if inner == outer else floor_mod(p, inner)
-            for p, inner, outer in zip(place, data.shape, output.shape, strict=True)
-        ]
-        function.store(target, raw_load(source, origin), *place)
+    data, output = pair(work)
+    fits = len(data.shape) == len(output.shape)
+    fits = fits and not any(o % max(i, 1) for i, o in zip(data.shape, output.shape, strict=True))
+    require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
+
+    def origin(place: list[Expr]) -> list[Expr]:
+        axes = zip(place, data.shape, output.shape, strict=True)
+        return [p if inner == outer else floor_mod(p, inner) for p, inner, outer in axes]
+
+    move(work, origin)
 
 
 @lowering("DYNAMIC_UPDATE_SLICE")
 def update_slice(work: Lowering) -> None:
     """Input 0 with input 1 in it, from the place that input 2 says; it is moved so that all of it lies inside."""
-    data, update, output = work.tensor(0), work.tensor(1), work.output()
+    data, update, at, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
     same_type((data, update, output))
-    if work.tensor(2).dtype not in ("int32", "int64") or len(update.shape) != len(data.shape):
-        raise UnsupportedOperatorError(
-            f"{list(update.shape)} is put into {list(data.shape)} at {work.tensor(2).dtype}s"
-        )
+    fits = at.dtype in ("int32", "int64") and len(update.shape) == len(data.shape)
+    require(fits, f"{list(update.shape)} is put into {list(data.shape)} at {at.dtype}s")
     function = work.function
     source, part, places = work.read(0, "input"), work.read(1, "update"), work.read(2, "places")
     target = work.write()

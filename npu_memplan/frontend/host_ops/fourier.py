@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .c_text import c_text
 from .common import require_same_type
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 
 _PI = 3.14159265358979323846264338327
 _TENSOR_TYPES = {7: "int16", 2: "int32", 0: "float32"}  # of TFLite's schema, the option T
@@ -59,15 +58,9 @@ def rfft(work: Lowering) -> None:
     """Rows of real numbers, filled up with zeros to `fft_length`, to rows of complex ones."""
     data, output = work.tensor(0), work.output()
     kind, size = _checked(work)
-    length, pitch = data.shape[-1], output.shape[-1]
-    rows = math.prod(data.shape[:-1])
-    if not 0 < length <= 2 * size or pitch < 2 * size + 2 or math.prod(output.shape) != rows * pitch:
-        raise UnsupportedOperatorError(f"{list(data.shape)} to {list(output.shape)} is no transform of {2 * size}")
-    tables, count = _tables(work, kind, size, inverse=False)
-    source, target = work.read(0, "input"), work.write()
-    area = work.function.scratch("work", (2 * size,), kind)
-    arguments = [source, *tables, area, target, rows, length, size, count, pitch]
-    work.c_function(f"npu_memplan_signal_rfft_{kind}", _sources("signal_rfft", kind), arguments, (area, target))
+    length, pitch, rows = data.shape[-1], output.shape[-1], math.prod(data.shape[:-1])
+    fits = 0 < length <= 2 * size and pitch >= 2 * size + 2 and math.prod(output.shape) == rows * pitch
+    _transform(work, "signal_rfft", kind, size, fits, (rows, length), (pitch,))
 
 
 @lowering("SignalIrfft")
@@ -75,30 +68,31 @@ def irfft(work: Lowering) -> None:
     """Rows of complex numbers to rows of `fft_length` real ones."""
     data, output = work.tensor(0), work.output()
     kind, size = _checked(work)
-    pitch = data.shape[-1] // 2 * 2
-    rows = math.prod(data.shape[:-1])
-    if pitch < 2 * size + 2 or output.shape[-1] != 2 * size or math.prod(output.shape) != rows * 2 * size:
-        raise UnsupportedOperatorError(f"{list(data.shape)} to {list(output.shape)} is no transform of {2 * size}")
-    tables, count = _tables(work, kind, size, inverse=True)
-    source, target = work.read(0, "input"), work.write()
-    area = work.function.scratch("work", (2 * size,), kind)
-    arguments = [source, *tables, area, target, rows, pitch, size, count]
-    work.c_function(f"npu_memplan_signal_irfft_{kind}", _sources("signal_irfft", kind), arguments, (area, target))
+    pitch, rows = data.shape[-1] // 2 * 2, math.prod(data.shape[:-1])
+    fits = pitch >= 2 * size + 2 and output.shape[-1] == 2 * size and math.prod(output.shape) == rows * 2 * size
+    _transform(work, "signal_irfft", kind, size, fits, (rows, pitch), ())
 
 
-def _sources(name: str, kind: str) -> list[str]:
-    return [c_text(part, kind, _MACROS[kind]) for part in ("signal_fft", name)]
+def _transform(
+    work: Lowering, name: str, kind: str, size: int, fits: bool, first: tuple[int, ...], last: tuple[int, ...]
+) -> None:
+    """The call; numbers are `first`, the length of the complex transform, the number of its stages, `last`."""
+    shapes = list(work.tensor(0).shape), list(work.output().shape)
+    require(fits, f"{shapes[0]} to {shapes[1]} is no transform of {2 * size}")
+    tables, count = _tables(work, kind, size, inverse=name == "signal_irfft")
+    buffers = work.read(0, "input"), *tables, work.function.scratch("work", (2 * size,), kind), work.write()
+    arguments = (*buffers, *first, size, count, *last)
+    work.run_c(f"signal_fft {name}", *arguments, suffix=kind, macros=_MACROS[kind])
 
 
 def _checked(work: Lowering) -> tuple[str, int]:
     """Type of the elements, and the length of the complex transform."""
     number, length = (int(value) for value in work.custom("T", "fft_length"))
-    kind = _TENSOR_TYPES.get(number)
-    if kind is None:
-        raise UnsupportedOperatorError(f"its type T is {number}; the reference has int16, int32 and float32")
+    message = f"its type T is {number}; the reference has int16, int32 and float32"
+    require(number in _TENSOR_TYPES, message)
+    kind = _TENSOR_TYPES[number]
     require_same_type((work.tensor(0), work.output()), (kind,), scaled=False)
-    if length < 4 or length % 2:
-        raise UnsupportedOperatorError(f"its length {length} is odd or below 4")
+    require(length >= 4 and length % 2 == 0, f"its length {length} is odd or below 4")
     return kind, length // 2
 
 
@@ -112,8 +106,8 @@ def _factors(size: int) -> list[tuple[int, int]]:
                 radix = rest
         rest //= radix
         found.append((radix, rest))
-    if max(radix for radix, _ in found) > _LARGEST_RADIX:
-        raise UnsupportedOperatorError(f"its length {2 * size} has a factor above {_LARGEST_RADIX}")
+    largest = max(radix for radix, _ in found)
+    require(largest <= _LARGEST_RADIX, f"its length {2 * size} has a factor above {_LARGEST_RADIX}")
     return found
 
 

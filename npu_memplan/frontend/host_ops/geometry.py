@@ -11,7 +11,7 @@ from typing import Any
 
 from ...models.tensor import Tensor
 from .common import inside, padding_before, require_same_batches, shape4
-from .operator import UnsupportedOperatorError
+from .operator import require
 from .tir import Expr, Function, both, floor_div
 
 
@@ -48,8 +48,7 @@ class ConvolutionGeometry:
             fits = first == 1 and depth == out_c and out_c % in_c == 0
         else:
             fits = first == out_c and in_c % depth == 0 and out_c % (in_c // depth) == 0
-        if not fits:
-            raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
+        require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         same = options.Padding() == 0
         strides, dilations = _strides(options), (options.DilationHFactor(), options.DilationWFactor())
         top = padding_before(same, in_h, k_h, strides[0], dilations[0], out_h)
@@ -64,8 +63,8 @@ class ConvolutionGeometry:
         _, out_h, out_w, out_c = shape4(output)
         require_same_batches(data, output)
         filters, k_h, k_w, depth = shape4(weights)
-        if filters != out_c or depth != in_c:
-            raise UnsupportedOperatorError(f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
+        fits = filters == out_c and depth == in_c
+        require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         same, (stride_h, stride_w) = options.Padding() == 0, _strides(options)
         top = max((in_h - 1) * stride_h + k_h - out_h, 0) // 2 if same else 0
         left = max((in_w - 1) * stride_w + k_w - out_w, 0) // 2 if same else 0
@@ -103,12 +102,10 @@ def transposed_activation(options: Any) -> int:
 
 def matrix_of(data: Tensor, weights: Tensor, output: Tensor, options: Any) -> tuple[int, int, int]:
     """(rows, units, depth) of FULLY_CONNECTED: rows of `depth` inputs become rows of `units` outputs."""
-    if options.WeightsFormat() != 0:
-        raise UnsupportedOperatorError("its weights are shuffled")
-    units, depth = weights.shape[-2], weights.shape[-1]
+    require(options.WeightsFormat() == 0, "its weights are shuffled")
+    shapes = [list(tensor.shape) for tensor in (weights, data, output)]
+    units, depth = weights.shape[-2:]
     rows = math.prod(output.shape) // units
-    if rows * units != math.prod(output.shape) or rows * depth != math.prod(data.shape):
-        raise UnsupportedOperatorError(
-            f"weights {list(weights.shape)} do not fit input {list(data.shape)} and output {list(output.shape)}"
-        )
+    fits = rows * units == math.prod(output.shape) and rows * depth == math.prod(data.shape)
+    require(fits, f"weights {shapes[0]} do not fit input {shapes[1]} and output {shapes[2]}")
     return rows, units, depth

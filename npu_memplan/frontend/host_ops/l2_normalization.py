@@ -9,9 +9,9 @@ import math
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import INT32_MAX, LIMITS
-from .common import EIGHT_BITS, require_same_type
+from .common import EIGHT_BITS, require_quantisation, require_same_type
 from .fixed_tir import high_mul, leading_zeros, rounding_shift, rounding_shift_by, saturating_shift_left
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 from .tir import Expr, Function, clamp, const, largest, load, row_indices, select
 
 _OUTPUT_BITS = 7  # fraction bits of the output
@@ -21,19 +21,12 @@ _NEWTON_STEPS = 5
 @lowering("L2_NORMALIZATION")
 def l2_normalization(work: Lowering) -> None:
     """x / sqrt(sum of x squared) over the last axis."""
-    import tflite
-
     data, output = work.tensor(0), work.output()
     kind = require_same_type((data, output), EIGHT_BITS)
-    activation = work.options(tflite.L2NormOptions).FusedActivationFunction()
-    if activation != 0:
-        raise UnsupportedOperatorError(f"the reference refuses its fused activation (number {activation})")
+    activation = work.options("L2NormOptions").FusedActivationFunction()
+    require(activation == 0, f"the reference refuses its fused activation (number {activation})")
     middle = 0 if kind == "int8" else 128
-    if (output.scale, output.zero_point) != (1 / (1 << _OUTPUT_BITS), middle):
-        raise UnsupportedOperatorError(
-            f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
-            f"the reference computes for {1 / (1 << _OUTPUT_BITS)} and {middle}"
-        )
+    require_quantisation(output, 1 / (1 << _OUTPUT_BITS), middle, "computes for")
     function = work.function
     source, target = work.read(0, "input"), work.write()
     total = function.local("total")

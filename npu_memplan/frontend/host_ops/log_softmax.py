@@ -10,7 +10,7 @@ import math
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
-from .common import EIGHT_BITS, require_same_type
+from .common import EIGHT_BITS, require_quantisation, require_same_type
 from .exponentials import DIFF_INTEGER_BITS, SUM_INTEGER_BITS, Differences, sum_of_row
 from .fixed_tir import (
     clamp_wide,
@@ -21,10 +21,9 @@ from .fixed_tir import (
     rounding_shift,
     saturating_shift_left,
 )
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering
 from .tir import Expr, Function, cast, clamp, const, largest, load, row_indices, select, smallest
 
-_OUTPUT = {"int8": (16 / 256, 127), "uint8": (16 / 256, 255)}  # scale and zero point
 _OUTPUT_INTEGER_BITS = 4
 _LOG_INTEGER_BITS = DIFF_INTEGER_BITS + 1  # while it is added up
 # With 31 fraction bits, f = 2^(1/4):
@@ -39,15 +38,10 @@ def log_softmax(work: Lowering) -> None:
     """x - log(sum of exp(x)) over the last axis."""
     data, output = work.tensor(0), work.output()
     kind = require_same_type((data, output), EIGHT_BITS)
-    wanted = _OUTPUT[kind]
-    if (output.scale, output.zero_point) != wanted:
-        raise UnsupportedOperatorError(
-            f"output {output.name!r} has scale {output.scale} and zero point {output.zero_point}; "
-            f"the reference demands {wanted[0]} and {wanted[1]}"
-        )
+    low, high = LIMITS[kind]
+    require_quantisation(output, 16 / 256, high)
     differences = Differences.scaled(1.0, data.scale)
     back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
-    low, high = LIMITS[kind]
     function = work.function
     source, target = work.read(0, "input"), work.write()
     with function.loop(math.prod(data.shape) // data.shape[-1], "row") as row:
@@ -61,7 +55,7 @@ def log_softmax(work: Lowering) -> None:
             scaled = differences.rescale(largest(difference, const(differences.lowest)))
             real = clamp_wide(cast(scaled, "int64") - cast(log, "int64"))
             result = rounding_shift(function, real, 31 - DIFF_INTEGER_BITS - _OUTPUT_INTEGER_BITS)
-            result = clamp(result + const(wanted[1]), low, high)
+            result = clamp(result + const(high), low, high)
             function.store(target, select(difference > floor, result, const(low)), *row_indices(row, c, output.shape))
 
 

@@ -14,9 +14,9 @@ from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_same_type
 from .fixed_tir import multiply_by_quantised, multiply_wide
-from .operator import Lowering, UnsupportedOperatorError, lowering
+from .operator import Lowering, lowering, require
 from .sigmoid16 import sigmoid16, sigmoid_table
-from .tir import Expr, cast, clamp, const, load
+from .tir import Buffer, Expr, cast, clamp, const, load
 
 # position of (input weights, recurrent weights, bias) of each gate among the inputs
 GATES = {"forget": (2, 6, 13), "input": (1, 5, 12), "cell": (3, 7, 14), "output": (4, 8, 15)}
@@ -28,9 +28,7 @@ _GATE_SCALE, _OUTPUT_SCALE = 2.0**-12, 2.0**-15
 @lowering("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(work: Lowering) -> None:
     """Input and output are [batch, time, depth], or [time, batch, depth] when time major."""
-    import tflite
-
-    options = work.options(tflite.UnidirectionalSequenceLSTMOptions)
+    options = work.options("UnidirectionalSequenceLSTMOptions")
     data, hidden, cell, output = work.tensor(0), work.tensor(HIDDEN), work.tensor(CELL), work.output()
     _refuse(work, data, hidden, cell, output)
     clip = int(min(options.CellClip() / cell.scale, 32767.0))
@@ -41,17 +39,13 @@ def lstm(work: Lowering) -> None:
     batches, steps, depth = data.shape[batch_axis], data.shape[time_axis], data.shape[2]
     units = output.shape[2]
     mantissa, exponent = math.frexp(cell.scale)
-    if mantissa != 0.5:
-        raise UnsupportedOperatorError(f"its cell state has scale {cell.scale}, which is no power of two")
+    require(mantissa == 0.5, f"its cell state has scale {cell.scale}, which is no power of two")
     tanh_shift = 12 + exponent - 1  # the scale is 2^(exponent - 1)
 
     function = work.function
     source = work.read(0, "input")
     memory, cells = work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
-    weights = {
-        gate: [work.read(p, f"{gate}_{what}") for p, what in zip(places, ("input", "recurrent", "bias"), strict=True)]
-        for gate, places in GATES.items()
-    }
+    weights = read_weights(work)
     table = work.table("sigmoid", sigmoid_table())
     target = work.write()
     gates = function.scratch("gates", (len(GATES), units), "int16")
@@ -101,6 +95,15 @@ def lstm(work: Lowering) -> None:
             function.store(target, result, *place(n, t, u))
 
 
+def read_weights(work: Lowering) -> dict[str, list[Buffer]]:
+    """Buffers of (input weights, recurrent weights, bias) of each gate."""
+    names = ("input", "recurrent", "bias")
+    return {
+        gate: [work.read(p, f"{gate}_{what}") for p, what in zip(places, names, strict=True)]
+        for gate, places in GATES.items()
+    }
+
+
 def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
     wide = require_same_type((data, hidden, output), ("int8", "int16")) == "int16"
     require_same_type((cell,), ("int16",))
@@ -113,20 +116,15 @@ def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: 
 def refuse_others(work: Lowering) -> None:
     """Refuse what TFLite Micro's LSTM has not, of any type, and weights of other shapes."""
     for position, what in _UNUSED.items():
-        if work.optional(position) is not None:
-            raise UnsupportedOperatorError(f"it has a {what} (input {position})")
-    if any(work.optional(position) is not None for position in range(20, 24)):
-        raise UnsupportedOperatorError("it has layer normalisation")
+        require(work.optional(position) is None, f"it has a {what} (input {position})")
+    require(all(work.optional(position) is None for position in range(20, 24)), "it has layer normalisation")
     for tensor in (work.tensor(HIDDEN), work.tensor(CELL)):
-        if not tensor.is_variable:
-            raise UnsupportedOperatorError(f"its state {tensor.name!r} is no variable tensor")
+        require(tensor.is_variable, f"its state {tensor.name!r} is no variable tensor")
     depth, units = work.tensor(0).shape[2], work.output().shape[2]
     for into, recurrent, bias in GATES.values():
-        for position, shape in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
-            if work.tensor(position).shape != shape:
-                raise UnsupportedOperatorError(
-                    f"input {position} has shape {list(work.tensor(position).shape)}, not {list(shape)}"
-                )
+        for position, wanted in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
+            shape = work.tensor(position).shape
+            require(shape == wanted, f"input {position} has shape {list(shape)}, not {list(wanted)}")
 
 
 def _clamp16(value: Expr) -> Expr:

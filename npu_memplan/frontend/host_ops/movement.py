@@ -7,7 +7,7 @@ operator could rescale (CONCATENATION), different scales are refused as the refe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,45 +16,50 @@ from ...fixed_point.multiplier import f32, round_half_away
 from ...models.tensor import Tensor
 from .common import EIGHT_BITS, flat_values, inside
 from .elementwise import broadcast
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, both, cast, clamp, const, load, raw_load, real, unflatten
+from .operator import Lowering, lowering, require
+from .tir import Buffer, Expr, both, cast, clamp, const, load, number, raw_load
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
     """Refuses tensors of different element types."""
+    first = tensors[0]
     for tensor in tensors:
-        if tensor.dtype != tensors[0].dtype:
-            raise UnsupportedOperatorError(
-                f"tensor {tensor.name!r} is {tensor.dtype}, but {tensors[0].name!r} is {tensors[0].dtype}"
-            )
+        message = f"tensor {tensor.name!r} is {tensor.dtype}, but {first.name!r} is {first.dtype}"
+        require(tensor.dtype == first.dtype, message)
+
+
+def pair(work: Lowering) -> tuple[Tensor, Tensor]:
+    """Input 0 and the output, of one type."""
+    data, output = work.tensor(0), work.output()
+    same_type((data, output))
+    return data, output
+
+
+def move(work: Lowering, where: Callable[[list[Expr]], Sequence[Expr]]) -> None:
+    """output[place] = input[where(place)]."""
+    source = work.read(0, "input")
+    work.fill(lambda place: raw_load(source, where(place)))
 
 
 def _axis(axis: int, rank: int) -> int:
     found = axis + rank if axis < 0 else axis
-    if not 0 <= found < max(rank, 1):
-        raise UnsupportedOperatorError(f"axis {axis} does not exist in {rank} dimensions")
+    require(0 <= found < max(rank, 1), f"axis {axis} does not exist in {rank} dimensions")
     return found
 
 
 @lowering("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
 def reshape(work: Lowering) -> None:
     """The same elements in the same order."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
-    count = math.prod(output.shape)
-    if math.prod(data.shape) != count:
-        raise UnsupportedOperatorError(f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.loop(count, "i") as i:
-        function.store(target, raw_load(source, unflatten(i, data.shape)), *unflatten(i, output.shape))
+    data, output = pair(work)
+    fits = math.prod(data.shape) == math.prod(output.shape)
+    require(fits, f"shapes {list(data.shape)} and {list(output.shape)} differ in size")
+    work.function.copy(work.read(0, "input"), work.write())
 
 
 def _before(work: Lowering, data: Tensor) -> list[int]:
     """What a padding puts in front of each axis."""
-    amounts = flat_values(work, 1)
-    if len(amounts) != 2 * len(data.shape):
-        raise UnsupportedOperatorError(f"it pads {len(amounts) // 2} dimensions, its input has {len(data.shape)}")
+    amounts, rank = flat_values(work, 1), len(data.shape)
+    require(len(amounts) == 2 * rank, f"it pads {len(amounts) // 2} dimensions, its input has {rank}")
     return amounts[::2]
 
 
@@ -62,29 +67,25 @@ def _before(work: Lowering, data: Tensor) -> list[int]:
 def shape(work: Lowering) -> None:
     """The extents of the input, which are known when compiling."""
     output = work.output()
-    if output.dtype not in ("int32", "int64"):
-        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
     extents = work.table("extents", np.array(work.tensor(0).shape, output.dtype))
-    target = work.write()
-    with work.function.grid(output.shape) as place:
-        work.function.store(target, raw_load(extents, place), *place)
+    work.fill(lambda place: raw_load(extents, place))
 
 
 @lowering("PAD", "PADV2")
 def pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    data, output = pair(work)
     before = _before(work, data)
     value: float = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
         value = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)[0].item()
-    padding = real(value, output.dtype) if output.dtype.startswith("float") else const(int(value), output.dtype)
+    padding = number(value, output.dtype)
     function = work.function
     source, target = work.read(0, "input"), work.write()
     # Element by element of the output, so that it may trail the part of the input that is read already.
     with function.grid(output.shape) as place:
-        origin = [p - const(b) if b else p for p, b in zip(place, before, strict=True)]
+        origin = [p - const(b) for p, b in zip(place, before, strict=True)]
         sides = zip(origin, before, data.shape, output.shape, strict=True)
         covered = both(*(inside(o, -b, wide - 1 - b, size) for o, b, size, wide in sides))
         with function.when(covered):
@@ -97,13 +98,9 @@ def pad(work: Lowering) -> None:
 @lowering("MIRROR_PAD")
 def mirror_pad(work: Lowering) -> None:
     """The input, continued by its mirror image; the positions are tables."""
-    import tflite
-
-    offset = 0 if work.options(tflite.MirrorPadOptions).Mode() == 1 else 1  # symmetric repeats the border
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    offset = 0 if work.options("MirrorPadOptions").Mode() == 1 else 1  # symmetric repeats the border
+    data, output = pair(work)
     before = _before(work, data)
-    function = work.function
     source = work.read(0, "input")
     tables = []
     for axis, (first, size) in enumerate(zip(before, data.shape, strict=True)):
@@ -111,21 +108,18 @@ def mirror_pad(work: Lowering) -> None:
         places = np.where(places < 0, offset - 1 - places, places)
         places = np.where(places >= size, 2 * size - 1 - offset - places, places)
         tables.append(work.table(f"axis{axis}", places.astype(np.int32)) if output.shape[axis] != size else None)
-    target = work.write()
-    with function.grid(output.shape) as place:
-        moved = [p if t is None else raw_load(t, [p]) for p, t in zip(place, tables, strict=True)]
-        function.store(target, raw_load(source, moved), *place)
+
+    def mirrored(place: list[Expr]) -> Expr:
+        return raw_load(source, [p if t is None else raw_load(t, [p]) for p, t in zip(place, tables, strict=True)])
+
+    work.fill(mirrored)
 
 
 @lowering("BROADCAST_TO")
 def broadcast_to(work: Lowering) -> None:
     """The input repeated along axes of extent 1."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        function.store(target, raw_load(source, broadcast(place, data, output)), *place)
+    data, output = pair(work)
+    move(work, lambda place: broadcast(place, data, output))
 
 
 @lowering("GATHER")
@@ -134,53 +128,49 @@ def gather(work: Lowering) -> None:
 
     An index outside of the axis, at which LiteRT stops and TFLite Micro reads other memory, reads the nearest slice.
     """
-    import tflite
-
-    options = work.options(tflite.GatherOptions)
-    data, indices, output = work.tensor(0), work.tensor(1), work.output()
-    same_type((data, output))
+    options = work.options("GatherOptions")
+    (data, output), indices = pair(work), work.tensor(1)
     axis = _axis(options.Axis(), len(data.shape))
     shared, rank = options.BatchDims(), len(indices.shape)  # axes that both have
     shared += rank if shared < 0 else 0
-    if indices.dtype not in ("int16", "int32", "int64") or not 0 <= shared <= min(axis, rank):
-        raise UnsupportedOperatorError(f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
+    fits = indices.dtype in ("int16", "int32", "int64") and 0 <= shared <= min(axis, rank)
+    require(fits, f"its indices are {indices.dtype}, with {options.BatchDims()} batch dimensions")
     wanted = (*data.shape[:axis], *indices.shape[shared:], *data.shape[axis + 1 :])
-    if output.shape != wanted:
-        raise UnsupportedOperatorError(f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
-    function = work.function
-    source, chosen, target = work.read(0, "input"), work.read(1, "indices"), work.write()
+    require(output.shape == wanted, f"it gives shape {list(wanted)}, the output has {list(output.shape)}")
+    source, places = work.read(0, "input"), work.read(1, "indices")
     behind = axis + rank - shared
-    with function.grid(output.shape) as place:
-        found = cast(raw_load(chosen, [*place[:shared], *place[axis:behind]]), "int32")
-        index = clamp(found, 0, max(data.shape[axis] - 1, 0))
-        function.store(target, raw_load(source, [*place[:axis], index, *place[behind:]]), *place)
+
+    def slice_of(place: list[Expr]) -> Expr:
+        index = chosen(places, [*place[:shared], *place[axis:behind]], data.shape[axis])
+        return raw_load(source, [*place[:axis], index, *place[behind:]])
+
+    work.fill(slice_of)
+
+
+def chosen(indices: Buffer, place: list[Expr], extent: int) -> Expr:
+    """An index of an axis of `extent` places, as an int32; one outside of it is the nearest place's."""
+    return clamp(cast(raw_load(indices, place), "int32"), 0, max(extent - 1, 0))
 
 
 @lowering("CONCATENATION")
 def concatenation(work: Lowering) -> None:
     """The inputs one after the other along an axis."""
-    import tflite
-
-    options = work.options(tflite.ConcatenationOptions)
-    if options.FusedActivationFunction() != 0:
-        raise UnsupportedOperatorError("it has a fused activation")
-    output = work.output()
+    options = work.options("ConcatenationOptions")
+    require(options.FusedActivationFunction() == 0, "it has a fused activation")
+    parts, output = work.tensors(), work.output()
     axis = _axis(options.Axis(), len(output.shape))
-    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
     same_type([output, *parts])
     function = work.function
-    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
+    sources = work.read_all("input")
     tables = [
         work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
     ]
-    target = work.write()
-    start = 0
+    target, start = work.write(), 0
     for part, source, table in zip(parts, sources, tables, strict=True):
         with function.grid(part.shape) as place:
             value = raw_load(source, place)
-            function.store(
-                target, value if table is None else load(table, cast(value, "int32")), *_moved(place, axis, start)
-            )
+            value = value if table is None else load(table, cast(value, "int32"))
+            function.store(target, value, *_moved(place, axis, start))
         start += part.shape[axis]
 
 
@@ -191,8 +181,7 @@ def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
     """
     if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
         return None
-    if part.dtype != "uint8":
-        raise UnsupportedOperatorError(f"input {part.name!r} has another scale or zero point than the output")
+    require(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
     scale = f32(part.scale) * (f32(1) / f32(output.scale))
     real_values = np.arange(256).astype(np.float32) * scale + f32(-part.zero_point) * scale
     values = [min(max(round_half_away(v) + output.zero_point, 0), 255) for v in real_values.tolist()]
@@ -203,37 +192,29 @@ def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
 def split(work: Lowering) -> None:
     """Parts of the input along an axis."""
     position, axis_position = (1, 0) if work.operator.name == "SPLIT" else (0, 2)
-    data = work.tensor(position)
+    data, outputs = work.tensor(position), work.outputs()
     axis = _axis(flat_values(work, axis_position)[0], len(data.shape))
-    outputs = [work.output(i) for i in range(len(work.operator.outputs))]
     same_type([data, *outputs])
-    function = work.function
-    source = work.read(position, "input")
-    targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
-    start = 0
-    for part, target in zip(outputs, targets, strict=True):
-        with function.grid(part.shape) as place:
-            function.store(target, raw_load(source, _moved(place, axis, start)), *place)
+    source, start = work.read(position, "input"), 0
+    for part, target in zip(outputs, work.write_all("output"), strict=True):
+        with work.function.grid(part.shape) as place:
+            work.function.store(target, raw_load(source, _moved(place, axis, start)), *place)
         start += part.shape[axis]
 
 
 @lowering("SLICE")
 def slice_(work: Lowering) -> None:
     """A box of the input."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    pair(work)
     begin = flat_values(work, 1)
-    _copy_box(work, begin, [1] * len(begin), output.shape, list(range(len(begin))))
+    _copy_box(work, begin, [1] * len(begin), list(range(len(begin))))
 
 
 @lowering("STRIDED_SLICE")
 def strided_slice(work: Lowering) -> None:
     """Every n-th element of a box; constant bounds, one for each axis, new axis or run of whole axes (an ellipsis)."""
-    import tflite
-
-    options = work.options(tflite.StridedSliceOptions)
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    options = work.options("StridedSliceOptions")
+    data, output = pair(work)
     bounds = list(zip(*(flat_values(work, i) for i in (1, 2, 3)), strict=True))
     new, whole = options.NewAxisMask() & ~options.EllipsisMask(), options.EllipsisMask()
     named = sum(not (new | whole) >> bit & 1 for bit in range(len(bounds)))
@@ -263,89 +244,72 @@ def strided_slice(work: Lowering) -> None:
             if not options.ShrinkAxisMask() >> bit & 1:
                 axes.append(axis)
                 extents.append(max(0, -(-(stop - start) // stride)))
-    if tuple(extents) != output.shape:
-        raise UnsupportedOperatorError(f"its bounds give shape {extents}, the output has {list(output.shape)}")
-    _copy_box(work, starts, strides, output.shape, axes)
+    fits = tuple(extents) == output.shape
+    require(fits, f"its bounds give shape {extents}, the output has {list(output.shape)}")
+    _copy_box(work, starts, strides, axes)
 
 
 def _clamped(value: int, size: int, low: int, high: int) -> int:
     return min(max(value + size if value < 0 else value, low), high)
 
 
-def _copy_box(
-    work: Lowering, start: list[int], stride: list[int], shape: tuple[int, ...], axes: Sequence[int | None]
-) -> None:
+def _copy_box(work: Lowering, start: list[int], stride: list[int], axes: Sequence[int | None]) -> None:
     """output[place] = input[start + stride * place]; `axes[i]`: the input axis of output axis i, None of a new one."""
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(shape) as place:
-        indices: list[Expr] = [const(s) for s in start]
+
+    def indices(place: list[Expr]) -> list[Expr]:
+        found: list[Expr] = [const(s) for s in start]
         for p, axis in zip(place, axes, strict=True):
             if axis is not None:
-                indices[axis] = p * const(stride[axis]) + const(start[axis])
-        function.store(target, raw_load(source, indices), *place)
+                found[axis] = p * const(stride[axis]) + const(start[axis])
+        return found
+
+    move(work, indices)
 
 
 @lowering("REVERSE_V2")
 def reverse(work: Lowering) -> None:
     """The input with the order along some axes reversed."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    data, output = pair(work)
+    require(data.shape == output.shape, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     rank = len(data.shape)
     reversed_axes = {_axis(a, rank) for a in flat_values(work, 1)}
-    if max(reversed_axes) - min(reversed_axes) >= len(reversed_axes):
-        raise UnsupportedOperatorError(f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
+    together = max(reversed_axes) - min(reversed_axes) < len(reversed_axes)
+    require(together, f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
     starts = [extent - 1 if a in reversed_axes else 0 for a, extent in enumerate(data.shape)]
-    _copy_box(work, starts, [-1 if a in reversed_axes else 1 for a in range(rank)], data.shape, list(range(rank)))
+    _copy_box(work, starts, [-1 if a in reversed_axes else 1 for a in range(rank)], list(range(rank)))
 
 
 @lowering("TRANSPOSE")
 def transpose(work: Lowering) -> None:
     """Axes in another order."""
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    data, _ = pair(work)
     order = [_axis(a, len(data.shape)) for a in flat_values(work, 1)]
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        indices: list[Expr] = [const(0)] * len(order)
-        for p, axis in zip(place, order, strict=True):
-            indices[axis] = p
-        function.store(target, raw_load(source, indices), *place)
+    _copy_box(work, [0] * len(order), [1] * len(order), order)
 
 
 @lowering("PACK")
 def pack(work: Lowering) -> None:
     """Inputs of one shape along a new axis."""
-    import tflite
-
-    output = work.output()
-    axis = _axis(work.options(tflite.PackOptions).Axis(), len(output.shape))
-    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
+    output, parts = work.output(), work.tensors()
+    axis = _axis(work.options("PackOptions").Axis(), len(output.shape))
     same_type([output, *parts])
-    function = work.function
-    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
     target = work.write()
-    for number, (part, source) in enumerate(zip(parts, sources, strict=True)):
-        with function.grid(part.shape) as place:
-            function.store(target, raw_load(source, place), *place[:axis], number, *place[axis:])
+    for i, (part, source) in enumerate(zip(parts, work.read_all("input"), strict=True)):
+        with work.function.grid(part.shape) as place:
+            work.function.store(target, raw_load(source, place), *place[:axis], i, *place[axis:])
 
 
 @lowering("UNPACK")
 def unpack(work: Lowering) -> None:
     """Slices of the input along an axis, which goes."""
-    import tflite
-
-    data = work.tensor(0)
-    axis = _axis(work.options(tflite.UnpackOptions).Axis(), len(data.shape))
-    outputs = [work.output(i) for i in range(len(work.operator.outputs))]
+    data, outputs = work.tensor(0), work.outputs()
+    axis = _axis(work.options("UnpackOptions").Axis(), len(data.shape))
     same_type([data, *outputs])
-    function = work.function
     source = work.read(0, "input")
-    targets = [work.write(i, f"output{i}") for i in range(len(outputs))]
-    for number, (part, target) in enumerate(zip(outputs, targets, strict=True)):
-        with function.grid(part.shape) as place:
-            function.store(target, raw_load(source, [*place[:axis], const(number), *place[axis:]]), *place)
+    for i, (part, target) in enumerate(zip(outputs, work.write_all("output"), strict=True)):
+        with work.function.grid(part.shape) as place:
+            value = raw_load(source, [*place[:axis], const(i), *place[axis:]])
+            work.function.store(target, value, *place)
 
 
 def _moved(place: list[Expr], axis: int, start: int) -> list[Expr]:

@@ -7,8 +7,9 @@ runs the very lowering, so the two can never disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,15 @@ from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
-from .tir import Function
+from .c_text import c_text
+from .tir import Buffer, Expr, Function
 
 
 class UnsupportedOperatorError(NpuMemplanError):
     """No host lowering for an operator, or not for its types or options."""
+
+
+STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of elements that stand for real numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,25 +48,25 @@ class LoweredOperator:
     states: tuple[int, ...] = ()
 
 
+def require(condition: object, message: str) -> None:
+    """Refuse an operator of which `condition` does not hold."""
+    if not condition:
+        raise UnsupportedOperatorError(message)
+
+
 class Lowering:
     """One operator on its way to a PrimFunc: its tensors, and the function being built."""
 
     def __init__(self, network: Network, operator: CpuOperator) -> None:
-        self.network = network
-        self.operator = operator
+        self.network, self.operator = network, operator
         self.function = Function()
-        self.inputs: list[int] = []
-        self.constants: list[npt.NDArray[Any]] = []
-        self._input_buffers: list[Any] = []
-        self._constant_buffers: list[Any] = []
-        self._output_buffers: list[Any] = []
-        self._states: list[int] = []
-        self._tensors: dict[str, Tensor] = {}  # by the name of their buffer
-        self._layer: dict[str, Any] | None = None
-        self._sources: list[str] = []
-        self._only_read: list[str] = []
-        self.attributes: dict[str, Any] = {}  # more of the PrimFunc's
         self.name = operator.name.lower()  # of the function
+        self.attributes: dict[str, Any] = {}  # more of the PrimFunc's
+        self._inputs: dict[int, Buffer] = {}  # by tensor
+        self._constants: list[tuple[Buffer, npt.NDArray[Any]]] = []
+        self._outputs: list[Buffer] = []
+        self._states: list[int] = []  # tensors
+        self._tensors: dict[str, Tensor] = {}  # by the name of their buffer
 
     def tensor(self, position: int) -> Tensor:
         """Input number `position`; refuses when the operator has none there."""
@@ -77,126 +82,141 @@ class Lowering:
             return None
         return self.network.tensors[inputs[position]]
 
+    @property
+    def plain(self) -> bool:
+        """Whether none of its tensors is of a type in `STORED`."""
+        indices = (*self.operator.inputs, *self.operator.outputs)
+        return not any(self.network.tensors[i].dtype in STORED for i in indices if i >= 0)
+
+    def tensors(self) -> list[Tensor]:
+        """All inputs; refuses when one is left out."""
+        return [self.tensor(position) for position in range(len(self.operator.inputs))]
+
     def output(self, position: int = 0) -> Tensor:
         """Output number `position`."""
-        if position >= len(self.operator.outputs):
-            raise UnsupportedOperatorError(f"output {position} is missing")
+        require(position < len(self.operator.outputs), f"output {position} is missing")
         return self.network.tensors[self.operator.outputs[position]]
+
+    def outputs(self) -> list[Tensor]:
+        """All outputs."""
+        return [self.network.tensors[index] for index in self.operator.outputs]
 
     def constant(self, position: int, what: str) -> npt.NDArray[Any]:
         """The value of an input that has to be constant."""
         tensor = self.tensor(position)
-        if tensor.data is None:
-            raise UnsupportedOperatorError(f"{what} (tensor {tensor.name!r}) must be constant")
+        require(tensor.data is not None, f"{what} (tensor {tensor.name!r}) must be constant")
         return tensor.array()
 
-    def options(self, kind: Any) -> Any:
+    def options(self, kind: str) -> Any:
         """The built-in options; refuses when the file has none."""
         options = self.operator.options(kind)
-        if options is None:
-            raise UnsupportedOperatorError(f"the file has no {kind.__name__} for it")
+        require(options is not None, f"the file has no {kind} for it")
         return options
 
     def custom(self, *names: str) -> list[Any]:
         """Options of a custom operator by name; refuses when the file lacks one."""
         options = self.operator.custom_options()
         missing = [name for name in names if name not in options]
-        if missing:
-            raise UnsupportedOperatorError(f"the file does not say its {' and '.join(missing)}")
+        require(not missing, f"the file does not say its {' and '.join(missing)}")
         return [options[name] for name in names]
 
-    def read(self, position: int, name: str) -> Any:
+    def read(self, position: int, name: str) -> Buffer:
         """Buffer of an input: a parameter, or a constant when the tensor is one."""
         tensor = self.tensor(position)
-        if tensor.data is not None:
-            buffer = self.table(name, tensor.array())
-            self._tensors[buffer.name] = tensor
-            return buffer
-        index = self.operator.inputs[position]
-        for known, buffer in zip(self.inputs, self._input_buffers, strict=True):
-            if known == index:
-                return buffer
-        buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
-        self.inputs.append(index)
-        self._input_buffers.append(buffer)
+        if tensor.data is None:
+            return self._parameter(self.operator.inputs[position], name)
+        buffer = self.table(name, tensor.array())
         self._tensors[buffer.name] = tensor
         return buffer
 
-    def state(self, position: int, name: str) -> Any:
+    def read_all(self, name: str, first: int = 0) -> list[Buffer]:
+        """Buffers of all inputs from number `first` on, called `name` and their number."""
+        return [self.read(i, f"{name}{i}") for i in range(first, len(self.operator.inputs))]
+
+    def state(self, position: int, name: str) -> Buffer:
         """Buffer of a variable tensor, which the operator updates in place."""
         buffer = self.read(position, name)
-        self._states.append(len(self.inputs) - 1)
+        self._states.append(self.operator.inputs[position])
         return buffer
 
-    def own_state(self, number: int, name: str) -> Any:
+    def own_state(self, number: int, name: str) -> Buffer:
         """Buffer of state `number` that the operator keeps for itself (see `OwnState`)."""
-        index = self.operator.states[number]
-        tensor = self.network.tensors[index]
-        buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
-        self.inputs.append(index)
-        self._input_buffers.append(buffer)
-        self._states.append(len(self.inputs) - 1)
-        return buffer
+        self._states.append(self.operator.states[number])
+        return self._parameter(self.operator.states[number], name)
 
-    def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any], writes: Sequence[Any]) -> None:
-        """Let the C function `symbol`, which `sources` define, do it; of the buffers it changes `writes` alone."""
-        self.function.call(symbol, arguments)
-        self._sources += sources
-        written = {id(buffer) for buffer in writes}
-        buffers = [a for a in arguments if not isinstance(a, int | float)]
-        self._only_read += [str(b.name) for b in buffers if id(b) not in written]
+    def _parameter(self, index: int, name: str) -> Buffer:
+        if index not in self._inputs:
+            tensor = self.network.tensors[index]
+            buffer = self._inputs[index] = self.function.buffer(name, tensor.shape, tensor.dtype)
+            self._tensors[buffer.name] = tensor
+        return self._inputs[index]
 
-    def table(self, name: str, values: npt.NDArray[Any]) -> Any:
+    def table(self, name: str, values: npt.NDArray[Any]) -> Buffer:
         """A constant parameter with these values."""
         values = np.ascontiguousarray(values)
         buffer = self.function.buffer(name, values.shape, values.dtype.name)
-        self.constants.append(values)
-        self._constant_buffers.append(buffer)
+        self._constants.append((buffer, values))
         return buffer
 
-    def write(self, position: int = 0, name: str = "output") -> Any:
+    def write(self, position: int = 0, name: str = "output") -> Buffer:
         """Buffer of an output."""
         tensor = self.output(position)
         buffer = self.function.buffer(name, tensor.shape, tensor.dtype)
-        self._output_buffers.append(buffer)
+        self._outputs.append(buffer)
         self._tensors[buffer.name] = tensor
         return buffer
 
+    def write_all(self, name: str) -> list[Buffer]:
+        """Buffers of all outputs, called `name` and their number."""
+        return [self.write(i, f"{name}{i}") for i in range(len(self.operator.outputs))]
+
+    def fill(self, value: Callable[[list[Expr]], Expr]) -> None:
+        """output[place] = value(place), for every place."""
+        target = self.write()
+        with self.function.grid(self.output().shape) as place:
+            self.function.store(target, value(place), *place)
+
+    def c_function(self, symbol: str, sources: Sequence[str], arguments: Sequence[Any]) -> None:
+        """Let the C function `symbol`, which `sources` define, do it; of parameters it changes outputs and states."""
+        self.function.call(symbol, arguments)
+        given = [buffer for index, buffer in self._inputs.items() if index not in self._states]
+        read = {id(buffer) for buffer in (*given, *(buffer for buffer, _ in self._constants))}
+        self.attributes |= {ONLY_READ: [str(a.name) for a in arguments if id(a) in read], C_SOURCES: list(sources)}
+
+    def run_c(
+        self, names: str, *arguments: Any, suffix: str = "", macros: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Let C of our own do it: the files `names`, the last of which has a function of its name (see `c_text`)."""
+        files = names.split()
+        symbol = f"npu_memplan_{files[-1]}_{suffix}" if suffix else f"npu_memplan_{files[-1]}"
+        self.c_function(symbol, [c_text(name, suffix, macros) for name in files], arguments)
+
     def describe(self, kind: str, **numbers: int) -> None:
         """Say what the NPU would have to do instead: a kind of composite of `ethosu.layers`, and its numbers."""
-        self._layer = {"kind": kind, **numbers}
+        self.attributes[LAYER] = {"kind": kind, **numbers}
 
     def finish(self) -> LoweredOperator:
         """The lowered operator."""
-        name = self.name
-        parameters = [*self._input_buffers, *self._constant_buffers, *self._output_buffers]
-        primfunc = self.function.finish(parameters, name)
-        if self._only_read:
-            primfunc = primfunc.with_attr(ONLY_READ, self._only_read)
-        if self._sources:
-            primfunc = primfunc.with_attr(C_SOURCES, self._sources)
+        constants = [buffer for buffer, _ in self._constants]
+        primfunc = self.function.finish([*self._inputs.values(), *constants, *self._outputs], self.name)
+        if LAYER in self.attributes:
+            names = [str(p.name) for p in primfunc.params]
+            tensors = [self._tensors.get(name) for name in names]
+            self.attributes[LAYER] |= {
+                "parameters": names,
+                "scales": [(t.scale if t is not None else 0.0).hex() for t in tensors],
+                "zero_points": [t.zero_point if t is not None else 0 for t in tensors],
+            }
         for key, value in self.attributes.items():
-            primfunc = primfunc.with_attr(key, value)
+            primfunc = primfunc.with_attr(key, value) if value else primfunc
         return LoweredOperator(
-            name=name,
-            primfunc=self._described(primfunc),
-            inputs=tuple(self.inputs),
-            constants=tuple(self.constants),
+            name=self.name,
+            primfunc=primfunc,
+            inputs=tuple(self._inputs),
+            constants=tuple(values for _, values in self._constants),
             outputs=tuple(self.operator.outputs),
-            states=tuple(self._states),
+            states=tuple(list(self._inputs).index(state) for state in self._states),
         )
-
-    def _described(self, primfunc: Any) -> Any:
-        if self._layer is None:
-            return primfunc
-        names = [str(p.name) for p in primfunc.params]
-        tensors = [self._tensors.get(name) for name in names]
-        quantisation = {
-            "parameters": names,
-            "scales": [(t.scale if t is not None else 0.0).hex() for t in tensors],
-            "zero_points": [t.zero_point if t is not None else 0 for t in tensors],
-        }
-        return primfunc.with_attr(LAYER, self._layer | quantisation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,7 +236,6 @@ _LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
 _PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
 _KEEPS: dict[str, Keeps] = {}
 _SHAPES: dict[str, Shapes] = {}
-STORED = frozenset(("int8", "uint8", "int16", "uint16", "int4"))  # types of elements that stand for real numbers
 
 
 def lowering(
@@ -274,23 +293,23 @@ def supported_names() -> tuple[str, ...]:
     return tuple(sorted({*_LOWERINGS, *_PLAIN} - {EXTERNAL_OPERATOR}))
 
 
-def _lowering_of(network: Network, operator: CpuOperator) -> Lower:
+def _lowering_of(work: Lowering) -> Lower:
     """The function for an operator's name and types; `UnsupportedOperatorError` where there is none."""
+    operator = work.operator
     if operator.external_scratch_bytes is not None:
         return _LOWERINGS[EXTERNAL_OPERATOR]
-    tensors = [network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
     general, plain = _LOWERINGS.get(operator.name), _PLAIN.get(operator.name)
-    if plain is not None and not any(tensor.dtype in STORED for tensor in tensors):
-        return plain
-    if plain is not None and any(tensor.dtype == "float32" for tensor in tensors):
-        stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
-        raise UnsupportedOperatorError(f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
-    if general is not None:
-        return general
     if plain is None:
-        raise UnsupportedOperatorError(f"there is no host operator {operator.name}")
+        require(general, f"there is no host operator {operator.name}")
+        return general  # type: ignore[return-value]
+    if work.plain:
+        return plain
+    tensors = [work.network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
     stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
-    raise UnsupportedOperatorError(f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
+    hybrid = any(tensor.dtype == "float32" for tensor in tensors)
+    require(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
+    require(general, f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
+    return general  # type: ignore[return-value]
 
 
 EXTERNAL_OPERATOR = "<external>"  # the name under which the function for external operators is registered
@@ -300,8 +319,8 @@ NOT_QUANTISED = "the reference has this operator for plain numbers only, such as
 
 def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     """Lower one operator; `UnsupportedOperatorError` says why it cannot be."""
-    lower = _lowering_of(network, operator)
     work = Lowering(network, operator)
+    lower = _lowering_of(work)
     try:
         lower(work)
         return work.finish()

@@ -15,7 +15,7 @@ from typing import Any
 from ...errors import NpuMemplanError
 from ...models.tensor import Tensor
 from ...vocabulary import EXTERNAL, EXTERNAL_PREFIX
-from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, UnsupportedOperatorError, lowering
+from .operator import EXTERNAL_OPERATOR, Lowering, OwnState, lowering, require
 
 Number = int | float
 NumpyReference = Callable[..., Any]
@@ -134,8 +134,7 @@ def _told(tensor: Tensor) -> str:
 def _call(work: Lowering) -> OperatorCall:
     operator = work.operator
     inputs = tuple(work.optional(position) for position in range(len(operator.inputs)))
-    outputs = tuple(work.output(position) for position in range(len(operator.outputs)))
-    return OperatorCall(inputs, outputs, operator.custom_options() if operator.is_custom else {})
+    return OperatorCall(inputs, tuple(work.outputs()), operator.custom_options() if operator.is_custom else {})
 
 
 def _value(wanted: Bytes, call: OperatorCall) -> int:
@@ -145,11 +144,9 @@ def _value(wanted: Bytes, call: OperatorCall) -> int:
 def _pass(work: Lowering, symbol: str, sources: list[str], scratch_bytes: int, numbers: list[Number]) -> None:
     """The call: inputs, outputs, scratch, state, numbers."""
     operator = work.operator
-    if not operator.outputs and not operator.states:
-        raise UnsupportedOperatorError("it has no output")
+    require(operator.outputs or operator.states, "it has no output")
     inputs = [work.read(i, f"input_{i}") for i in range(len(operator.inputs)) if work.optional(i) is not None]
     written = [work.own_state(i, "state") for i in range(len(operator.states))]
     if scratch_bytes:
         written.insert(0, work.function.scratch("scratch", (scratch_bytes,), "uint8"))
-    outputs = [work.write(i, f"output_{i}") for i in range(len(operator.outputs))]
-    work.c_function(symbol, sources, [*inputs, *outputs, *written, *numbers], (*outputs, *written))
+    work.c_function(symbol, sources, [*inputs, *work.write_all("output_"), *written, *numbers])

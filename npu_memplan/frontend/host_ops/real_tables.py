@@ -6,12 +6,10 @@ Invariant: a function is computed of float32 numbers and rounded once; what is n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from ...fixed_point.multiplier import LIMITS, IntArray, f32, round_half_away
-from ...models.tensor import Tensor
 from .activation import store_table
 from .common import EIGHT_BITS, require_same_type
 from .operator import Lowering, lowering
@@ -37,26 +35,23 @@ def _exponential(x: float) -> float:
 @lowering("EXP", "LOG", "GELU")
 def function_by_table(work: Lowering) -> None:
     """output = f(input)."""
-    import tflite
-
     data, output = work.tensor(0), work.output()
     gelu = work.operator.name == "GELU"
     require_same_type((data, output), EIGHT_BITS if gelu else ("int8",))
-    functions: dict[str, Callable[[float], float]] = {"EXP": _exponential, "LOG": _logarithm}
+    function = _exponential if work.operator.name == "EXP" else _logarithm
     if gelu:
-        options = work.operator.options(tflite.GeluOptions)
-        functions["GELU"] = _gelu_by_tanh if options is not None and options.Approximate() else _gelu
-    function = functions[work.operator.name]
+        options = work.operator.options("GeluOptions")
+        function = _gelu_by_tanh if options is not None and options.Approximate() else _gelu
     low, high = LIMITS[output.dtype]
 
-    def reference(_: Tensor, __: Tensor, values: IntArray) -> IntArray:
+    def reference(values: IntArray) -> IntArray:
         real = f32(data.scale) * (values - data.zero_point).astype(np.float32)
         steps = f32(1) / f32(output.scale)
         results = np.array([function(x) for x in real.tolist()], np.float32) * steps
         limited = np.clip(results.astype(float), low - output.zero_point - 1, high - output.zero_point + 1)
         return np.array([round_half_away(x) for x in limited.tolist()]) + output.zero_point
 
-    store_table(work, data, output, reference)
+    store_table(work, reference)
 
 
 @lowering("NEG")
@@ -64,7 +59,7 @@ def negate(work: Lowering) -> None:
     """The stored number with the other sign: LiteRT takes no notice of scales, and the least int8 is its own."""
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ("int8",))
-    store_table(work, data, output, lambda _, __, values: np.where(values == LIMITS["int8"][0], values, -values))
+    store_table(work, lambda values: np.where(values == LIMITS["int8"][0], values, -values))
 
 
 @lowering("RELU_0_TO_1", "RELU_N1_TO_1")
@@ -75,4 +70,4 @@ def between(work: Lowering) -> None:
     one = round_half_away(float(f32(1) / f32(output.scale)))
     low = output.zero_point - (0 if work.operator.name == "RELU_0_TO_1" else one)
     high = output.zero_point + one
-    store_table(work, data, output, lambda _, __, values: np.clip(values, low, high))
+    store_table(work, lambda values: np.clip(values, low, high))

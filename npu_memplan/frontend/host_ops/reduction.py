@@ -7,26 +7,48 @@ multiplier that also rescales.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
-from .common import ACTIVATION_TYPES, EIGHT_BITS, flat_values, require_same_type
+from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, flat_values, require_same_type, stored
 from .fixed_tir import multiply_by_quantised
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Expr, clamp, const, largest, load, select, smallest
+from .operator import Lowering, lowering, require
+from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, raw_load, select, smallest
 
 
-def axes_of(work: Lowering, rank: int) -> list[int]:
+def axes_of(work: Lowering) -> list[int]:
     """The axes that an operator reduces, each once, ascending."""
+    rank = len(work.tensor(0).shape)
     axes = sorted({a + rank if a < 0 else a for a in flat_values(work, 1)})
-    if any(not 0 <= a < rank for a in axes):
-        raise UnsupportedOperatorError(f"it reduces axes {axes} of {rank} dimensions")
+    require(all(0 <= a < rank for a in axes), f"it reduces axes {axes} of {rank} dimensions")
     return axes
 
 
-def joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
+def _joined(rank: int, axes: list[int], kept: list[Expr], reduced: list[Expr]) -> list[Expr]:
     """Indices of an input element, from those of the kept and of the reduced axes."""
     outer, inner = iter(kept), iter(reduced)
     return [next(inner) if axis in axes else next(outer) for axis in range(rank)]
+
+
+def reduce(
+    work: Lowering,
+    name: str,
+    start: Expr,
+    join: Callable[[Expr, Expr], Expr],
+    result: Callable[[Expr], Expr] = lambda total: total,
+) -> None:
+    """output = result(total), where total = join(total, element) for each element over some axes, from `start` on."""
+    data, output, axes = work.tensor(0), work.output(), axes_of(work)
+    function, rank = work.function, len(data.shape)
+    source, target = work.read(0, "input"), work.write()
+    total = function.local(name, dtype_of(start))
+    with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
+        total.set(start)
+        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
+            total.set(join(total.get(), raw_load(source, _joined(rank, axes, place, inner))))
+        if len(output.shape) == rank:  # reduced axes are kept with extent 1
+            place = _joined(rank, axes, place, [const(0)] * len(axes))
+        function.store(target, result(total.get()), *place)
 
 
 @lowering("MEAN", "SUM")
@@ -34,74 +56,57 @@ def mean(work: Lowering) -> None:
     """Sum or mean over some axes."""
     data, output = work.tensor(0), work.output()
     require_same_type((data, output), ACTIVATION_TYPES)
-    rank = len(data.shape)
-    axes = axes_of(work, rank)
-    count = math.prod(data.shape[a] for a in axes)
+    count = math.prod(data.shape[a] for a in axes_of(work))
     multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
         bits = min(count.bit_length() - 1, 32, 31 + shift)
         multiplier, shift = (multiplier << bits) // count, shift - bits
-    low, high = LIMITS[output.dtype]
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    total = function.local("sum")
-    kept = [data.shape[a] for a in range(rank) if a not in axes]
-    with function.grid(kept) as place:
-        total.set(const(0))
-        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            total.add(load(source, *joined(rank, axes, place, inner)))
-        centred = total.get() - const(data.zero_point * count)
-        value = multiply_by_quantised(function, centred, multiplier, shift) + const(output.zero_point)
-        function.store(target, clamp(value, low, high), *output_place(output.shape, rank, axes, place))
+
+    def result(total: Expr) -> Expr:
+        centred = total - const(data.zero_point * count)
+        value = multiply_by_quantised(work.function, centred, multiplier, shift) + const(output.zero_point)
+        return clamp(value, *LIMITS[output.dtype])
+
+    reduce(work, "sum", const(0), lambda total, element: total + cast(element, "int32"), result)
 
 
 @lowering("REDUCE_MAX", "REDUCE_MIN")
 def reduce_extremum(work: Lowering) -> None:
     """Largest or smallest element over some axes."""
     data, output = work.tensor(0), work.output()
-    kind = require_same_type((data, output), EIGHT_BITS)
-    if data.scale != output.scale or data.zero_point != output.zero_point:
-        raise UnsupportedOperatorError("its output has another scale or zero point than its input")
-    rank = len(data.shape)
-    axes = axes_of(work, rank)
-    is_max = work.operator.name == "REDUCE_MAX"
-    choose = largest if is_max else smallest
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    best = function.local("best")
-    with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
-        best.set(const(LIMITS[kind][0 if is_max else 1]))
-        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            best.set(choose(best.get(), load(source, *joined(rank, axes, place, inner))))
-        function.store(target, best.get(), *output_place(output.shape, rank, axes, place))
-
-
-def output_place(shape: tuple[int, ...], rank: int, axes: list[int], place: list[Expr]) -> list[Expr]:
-    """Indices of an output element; reduced axes may be kept with extent 1."""
-    if len(shape) == rank:
-        return joined(rank, axes, place, [const(0)] * len(axes))
-    return place
+    low, high = LIMITS[require_same_type((data, output), EIGHT_BITS)]
+    alike = data.scale == output.scale and data.zero_point == output.zero_point
+    require(alike, "its output has another scale or zero point than its input")
+    start, choose = (low, largest) if work.operator.name == "REDUCE_MAX" else (high, smallest)
+    reduce(work, "best", const(start), lambda best, element: choose(best, cast(element, "int32")))
 
 
 @lowering("ARG_MAX", "ARG_MIN")
 def arg_extremum(work: Lowering) -> None:
     """Index of the first largest or smallest element along an axis."""
+    require_same_type((work.tensor(0),), EIGHT_BITS, scaled=False)
+    choose = largest if work.operator.name == "ARG_MAX" else smallest
+
+    def update(best: LocalScalar, where: LocalScalar, value: Expr, k: Expr, better: Expr) -> None:
+        where.set(select(better, k, where.get()))
+        best.set(choose(best.get(), value))
+
+    search(work, "int32", update)
+
+
+def search(work: Lowering, dtype: str, update: Callable[[LocalScalar, LocalScalar, Expr, Expr, Expr], None]) -> None:
+    """ARG_MAX and ARG_MIN; `update` sets the best value and its place by a value, its place, whether it is better."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data,), EIGHT_BITS, scaled=False)
-    if output.dtype not in ("int32", "int64"):
-        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
     axis = flat_values(work, 1)[0] % max(len(data.shape), 1)
-    function = work.function
+    function, take = work.function, as_it_is if work.plain else stored
     source, target = work.read(0, "input"), work.write()
-    is_max = work.operator.name == "ARG_MAX"
-    choose = largest if is_max else smallest
-    best, where = function.local("best"), function.local("where")
+    best, where = function.local("best", dtype), function.local("where")
     with function.grid([extent for a, extent in enumerate(data.shape) if a != axis]) as place:
-        best.set(load(source, *place[:axis], 0, *place[axis:]))
+        best.set(take(source, data, *place[:axis], const(0), *place[axis:]))
         where.set(const(0))
         with function.loop(data.shape[axis], "k") as k:
-            value = function.bind(load(source, *place[:axis], k, *place[axis:]), "value")
-            better = value > best.get() if is_max else value < best.get()
-            where.set(select(better, k, where.get()))
-            best.set(choose(best.get(), value))
+            value = function.bind(take(source, data, *place[:axis], k, *place[axis:]), "value", dtype)
+            better = value > best.get() if work.operator.name == "ARG_MAX" else value < best.get()
+            update(best, where, value, k, better)
         function.store(target, where.get(), *place)

@@ -10,10 +10,11 @@ from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, require_same_type
+from .common import ACTIVATION_TYPES, as_it_is, require_same_type
+from .elementwise import each
 from .fixed_tir import clamp_wide, multiply_by_quantised
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import cast, clamp, const, load, raw_load
+from .operator import Lowering, lowering, require
+from .tir import Expr, cast, clamp, const, library, real
 
 _PAIRS = frozenset(
     [
@@ -30,47 +31,39 @@ def quantise(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     if data.dtype == "float32" and output.dtype in ACTIVATION_TYPES:
         return _from_float(work, output)
-    if (data.dtype, output.dtype) not in _PAIRS:
-        raise UnsupportedOperatorError(f"from {data.dtype} to {output.dtype} is not done on the host")
+    known = (data.dtype, output.dtype) in _PAIRS
+    require(known, f"from {data.dtype} to {output.dtype} is not done on the host")
     require_same_type((data,), (data.dtype,))
     require_same_type((output,), (output.dtype,))
     scale = quantise_multiplier(data.scale / output.scale)
-    low, high = LIMITS[output.dtype]
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        value = multiply_by_quantised(function, load(source, *place) - const(data.zero_point), *scale)
+
+    def result(x: Expr) -> Expr:
+        value = multiply_by_quantised(work.function, x, *scale)
         if output.dtype == "int32":
-            result = clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
-        else:
-            result = clamp(value + const(output.zero_point), low, high)
-        function.store(target, result, *place)
-    return None
+            return clamp_wide(cast(value, "int64") + const(output.zero_point, "int64"))
+        return clamp(value + const(output.zero_point), *LIMITS[output.dtype])
+
+    return each(work, result, "input")
 
 
 def _from_float(work: Lowering, output: Tensor) -> None:
     require_same_type((output,), (output.dtype,))
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        scaled = raw_load(source, place) / tirx.FloatImm("float32", output.scale)
-        rounded = tirx.call_pure_extern("float32", "roundf", scaled)  # halves away from zero
+
+    def result(x: Expr) -> Expr:
+        rounded = library("roundf", x / real(output.scale))  # halves away from zero
         # Far outside the result's range, but still an int32: a larger float has no int32.
-        bounded = tirx.Max(tirx.Min(rounded, tirx.FloatImm("float32", 1e9)), tirx.FloatImm("float32", -1e9))
-        value = tirx.Cast("int32", bounded) + const(output.zero_point)
-        function.store(target, clamp(value, *LIMITS[output.dtype]), *place)
+        bounded = tirx.Max(tirx.Min(rounded, real(1e9)), real(-1e9))
+        return clamp(tirx.Cast("int32", bounded) + const(output.zero_point), *LIMITS[output.dtype])
+
+    each(work, result, "input", take=as_it_is)
 
 
 @lowering("DEQUANTIZE")
 def dequantise(work: Lowering) -> None:
     """scale x (value - zero point) as float32."""
     data, output = work.tensor(0), work.output()
-    require_same_type((data,), ("int8", "int16", "uint8"))
-    if output.dtype != "float32" or len(data.scales) != 1:
-        raise UnsupportedOperatorError(f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        # The product of a float32 and so small an integer is rounded once, as from double.
-        value = cast(load(source, *place) - const(data.zero_point), "float32")
-        function.store(target, value * tirx.FloatImm("float32", data.scale), *place)
+    require_same_type((data,), ACTIVATION_TYPES)
+    known = output.dtype == "float32" and len(data.scales) == 1
+    require(known, f"to {output.dtype} with {len(data.scales)} scales is not done on the host")
+    # The product of a float32 and so small an integer is rounded once, as from double.
+    each(work, lambda x: cast(x, "float32") * real(data.scale), "input")

@@ -15,34 +15,26 @@ from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS
 from .common import EIGHT_BITS, require_same_type, shape4
-from .movement import same_type
+from .movement import pair
 from .operator import Lowering, lowering
-from .tir import Buffer, Expr, cast, clamp, const, load, raw_load, select, truncated_div
+from .tir import Expr, cast, clamp, const, load, raw_load, select, truncated_div
 
 
 @lowering("RESIZE_NEAREST_NEIGHBOR")
 def resize_nearest(work: Lowering) -> None:
     """Each output element is one input element; the positions are computed in float32, here."""
-    import tflite
-
-    options = work.options(tflite.ResizeNearestNeighborOptions)
-    data, output = work.tensor(0), work.output()
-    same_type((data, output))
+    options = work.options("ResizeNearestNeighborOptions")
+    data, output = pair(work)
     shape4(data), shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
     rows = _nearest(data.shape[1], output.shape[1], align, centers)
     columns = _nearest(data.shape[2], output.shape[2], align, centers)
-    function = work.function
-    source = work.read(0, "input")
+    function, source = work.function, work.read(0, "input")
     row_table, column_table = work.table("rows", rows), work.table("columns", columns)
     target = work.write()
     with function.grid(output.shape, "nyxc") as (n, y, x, c):
-        value = raw_load(source, [n, _element(row_table, y), _element(column_table, x), c])
+        value = raw_load(source, [n, raw_load(row_table, [y]), raw_load(column_table, [x]), c])
         function.store(target, value, n, y, x, c)
-
-
-def _element(table: Buffer, index: Expr) -> Expr:
-    return raw_load(table, [index])
 
 
 def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[np.int32]:
@@ -58,15 +50,14 @@ def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArra
 
 
 @lowering("RESIZE_BILINEAR")
+@lowering("RESIZE_BILINEAR", plain=True)
 def resize_bilinear(work: Lowering) -> None:
     """Each output element mixes four input elements."""
-    import tflite
-
-    options = work.options(tflite.ResizeBilinearOptions)
+    options = work.options("ResizeBilinearOptions")
     data, output = work.tensor(0), work.output()
-    kind = require_same_type((data, output), EIGHT_BITS, scaled=False)
-    if kind == "uint8":
-        return mixed_in_float(work, options)
+    allowed = ("float32",) if work.plain else EIGHT_BITS
+    if require_same_type((data, output), allowed, scaled=False) != "int8":
+        return _mixed_in_float(work, options)
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
@@ -92,7 +83,7 @@ def resize_bilinear(work: Lowering) -> None:
     return None
 
 
-def mixed_in_float(work: Lowering, options: Any) -> None:
+def _mixed_in_float(work: Lowering, options: Any) -> None:
     """Of uint8 and float32: the reference computes both in float32, whose products are summed in this order."""
     data, output = work.tensor(0), work.output()
     batches, in_h, in_w, depth = shape4(data)

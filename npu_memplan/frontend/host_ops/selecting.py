@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from ...models.tensor import Tensor
 from .elementwise import broadcast
-from .movement import same_type
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import Buffer, Expr, cast, clamp, const, raw_load
-
-
-def chosen(indices: Buffer, place: list[Expr], extent: int) -> Expr:
-    """An index of an axis of `extent` places, as an int32."""
-    return clamp(cast(raw_load(indices, place), "int32"), 0, max(extent - 1, 0))
+from .movement import chosen, pair, same_type
+from .operator import Lowering, lowering, require
+from .tir import Expr, cast, const, first_of, raw_load
 
 
 def _require_indices(tensor: Tensor) -> None:
-    if tensor.dtype not in ("int32", "int64"):
-        raise UnsupportedOperatorError(f"its indices are {tensor.dtype}, not int32 or int64")
+    require(tensor.dtype in ("int32", "int64"), f"its indices are {tensor.dtype}, not int32 or int64")
 
 
 @lowering("SELECT", "SELECT_V2")
@@ -27,8 +21,7 @@ def select_elements(work: Lowering) -> None:
     """An element of input 1 where input 0 is true, else one of input 2."""
     condition, yes, no, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
     same_type((output, yes, no))
-    if condition.dtype != "bool":
-        raise UnsupportedOperatorError(f"input {condition.name!r} is {condition.dtype}, not bool")
+    require(condition.dtype == "bool", f"input {condition.name!r} is {condition.dtype}, not bool")
     by_row = work.operator.name == "SELECT" and len(condition.shape) == 1 < len(output.shape)
     function = work.function
     tests, first, second = work.read(0, "condition"), work.read(1, "first"), work.read(2, "second")
@@ -44,19 +37,19 @@ def select_elements(work: Lowering) -> None:
 @lowering("GATHER_ND")
 def gather_slices(work: Lowering) -> None:
     """Slices of the input; the last axis of the indices is a place in its first axes."""
-    data, indices, output = work.tensor(0), work.tensor(1), work.output()
-    same_type((data, output))
+    (data, output), indices = pair(work), work.tensor(1)
     _require_indices(indices)
     outer, depth = len(indices.shape) - 1, indices.shape[-1]
-    if depth > len(data.shape) or output.shape != (*indices.shape[:-1], *data.shape[depth:]):
-        raise UnsupportedOperatorError(
-            f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
-        )
-    function = work.function
-    source, places, target = work.read(0, "input"), work.read(1, "indices"), work.write()
-    with function.grid(output.shape) as place:
+    fits = depth <= len(data.shape) and output.shape == (*indices.shape[:-1], *data.shape[depth:])
+    message = f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
+    require(fits, message)
+    source, places = work.read(0, "input"), work.read(1, "indices")
+
+    def slice_of(place: list[Expr]) -> Expr:
         first = [chosen(places, [*place[:outer], const(i)], data.shape[i]) for i in range(depth)]
-        function.store(target, raw_load(source, [*first, *place[outer:]]), *place)
+        return raw_load(source, [*first, *place[outer:]])
+
+    work.fill(slice_of)
 
 
 @lowering("EMBEDDING_LOOKUP")
@@ -65,32 +58,26 @@ def look_up(work: Lowering) -> None:
     indices, data, output = work.tensor(0), work.tensor(1), work.output()
     same_type((data, output))
     _require_indices(indices)
-    if len(indices.shape) != 1 or output.shape != (*indices.shape, *data.shape[1:]):
-        raise UnsupportedOperatorError(f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
-    function = work.function
-    places, source, target = work.read(0, "indices"), work.read(1, "input"), work.write()
-    with function.grid(output.shape) as place:
-        row = chosen(places, place[:1], data.shape[0])
-        function.store(target, raw_load(source, [row, *place[1:]]), *place)
+    fits = len(indices.shape) == 1 and output.shape == (*indices.shape, *data.shape[1:])
+    require(fits, f"{list(indices.shape)} rows of {list(data.shape)} are not {list(output.shape)}")
+    places, source = work.read(0, "indices"), work.read(1, "input")
+    work.fill(lambda place: raw_load(source, [chosen(places, place[:1], data.shape[0]), *place[1:]]))
 
 
 @lowering("ONE_HOT")
 def one_hot(work: Lowering) -> None:
     """The value of input 2 where an index is the place along a new axis, elsewhere that of input 3."""
-    import tflite
-
     indices, yes, no, output = work.tensor(0), work.tensor(2), work.tensor(3), work.output()
     same_type((output, yes, no))
     _require_indices(indices)
     rank = len(output.shape)
-    axis = work.options(tflite.OneHotOptions).Axis() % rank
-    if rank != len(indices.shape) + 1:
-        raise UnsupportedOperatorError(f"indices {list(indices.shape)} do not give {list(output.shape)}")
+    axis = work.options("OneHotOptions").Axis() % rank
+    require(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
     function = work.function
     places, on, off, target = work.read(0, "indices"), work.read(2, "on"), work.read(3, "off"), work.write()
     with function.grid(output.shape) as place:
         index = cast(raw_load(places, [*place[:axis], *place[axis + 1 :]]), "int32")
         with function.when(index == cast(place[axis], "int32")):
-            function.store(target, raw_load(on, [const(0)] * max(len(yes.shape), 1)), *place)
+            function.store(target, first_of(on), *place)
         with function.otherwise():
-            function.store(target, raw_load(off, [const(0)] * max(len(no.shape), 1)), *place)
+            function.store(target, first_of(off), *place)

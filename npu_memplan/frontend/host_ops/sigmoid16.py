@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...models.tensor import Tensor
-from .operator import Lowering, UnsupportedOperatorError
+from .operator import Lowering, require
 from .tir import Buffer, Expr, Function, const, load, select, smallest
 
 
@@ -32,20 +32,19 @@ def sigmoid_table() -> npt.NDArray[np.uint16]:
 
 def store_sigmoid16(work: Lowering, data: Tensor, output: Tensor, is_tanh: bool) -> None:
     """Statements of one int16 operator; the input is brought to units of 1 / (3 x 4096)."""
-    if data.zero_point or output.zero_point:
-        raise UnsupportedOperatorError("int16 needs zero points of 0")
-    if output.scale != 2.0**-15:
-        raise UnsupportedOperatorError(f"its int16 output has scale {output.scale}; the reference demands 1/32768")
+    require(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
+    right = output.scale == 2.0**-15
+    require(right, f"its int16 output has scale {output.scale}; the reference demands 1/32768")
     multiplier, shift = _input_scale(data.scale, is_tanh)
-    function = work.function
-    source = work.read(0, "input")
-    table = work.table("sigmoid", sigmoid_table())
-    target = work.write()
-    with function.grid(output.shape) as place:
+    source, table = work.read(0, "input"), work.table("sigmoid", sigmoid_table())
+
+    def result(place: list[Expr]) -> Expr:
         x = load(source, *place) * const(multiplier)
         if shift:
             x = (x + const(1 << (shift - 1))) >> const(shift)
-        function.store(target, sigmoid16(function, table, x, is_tanh), *place)
+        return sigmoid16(work.function, table, x, is_tanh)
+
+    work.fill(result)
 
 
 def sigmoid16(function: Function, table: Buffer, x: Expr, is_tanh: bool) -> Expr:

@@ -11,9 +11,8 @@ import math
 import numpy as np
 
 from ...models.tensor import Tensor
-from .c_text import c_text
 from .common import require_same_type
-from .operator import Lowering, OwnState, UnsupportedOperatorError, lowering
+from .operator import Lowering, OwnState, lowering, require
 
 
 def _int16(*tensors: Tensor) -> None:
@@ -21,8 +20,8 @@ def _int16(*tensors: Tensor) -> None:
 
 
 def _flag(tensor: Tensor) -> None:
-    if tensor.dtype != "bool" or math.prod(tensor.shape) != 1:
-        raise UnsupportedOperatorError(f"output {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, not one bool")
+    is_one = tensor.dtype == "bool" and math.prod(tensor.shape) == 1
+    require(is_one, f"output {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, not one bool")
 
 
 def _rows(data: Tensor) -> int:
@@ -49,13 +48,11 @@ def framer(work: Lowering) -> None:
     rows, frames = _rows(data), data.shape[-1] // step
     _int16(data, output)
     _flag(valid)
-    if data.shape[-1] % step or math.prod(output.shape) != rows * frames * size:
-        raise UnsupportedOperatorError(f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
-    source, queue, waiting = work.read(0, "input"), work.own_state(0, "queue"), work.own_state(1, "waiting")
-    target, whole = work.write(), work.write(1, "valid")
-    arguments = [source, queue, waiting, target, whole, rows, frames, size, step, room]
-    text = c_text("signal_framer")
-    work.c_function("npu_memplan_signal_framer", [text], arguments, (queue, waiting, target, whole))
+    fits = data.shape[-1] % step == 0 and math.prod(output.shape) == rows * frames * size
+    require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
+    source, states = work.read(0, "input"), (work.own_state(0, "queue"), work.own_state(1, "waiting"))
+    buffers = source, *states, work.write(), work.write(1, "valid")
+    work.run_c("signal_framer", *buffers, rows, frames, size, step, room)
 
 
 def _stack(work: Lowering) -> tuple[int, int, int, int]:
@@ -76,15 +73,12 @@ def stacker(work: Lowering) -> None:
     channels, left, size, step = _stack(work)
     _int16(data, output)
     _flag(valid)
-    if not channels <= step <= size or left < 0:
-        raise UnsupportedOperatorError(f"steps of {step} samples do not fit stacks of {size}")
-    if (math.prod(data.shape), math.prod(output.shape)) != (channels, size):
-        raise UnsupportedOperatorError(f"{list(data.shape)} is no frame of a stack {list(output.shape)}")
-    source, queue, progress = work.read(0, "input"), work.own_state(0, "queue"), work.own_state(1, "progress")
-    target, whole = work.write(), work.write(1, "valid")
-    arguments = [source, queue, progress, target, whole, channels, left, size, step]
-    text = c_text("signal_stacker")
-    work.c_function("npu_memplan_signal_stacker", [text], arguments, (queue, progress, target, whole))
+    require(channels <= step <= size and left >= 0, f"steps of {step} samples do not fit stacks of {size}")
+    fits = (math.prod(data.shape), math.prod(output.shape)) == (channels, size)
+    require(fits, f"{list(data.shape)} is no frame of a stack {list(output.shape)}")
+    source, states = work.read(0, "input"), (work.own_state(0, "queue"), work.own_state(1, "progress"))
+    buffers = source, *states, work.write(), work.write(1, "valid")
+    work.run_c("signal_stacker", *buffers, channels, left, size, step)
 
 
 def _delay_keeps(work: Lowering) -> list[OwnState]:
@@ -97,11 +91,10 @@ def delay(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     length = int(work.custom("delay_length")[0])
     _int16(data, output)
-    if length < 1 or data.shape != output.shape:
-        raise UnsupportedOperatorError(f"{list(data.shape)} delayed by {length} is not {list(output.shape)}")
-    source, queue, target = work.read(0, "input"), work.own_state(0, "queue"), work.write()
-    arguments = [source, queue, target, _rows(data), data.shape[-1], length]
-    work.c_function("npu_memplan_signal_delay", [c_text("signal_delay")], arguments, (queue, target))
+    fits = length >= 1 and data.shape == output.shape
+    require(fits, f"{list(data.shape)} delayed by {length} is not {list(output.shape)}")
+    buffers = work.read(0, "input"), work.own_state(0, "queue"), work.write()
+    work.run_c("signal_delay", *buffers, _rows(data), data.shape[-1], length)
 
 
 _SUMS = {
@@ -125,12 +118,10 @@ def overlap_add(work: Lowering) -> None:
     step = int(work.custom("frame_step")[0])
     kind = require_same_type((data, output), tuple(_SUMS), scaled=False)
     rows, frames, size = math.prod(data.shape[:-2]), data.shape[-2], data.shape[-1]
-    if not 0 < step <= size or math.prod(output.shape) != rows * frames * step:
-        raise UnsupportedOperatorError(f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
-    source, sums, target = work.read(0, "input"), work.own_state(0, "sums"), work.write()
-    arguments = [source, sums, target, rows, frames, size, step]
-    text = c_text("signal_overlap_add", kind, _SUMS[kind])
-    work.c_function(f"npu_memplan_signal_overlap_add_{kind}", [text], arguments, (sums, target))
+    fits = 0 < step <= size and math.prod(output.shape) == rows * frames * step
+    require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
+    arguments = [work.read(0, "input"), work.own_state(0, "sums"), work.write(), rows, frames, size, step]
+    work.run_c("signal_overlap_add", *arguments, suffix=kind, macros=_SUMS[kind])
 
 
 def _slots(work: Lowering) -> list[OwnState]:
@@ -146,17 +137,11 @@ def circular_buffer(work: Lowering) -> None:
     data, output = work.tensor(0), work.output()
     cycles = _cycles(work)
     require_same_type((data, output), ("int8",), scaled=False)
-    if cycles != 1:
-        raise UnsupportedOperatorError(
-            f"it runs what follows it every {cycles} inferences, and the reference does not say what the outputs of "
-            "the others are"
-        )
+    runs = f"it runs what follows it every {cycles} inferences"
+    require(cycles == 1, f"{runs}, and the reference does not say what the outputs of the others are")
     slot, total = math.prod(data.shape), math.prod(output.shape)
-    if not slot or total % slot:
-        raise UnsupportedOperatorError(f"{list(data.shape)} is no slot of {list(output.shape)}")
-    source, slots, target = work.read(0, "input"), work.own_state(0, "slots"), work.write()
-    arguments = [source, slots, target, total, slot]
-    work.c_function("npu_memplan_circular_buffer", [c_text("circular_buffer")], arguments, (slots, target))
+    require(slot and total % slot == 0, f"{list(data.shape)} is no slot of {list(output.shape)}")
+    work.run_c("circular_buffer", work.read(0, "input"), work.own_state(0, "slots"), work.write(), total, slot)
 
 
 def _cycles(work: Lowering) -> int:

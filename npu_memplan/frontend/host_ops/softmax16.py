@@ -17,7 +17,7 @@ from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import require_same_type
 from .fixed_tir import leading_zeros, multiply_by_quantised
-from .operator import Lowering, UnsupportedOperatorError
+from .operator import Lowering, require
 from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices
 
 _STEPS = 512
@@ -27,8 +27,8 @@ _RANGE = 65535
 def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -> None:
     """Statements of the operator."""
     require_same_type((data, output), ("int16",))
-    if data.zero_point or output.zero_point or not math.isclose(output.scale, 1 / 32768, rel_tol=1e-3):
-        raise UnsupportedOperatorError("int16 needs zero points of 0 and an output scale of 1/32768")
+    right = data.zero_point == output.zero_point == 0 and math.isclose(output.scale, 1 / 32768, rel_tol=1e-3)
+    require(right, "int16 needs zero points of 0 and an output scale of 1/32768")
     # Differences in [-65535, 0] stand for exponents in [-10, 0].
     multiplier, shift = quantise_multiplier(data.scale * beta / (10.0 / 65535.0))
     depth = data.shape[-1]

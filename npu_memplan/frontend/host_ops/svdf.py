@@ -2,74 +2,87 @@
 
 Invariant: the state is a variable tensor that is updated in place: its rows move one place to
 the left, and the newest activation of each filter takes the last place. Sums over time and over
-ranks are planned int32 scratch, as in the reference.
+ranks are planned scratch, as in the reference: over time they start at zero, over ranks at the bias.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
-from ...models.tensor import Tensor
-from .common import bias_of, require_same_type
+from .common import as_it_is, bias_of, centred, require_same_type, stored
 from .fixed_tir import multiply_by_quantised
-from .operator import Lowering, UnsupportedOperatorError, lowering
-from .tir import clamp, const, load
+from .operator import Lowering, lowering, require
+from .plain.numbers import REAL, activated, same
+from .tir import Expr, clamp, const, number, raw_load
 
 
 @lowering("SVDF")
 def svdf(work: Lowering) -> None:
     """Inputs: data, feature weights [filters, depth], time weights [filters, memory], bias, state."""
-    import tflite
-
-    rank = work.options(tflite.SVDFOptions).Rank()
+    work.options("SVDFOptions")
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
     require_same_type((data, features, output), ("int8",))
     require_same_type((times, state), ("int8", "int16"))
-    batches, depth, filters, memory = extents(data, features, times, state, rank)
+
+    def activation(total: Expr) -> Expr:
+        scale = quantise_multiplier(data.scale * features.scale / state.scale)
+        scaled = multiply_by_quantised(work.function, total, *scale)
+        return clamp(scaled, *LIMITS[state.dtype]) + const(state.zero_point)
+
+    def result(total: Expr) -> Expr:
+        scale = quantise_multiplier(state.scale * times.scale / output.scale)
+        value = multiply_by_quantised(work.function, total, *scale) + const(output.zero_point)
+        return clamp(value, *LIMITS["int8"])
+
+    _factored(work, "int32", activation, result)
+
+
+@lowering("SVDF", plain=True)
+def svdf_of_floats(work: Lowering) -> None:
+    """The same of float32."""
+    fused = work.options("SVDFOptions").FusedActivationFunction()
+    same((*(work.tensor(i) for i in (0, 1, 2, 4)), work.output()), REAL)
+    _factored(work, "float32", lambda x: x, lambda total: activated(work.function, total, fused, "float32"))
+
+
+def _factored(work: Lowering, kind: str, activation: Callable[[Expr], Expr], result: Callable[[Expr], Expr]) -> None:
+    """The statements; sums are of type `kind`, one over the depth becomes an activation, one over ranks a result."""
+    data, features, times, state = (work.tensor(i) for i in (0, 1, 2, 4))
+    rank = work.options("SVDFOptions").Rank()
+    require(state.is_variable, f"its state {state.name!r} is no variable tensor")
+    (batches, depth), (filters, memory) = data.shape, times.shape
+    fits = state.shape == (batches, filters * memory) and features.shape == (filters, depth)
+    shape = list(state.shape)
+    message = f"{filters} filters of rank {rank}, memory {memory} do not fit state {shape}"
+    require(filters % rank == 0 and fits, message)
     units = filters // rank
     bias = bias_of(work, 3, units)
-    if bias is not None and bias.dtype != "int32":
-        raise UnsupportedOperatorError(f"bias {bias.name!r} is {bias.dtype}, not int32")
-    into_state = quantise_multiplier(data.scale * features.scale / state.scale)
-    into_output = quantise_multiplier(state.scale * times.scale / output.scale)
-    low, high = LIMITS[state.dtype]
+    if bias is not None:
+        require(bias.dtype == kind, f"bias {bias.name!r} is {bias.dtype}, not {kind}")
 
     function = work.function
+    take, weight = (as_it_is, as_it_is) if work.plain else (centred, stored)
     source, kept = work.read(0, "input"), work.state(4, "state")
     feature_weights, time_weights = work.read(1, "feature_weights"), work.read(2, "time_weights")
     offsets = work.read(3, "bias") if bias is not None else None
     target = work.write()
-    over_time = function.scratch("over_time", (batches, filters), "int32")
-    total = function.local("sum")
+    over_time = function.scratch("over_time", (batches, filters), kind)
+    total = function.local("sum", kind)
     with function.grid((batches, filters), ("b", "f")) as (b, f):
         with function.loop(memory - 1, "m") as m:
-            function.store(kept, load(kept, b, f * memory + m + 1), b, f * memory + m)
-        total.set(const(0))
+            function.store(kept, weight(kept, state, b, f * memory + m + 1), b, f * memory + m)
+        total.set(number(0, kind))
         with function.loop(depth, "k") as k:
-            total.add(load(feature_weights, f, k) * (load(source, b, k) - const(data.zero_point)))
-        newest = clamp(multiply_by_quantised(function, total.get(), *into_state), low, high)
-        function.store(kept, newest + const(state.zero_point), b, f * memory + const(memory - 1))
+            total.add(weight(feature_weights, features, f, k) * take(source, data, b, k))
+        function.store(kept, activation(total.get()), b, f * memory + const(memory - 1))
     with function.grid((batches, filters), ("b", "f")) as (b, f):
-        total.set(const(0))
+        total.set(number(0, kind))
         with function.loop(memory, "m") as m:
-            value = load(kept, b, f * memory + m) - const(state.zero_point)
-            total.add(load(time_weights, f, m) * value)
+            total.add(weight(time_weights, times, f, m) * take(kept, state, b, f * memory + m))
         function.store(over_time, total.get(), b, f)
     with function.grid((batches, units), ("b", "u")) as (b, u):
-        total.set(load(offsets, u) if offsets is not None else const(0))
+        total.set(raw_load(offsets, [u]) if offsets is not None else number(0, kind))
         with function.loop(rank, "r") as r:
-            total.add(load(over_time, b, u * rank + r))
-        value = multiply_by_quantised(function, total.get(), *into_output) + const(output.zero_point)
-        function.store(target, clamp(value, *LIMITS["int8"]), b, u)
-
-
-def extents(data: Tensor, features: Tensor, times: Tensor, state: Tensor, rank: int) -> tuple[int, int, int, int]:
-    """(batches, depth, filters, memory); refuses what does not fit."""
-    if not state.is_variable:
-        raise UnsupportedOperatorError(f"its state {state.name!r} is no variable tensor")
-    batches, depth = data.shape
-    filters, memory = times.shape
-    if filters % rank or state.shape != (batches, filters * memory) or features.shape != (filters, depth):
-        raise UnsupportedOperatorError(
-            f"{filters} filters of rank {rank}, memory {memory} do not fit state {list(state.shape)}"
-        )
-    return batches, depth, filters, memory
+            total.add(raw_load(over_time, [b, u * rank + r]))
+        function.store(target, result(total.get()), b, u)

@@ -8,6 +8,7 @@ that stays in registers and is never planned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -69,7 +70,7 @@ class Function:
         """`buffer[indices] = value`, cast to the buffer's type."""
         dtype = str(buffer.dtype)
         places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
-        self._blocks[-1].append(tirx.BufferStore(buffer, cast(value, dtype), places))
+        self._add(tirx.BufferStore(buffer, cast(value, dtype), places))
 
     def bind(self, value: Expr, name: str, dtype: str = "int32") -> Expr:
         """A named value, computed once, here.
@@ -84,14 +85,8 @@ class Function:
     @contextmanager
     def loop(self, extent: int, name: str = "i") -> Iterator[Expr]:
         """A loop `0 <= variable < extent`; an extent of 1 gives the constant 0 and no loop."""
-        if extent == 1:
-            yield const(0)
-            return
-        variable = tirx.Var(self._names.unique(name), "int32")
-        self._blocks.append([])
-        yield variable
-        body = _sequence(self._blocks.pop())
-        self._blocks[-1].append(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+        with self.grid((extent,), (name,)) as (variable,):
+            yield variable
 
     @contextmanager
     def grid(self, extents: Sequence[int], names: Sequence[str] = "ijklmn") -> Iterator[list[Expr]]:
@@ -108,8 +103,8 @@ class Function:
             opened.append((variable, int(extent)))
         yield variables
         for variable, extent in reversed(opened):
-            body = _sequence(self._blocks.pop())
-            self._blocks[-1].append(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+            body = self._end()
+            self._add(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
 
     @contextmanager
     def when(self, condition: Expr | None) -> Iterator[None]:
@@ -119,35 +114,45 @@ class Function:
             return
         self._blocks.append([])
         yield
-        body = _sequence(self._blocks.pop())
-        self._blocks[-1].append(tirx.IfThenElse(condition, body, None))
+        self._add(tirx.IfThenElse(condition, self._end(), None))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
         """The else branch of the `when` just before."""
         self._blocks.append([])
         yield
-        body = _sequence(self._blocks.pop())
-        before = self._blocks[-1].pop()
-        self._blocks[-1].append(tirx.IfThenElse(before.condition, before.then_case, body))
+        body, before = self._end(), self._blocks[-1].pop()
+        self._add(tirx.IfThenElse(before.condition, before.then_case, body))
 
     @contextmanager
     def repeat(self, condition: Expr) -> Iterator[None]:
         """Statements as long as a condition holds."""
         self._blocks.append([])
         yield
-        body = _sequence(self._blocks.pop())
-        self._blocks[-1].append(tirx.While(condition, body))
+        self._add(tirx.While(condition, self._end()))
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """The elements of `source` to `target`, in the order in which they lie, whatever the shapes."""
+        here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
+        with self.loop(math.prod(here)) as i:
+            self.store(target, raw_load(source, unflatten(i, here)), *unflatten(i, there))
 
     def inner(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
         """A planned allocation that is there from here on, in the loop or branch that is being built."""
         buffer = self.buffer(name, shape, dtype)
-        self._blocks[-1].append(tirx.AllocBuffer(buffer))
+        self._add(tirx.AllocBuffer(buffer))
         return buffer
 
     def inline(self, statement: Any) -> None:
         """The body of another function, on buffers of this one."""
+        self._add(statement)
+
+    def _add(self, statement: Any) -> None:
         self._blocks[-1].append(statement)
+
+    def _end(self) -> Any:
+        """What was built since the last block began."""
+        return _sequence(self._blocks.pop())
 
     def call(self, function: str, arguments: Sequence[Buffer | int | float]) -> None:
         """A call of the C function `function`: pointers to the first elements of buffers, int32 and double numbers."""
@@ -158,9 +163,8 @@ class Function:
             elif isinstance(argument, float):
                 values.append(tirx.FloatImm("float64", argument))
             else:
-                first = tirx.BufferLoad(argument, [const(0)] * len(argument.shape))
-                values.append(tirx.address_of(first))
-        self._blocks[-1].append(tirx.Evaluate(tirx.call_extern("void", function, *values)))
+                values.append(tirx.address_of(first_of(argument)))
+        self._add(tirx.Evaluate(tirx.call_extern("void", function, *values)))
 
     def finish(self, parameters: Sequence[Buffer], name: str) -> Any:
         """The PrimFunc."""
@@ -185,6 +189,11 @@ def real(value: float, dtype: str = "float32") -> Expr:
     return tirx.FloatImm(dtype, float(value))
 
 
+def number(value: float, dtype: str) -> Expr:
+    """A constant of any type of numbers."""
+    return real(value, dtype) if dtype.startswith("float") else const(int(value), dtype)
+
+
 def library(name: str, *arguments: Expr) -> Expr:
     """A call of the C library's function of float32, such as `expf`."""
     return tirx.call_pure_extern("float32", name, *arguments)
@@ -200,6 +209,11 @@ def load(buffer: Buffer, *indices: Expr) -> Expr:
 def raw_load(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
     """An element in its own type."""
     return tirx.BufferLoad(buffer, list(indices) or [const(0)])
+
+
+def first_of(buffer: Buffer) -> Expr:
+    """The first element, in its own type."""
+    return tirx.BufferLoad(buffer, [const(0)] * len(buffer.shape))
 
 
 def dtype_of(value: Expr) -> str:

@@ -5,11 +5,10 @@ Invariant: they move elements of one type in their order, whatever the shapes.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from .operator import Lowering, lowering
-from .tir import raw_load, unflatten
+from .tir import raw_load
 
 
 @lowering("READ_VARIABLE")
@@ -27,9 +26,8 @@ def assign_variable(work: Lowering) -> None:
 
 def _copy(work: Lowering, source: Any, target: Any) -> None:
     here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
-    if here == there:
-        with work.function.grid(here) as place:
-            work.function.store(target, raw_load(source, place), *place)
+    if here != there:
+        work.function.copy(source, target)
         return
-    with work.function.loop(math.prod(here)) as i:
-        work.function.store(target, raw_load(source, unflatten(i, here)), *unflatten(i, there))
+    with work.function.grid(here) as place:
+        work.function.store(target, raw_load(source, place), *place)

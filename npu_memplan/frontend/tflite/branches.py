@@ -15,9 +15,7 @@ from ...models.tensor import Tensor
 
 def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
     """Number and subgraph of both branches; `UnsupportedModelError` where they do not fit."""
-    import tflite
-
-    options = operator.options(tflite.IfOptions)
+    options = operator.options("IfOptions")
     numbers = (-1, -1) if options is None else (options.ThenSubgraphIndex(), options.ElseSubgraphIndex())
     tensors = [network.tensors[i] for i in (*operator.inputs[1:], *operator.outputs)]
     return [(number, _subgraph(network, number, tensors)) for number in numbers]
@@ -25,9 +23,7 @@ def branches_of(network: Network, operator: CpuOperator) -> list[tuple[int, Netw
 
 def turns_of(network: Network, operator: CpuOperator) -> list[tuple[int, Network]]:
     """Number and subgraph of a loop's condition and of its body; `UnsupportedModelError` where they do not fit."""
-    import tflite
-
-    options = operator.options(tflite.WhileOptions)
+    options = operator.options("WhileOptions")
     numbers = (-1, -1) if options is None else (options.CondSubgraphIndex(), options.BodySubgraphIndex())
     if len(operator.inputs) != len(operator.outputs) or -1 in operator.inputs:
         raise UnsupportedModelError(f"it has {len(operator.inputs)} inputs and {len(operator.outputs)} outputs")

@@ -62,14 +62,12 @@ def source_operators(
 
 def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
     """Why `code` of an operator with these options or scales gives other numbers than its reference; "" if not."""
-    import tflite
-
     if code is Code.LIFTED and operator.name == "STRIDED_SLICE":
-        bounds = operator.options(tflite.StridedSliceOptions)
+        bounds = operator.options("StridedSliceOptions")
         if bounds is not None and bounds.NewAxisMask():
             return "Vela's stream for it takes a new axis for one of the input's"
     if code is Code.LIFTED and operator.name in ("REDUCE_MAX", "REDUCE_MIN"):
-        reducer = operator.options(tflite.ReducerOptions)
+        reducer = operator.options("ReducerOptions")
         if reducer is not None and not reducer.KeepDims():
             return "Vela's stream for it takes the axes that are left for others"
     return _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""

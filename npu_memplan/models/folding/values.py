@@ -23,9 +23,7 @@ _NUMBERS = ("int32", "int64", "float32")
 
 
 def _options(operator: CpuOperator, kind: str) -> Any:
-    import tflite
-
-    found = operator.options(getattr(tflite, kind))
+    found = operator.options(kind)
     if found is None:
         raise ValueError(f"the file has no {kind}")
     return found

@@ -4,8 +4,3 @@ Invariant: every operation of floats is written in the order of the reference ke
 results are equal bit for bit wherever the C library's functions are (`exactness.LIBRARY` names the operators that
 call one).
 """
-
-from __future__ import annotations
-
-# Each module registers its operators when it is imported.
-from . import arithmetic, comparing, functions, matrices, pools, recurrent, reductions, rows, scaling  # noqa: F401

@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import tirx
 
-from ..elementwise import broadcast
-from ..operator import Lowering, UnsupportedOperatorError, lowering
-from ..tir import Expr, Function, both, cast, library, raw_load, select
-from .numbers import NUMBERS, REAL, WHOLE, activated, number, pair_by_pair, same, wrapped
+from ..operator import Lowering, lowering, require
+from ..tir import Expr, Function, both, cast, library, number, raw_load, select
+from .numbers import NUMBERS, REAL, activated, pair_by_pair, same, wrapped
 
+_OF_32_BITS = ("float32", "int32")
 _COMPUTE: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "ADD": (of.add, "AddOptions"),
     "SUB": (of.sub, "SubOptions"),
@@ -23,12 +23,10 @@ _COMPUTE: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 }
 
 
-def _activation(work: Lowering, options: str) -> int:
+def _activation(work: Lowering, kind: str) -> int:
     """Number of the fused activation; files may leave the options out where there is none."""
-    import tflite
-
-    found: Any = work.operator.options(getattr(tflite, options))
-    return 0 if found is None else int(found.FusedActivationFunction())
+    options = work.operator.options(kind)
+    return 0 if options is None else int(options.FusedActivationFunction())
 
 
 @lowering(*_COMPUTE, plain=True)
@@ -36,30 +34,27 @@ def arithmetic(work: Lowering) -> None:
     """input 0 (+, -, x) input 1."""
     compute, options = _COMPUTE[work.operator.name]
     dtype = same((work.tensor(0), work.output()), NUMBERS)
-    activation = _activation(work, options)
-    if (work.operator.name, dtype) == ("ADD", "int32"):
-        activation = 0  # of which tflite-micro takes no notice here
-
-    def result(function: Function, x: Expr, y: Expr) -> Expr:
-        return activated(function, wrapped(compute, x, y, dtype), activation, dtype)
-
-    pair_by_pair(work, result, NUMBERS)
+    # tflite-micro takes no notice of an activation here:
+    ignored = (work.operator.name, dtype) == ("ADD", "int32")
+    activation = 0 if ignored else _activation(work, options)
+    pair_by_pair(work, lambda f, x, y: activated(f, wrapped(compute, x, y, dtype), activation, dtype), NUMBERS)
 
 
 @lowering("DIV", plain=True)
 def divide(work: Lowering) -> None:
     """input 0 / input 1; whole numbers are cut towards zero."""
-    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+    dtype = same((work.tensor(0), work.output()), _OF_32_BITS)
     activation = _activation(work, "DivOptions")
 
     def result(function: Function, x: Expr, y: Expr) -> Expr:
         if dtype == "float32":
             return activated(function, x / y, activation, dtype)
         # A division by zero, where the reference stops, gives zero.
-        quotient = tirx.truncdiv(x, select(y == number(0, dtype), number(1, dtype), y))
-        return activated(function, select(y == number(0, dtype), number(0, dtype), quotient), activation, dtype)
+        zero = number(0, dtype)
+        quotient = tirx.truncdiv(x, select(y == zero, number(1, dtype), y))
+        return activated(function, select(y == zero, zero, quotient), activation, dtype)
 
-    pair_by_pair(work, result, ("float32", "int32"))
+    pair_by_pair(work, result, _OF_32_BITS)
 
 
 @lowering("MAXIMUM", "MINIMUM", plain=True)
@@ -72,19 +67,19 @@ def extremum(work: Lowering) -> None:
 @lowering("SQUARED_DIFFERENCE", plain=True)
 def squared_difference(work: Lowering) -> None:
     """(input 0 - input 1) squared."""
-    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+    dtype = same((work.tensor(0), work.output()), _OF_32_BITS)
 
     def result(function: Function, x: Expr, y: Expr) -> Expr:
         difference = function.bind(wrapped(of.sub, x, y, dtype), "difference", dtype)
         return wrapped(of.mul, difference, difference, dtype)
 
-    pair_by_pair(work, result, ("float32", "int32"))
+    pair_by_pair(work, result, _OF_32_BITS)
 
 
 @lowering("FLOOR_DIV", plain=True)
 def floor_divide(work: Lowering) -> None:
     """The largest whole number not above the quotient; floats are divided in double precision."""
-    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
+    dtype = same((work.tensor(0), work.output()), _OF_32_BITS)
 
     def result(_: Function, x: Expr, y: Expr) -> Expr:
         if dtype == "int32":
@@ -111,17 +106,16 @@ def floor_modulo(work: Lowering) -> None:
 @lowering("ADD_N", plain=True)
 def add_many(work: Lowering) -> None:
     """The sum of all inputs, from the first to the last."""
-    output = work.output()
-    parts = [work.tensor(i) for i in range(len(work.operator.inputs))]
-    dtype = same((output, *parts), ("float32", *WHOLE))
-    if any(part.shape != output.shape for part in parts):
-        raise UnsupportedOperatorError("its inputs have other shapes than its output")
-    function = work.function
-    sources = [work.read(i, f"input{i}") for i in range(len(parts))]
-    target = work.write()
-    total = function.local("sum", dtype)
-    with function.grid(output.shape) as place:
+    output, parts = work.output(), work.tensors()
+    dtype = same((output, *parts), NUMBERS)
+    alike = all(part.shape == output.shape for part in parts)
+    require(alike, "its inputs have other shapes than its output")
+    sources, total = work.read_all("input"), work.function.local("sum", dtype)
+
+    def result(place: list[Expr]) -> Expr:
         total.set(number(0, dtype))
-        for part, source in zip(parts, sources, strict=True):
-            total.set(wrapped(of.add, total.get(), raw_load(source, broadcast(place, part, output)), dtype))
-        function.store(target, total.get(), *place)
+        for source in sources:
+            total.set(wrapped(of.add, total.get(), raw_load(source, place), dtype))
+        return total.get()
+
+    work.fill(result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from ..comparison import COMPARISONS
-from ..operator import Lowering, UnsupportedOperatorError, lowering
+from ..operator import Lowering, lowering, require
 from .numbers import NUMBERS, element_by_element, pair_by_pair
 
 _EQUALITY = ("EQUAL", "NOT_EQUAL")
@@ -18,8 +18,8 @@ _LOGIC = {"LOGICAL_AND": tirx.And, "LOGICAL_OR": tirx.Or}
 @lowering(*COMPARISONS, plain=True)
 def compare(work: Lowering) -> None:
     """Whether input 0 is equal to, greater or less than input 1."""
-    if work.output().dtype != "bool":
-        raise UnsupportedOperatorError(f"output {work.output().name!r} is {work.output().dtype}, not bool")
+    output = work.output()
+    require(output.dtype == "bool", f"output {output.name!r} is {output.dtype}, not bool")
     name = work.operator.name
     allowed = (*NUMBERS, "bool") if name in _EQUALITY else NUMBERS
     pair_by_pair(work, lambda _, x, y: COMPARISONS[name](x, y), allowed)

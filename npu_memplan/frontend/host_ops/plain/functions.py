@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..elementwise import broadcast
+from ..common import as_it_is
+from ..elementwise import each
 from ..operator import Lowering, lowering
-from ..tir import Expr, Function, library, raw_load, real, select
-from .numbers import NUMBERS, REAL, element_by_element, largest_of, number, same, smallest_of
+from ..tir import Expr, Function, library, number, real, select
+from .numbers import NUMBERS, REAL, element_by_element, largest_of, same, smallest_of
 
 _LOGISTIC_IS_ONE = 16.619047164916992  # above
 _LOGISTIC_IS_EXP = -9.0  # below
@@ -83,20 +84,17 @@ def absolute(work: Lowering) -> None:
 @lowering("LEAKY_RELU", plain=True)
 def leaky_relu(work: Lowering) -> None:
     """x above zero, alpha x elsewhere."""
-    import tflite
-
-    alpha = real(work.options(tflite.LeakyReluOptions).Alpha())
+    alpha = real(work.options("LeakyReluOptions").Alpha())
     element_by_element(work, lambda _, x: select(x > real(0), x, x * alpha), REAL)
 
 
 @lowering("PRELU", plain=True)
 def prelu(work: Lowering) -> None:
     """x from zero on, alpha x below, with an alpha for each element or channel."""
-    data, alpha, output = work.tensor(0), work.tensor(1), work.output()
-    same((data, alpha, output), REAL)
-    function = work.function
-    source, slopes, target = work.read(0, "input"), work.read(1, "alpha"), work.write()
-    with function.grid(output.shape) as place:
-        x = function.bind(raw_load(source, broadcast(place, data, output)), "x", "float32")
-        slope = raw_load(slopes, broadcast(place, alpha, output))
-        function.store(target, select(x >= real(0), x, x * slope), *place)
+    same((work.tensor(0), work.tensor(1), work.output()), REAL)
+
+    def result(x: Expr, slope: Expr) -> Expr:
+        x = work.function.bind(x, "x", "float32")
+        return select(x >= real(0), x, x * slope)
+
+    each(work, result, "input", "alpha", take=as_it_is)

@@ -10,14 +10,13 @@ from collections.abc import Callable
 import numpy as np
 
 from ....models.tensor import Tensor
-from ..common import require_same_type
-from ..elementwise import broadcast
-from ..operator import Lowering, UnsupportedOperatorError
-from ..tir import Expr, Function, cast, const, raw_load, real, select
+from ..common import as_it_is, require_same_type
+from ..elementwise import each
+from ..operator import Lowering, require
+from ..tir import Expr, Function, cast, number, select
 
 REAL = ("float32",)
 NUMBERS = ("float32", "int32", "int64")
-WHOLE = ("int32", "int64")
 _BOUNDS = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}  # of fused activations
 
 
@@ -26,14 +25,14 @@ def same(tensors: tuple[Tensor, ...], allowed: tuple[str, ...]) -> str:
     return require_same_type(tensors, allowed, scaled=False)
 
 
-def number(value: float, dtype: str) -> Expr:
-    """A constant of a type."""
-    return real(value, dtype) if dtype.startswith("float") else const(int(value), dtype)
-
-
 def least(dtype: str) -> float:
     """The smallest finite number of a type."""
     return float(np.finfo(dtype).min) if dtype.startswith("float") else int(np.iinfo(dtype).min)
+
+
+def most(dtype: str) -> float:
+    """The largest finite number of a type."""
+    return -least(dtype) if dtype.startswith("float") else -(least(dtype) + 1)
 
 
 def largest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
@@ -50,37 +49,28 @@ def smallest_of(function: Function, a: Expr, b: Expr, dtype: str) -> Expr:
 
 def activated(function: Function, value: Expr, activation: int, dtype: str) -> Expr:
     """A number within the range of a fused activation; without one, floats lose their infinities."""
-    if activation not in _BOUNDS:
-        raise UnsupportedOperatorError(f"fused activation number {activation} is not supported")
+    require(activation in _BOUNDS, f"fused activation number {activation} is not supported")
     low, high = _BOUNDS[activation]
     if activation == 0 and not dtype.startswith("float"):
         return value
-    bounds = least(dtype), -least(dtype) if dtype.startswith("float") else -(least(dtype) + 1)
-    value = largest_of(function, value, number(bounds[0] if low is None else low, dtype), dtype)
-    return smallest_of(function, value, number(bounds[1] if high is None else high, dtype), dtype)
+    value = largest_of(function, value, number(least(dtype) if low is None else low, dtype), dtype)
+    return smallest_of(function, value, number(most(dtype) if high is None else high, dtype), dtype)
 
 
 def element_by_element(work: Lowering, compute: Callable[[Function, Expr], Expr], allowed: tuple[str, ...]) -> None:
     """output = compute(input), of one type."""
-    data, output = work.tensor(0), work.output()
-    dtype = same((data, output), allowed)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape) as place:
-        x = function.bind(raw_load(source, broadcast(place, data, output)), "x", dtype)
-        function.store(target, compute(function, x), *place)
+    dtype, function = same((work.tensor(0), work.output()), allowed), work.function
+    each(work, lambda x: compute(function, function.bind(x, "x", dtype)), "input", take=as_it_is)
 
 
 def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr], allowed: tuple[str, ...]) -> None:
     """output = compute(input 0, input 1) with broadcasting, of inputs of one type; the output may have another."""
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    dtype = same((a, b), allowed)
-    function = work.function
-    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
-    with function.grid(output.shape) as place:
-        x = function.bind(raw_load(first, broadcast(place, a, output)), "x", dtype)
-        y = function.bind(raw_load(second, broadcast(place, b, output)), "y", dtype)
-        function.store(target, compute(function, x, y), *place)
+    dtype, function = same((work.tensor(0), work.tensor(1)), allowed), work.function
+
+    def result(x: Expr, y: Expr) -> Expr:
+        return compute(function, function.bind(x, "x", dtype), function.bind(y, "y", dtype))
+
+    each(work, result, "first", "second", take=as_it_is)
 
 
 def wrapped(compute: Callable[[Expr, Expr], Expr], x: Expr, y: Expr, dtype: str) -> Expr:

@@ -12,39 +12,29 @@ from typing import Any
 
 from tvm import tirx
 
-from ..common import flat_values
-from ..operator import Lowering, UnsupportedOperatorError, lowering
-from ..reduction import axes_of, joined, output_place
-from ..tir import Expr, const, raw_load, select
-from .numbers import NUMBERS, REAL, WHOLE, least, number, same, wrapped
+from ..operator import Lowering, lowering
+from ..reduction import axes_of, reduce, search
+from ..sums import accumulate
+from ..tir import Expr, LocalScalar, number, select
+from .numbers import NUMBERS, REAL, least, most, same, wrapped
 
 Combine = Callable[[Any, Any], Any]
 
 
-def _reduce(work: Lowering, start: float, combine: Combine, allowed: tuple[str, ...], mean: bool = False) -> None:
+def _reduce(work: Lowering, start: float, combine: Combine, allowed: tuple[str, ...]) -> None:
     """output = combine(..., element), from `start` on, over some axes; divided by their number for a mean."""
-    data, output = work.tensor(0), work.output()
-    dtype = same((data, output), allowed)
-    rank = len(data.shape)
-    axes = axes_of(work, rank)
-    count = math.prod(data.shape[a] for a in axes)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    total = function.local("total", dtype)
-    with function.grid([data.shape[a] for a in range(rank) if a not in axes]) as place:
-        total.set(number(start, dtype))
-        with function.grid([data.shape[a] for a in axes], "rstuvw") as inner:
-            element = raw_load(source, joined(rank, axes, place, inner))
-            element = function.bind(element, "element", dtype)
-            total.set(
-                wrapped(combine, total.get(), element, dtype) if dtype != "bool" else combine(total.get(), element)
-            )
-        result = total.get()
-        if mean:
-            result = (
-                result / number(count, dtype) if dtype == "float32" else tirx.truncdiv(result, number(count, dtype))
-            )
-        function.store(target, result, *output_place(output.shape, rank, axes, place))
+    data = work.tensor(0)
+    dtype = same((data, work.output()), allowed)
+
+    def join(total: Expr, element: Expr) -> Expr:
+        return wrapped(combine, total, work.function.bind(element, "element", dtype), dtype)
+
+    def result(total: Expr) -> Expr:
+        if work.operator.name != "MEAN":
+            return total
+        return total / number(math.prod(data.shape[a] for a in axes_of(work)), dtype)
+
+    reduce(work, "total", number(start, dtype), join, result)
 
 
 @lowering("SUM", "REDUCE_PROD", plain=True)
@@ -57,7 +47,7 @@ def total(work: Lowering) -> None:
 @lowering("MEAN", plain=True)
 def mean(work: Lowering) -> None:
     """Sum over some axes, divided by the number of its elements."""
-    _reduce(work, 0, of.add, REAL, mean=True)
+    _reduce(work, 0, of.add, REAL)
 
 
 @lowering("REDUCE_MAX", "REDUCE_MIN", plain=True)
@@ -65,14 +55,11 @@ def extremum(work: Lowering) -> None:
     """Largest or smallest element over some axes."""
     dtype = same((work.tensor(0), work.output()), NUMBERS)
     is_max = work.operator.name == "REDUCE_MAX"
-    start = least(dtype)
-    if not is_max:
-        start = -start if dtype == "float32" else -(start + 1)
 
     def better(best: Expr, x: Expr) -> Expr:
         return select(x > best if is_max else x < best, x, best)
 
-    _reduce(work, start, better, NUMBERS)
+    _reduce(work, least(dtype) if is_max else most(dtype), better, NUMBERS)
 
 
 @lowering("REDUCE_ANY", "REDUCE_ALL", plain=True)
@@ -85,48 +72,23 @@ def logical(work: Lowering) -> None:
 @lowering("ARG_MAX", "ARG_MIN", plain=True)
 def arg_extremum(work: Lowering) -> None:
     """Index of the first largest or smallest element along an axis."""
-    data, output = work.tensor(0), work.output()
-    dtype = same((data,), NUMBERS)
-    if output.dtype not in WHOLE:
-        raise UnsupportedOperatorError(f"output {output.name!r} is {output.dtype}, not int32 or int64")
-    rank = len(data.shape)
-    axis = flat_values(work, 1)[0] % max(rank, 1)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    is_max = work.operator.name == "ARG_MAX"
-    best, where = function.local("best", dtype), function.local("where")
-    with function.grid([e for a, e in enumerate(data.shape) if a != axis]) as place:
-        best.set(raw_load(source, [*place[:axis], const(0), *place[axis:]]))
-        where.set(const(0))
-        with function.loop(data.shape[axis], "k") as k:
-            value = function.bind(raw_load(source, [*place[:axis], k, *place[axis:]]), "value", dtype)
-            with function.when(value > best.get() if is_max else value < best.get()):
-                where.set(k)
-                best.set(value)
-        function.store(target, where.get(), *place)
+
+    def update(best: LocalScalar, where: LocalScalar, value: Expr, k: Expr, better: Expr) -> None:
+        with work.function.when(better):
+            where.set(k)
+            best.set(value)
+
+    search(work, same((work.tensor(0),), NUMBERS), update)
 
 
 @lowering("CUMSUM", plain=True)
 def running_sum(work: Lowering) -> None:
     """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
-    import tflite
-
-    options = work.options(tflite.CumsumOptions)
-    data, output = work.tensor(0), work.output()
-    dtype = same((data, output), NUMBERS)
-    rank = len(data.shape)
-    axis = flat_values(work, 1)[0] % max(rank, 1)
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    total = function.local("total", dtype)
-    with function.grid([e for a, e in enumerate(data.shape) if a != axis]) as place:
-        total.set(number(0, dtype))
-        with function.loop(data.shape[axis], "k") as k:
-            at = const(data.shape[axis] - 1) - k if options.Reverse() else k
-            here = [*place[:axis], at, *place[axis:]]
-            value = function.bind(raw_load(source, here), "value", dtype)
-            if options.Exclusive():
-                function.store(target, total.get(), *here)
-            total.set(wrapped(of.add, total.get(), value, dtype))
-            if not options.Exclusive():
-                function.store(target, total.get(), *here)
+    dtype = same((work.tensor(0), work.output()), NUMBERS)
+    accumulate(
+        work,
+        start=lambda: number(0, dtype),
+        term=lambda element: work.function.bind(element, "value", dtype),
+        join=lambda total, value: wrapped(of.add, total, value, dtype),
+        result=lambda total: total,
+    )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..operator import Lowering, UnsupportedOperatorError, lowering
+from ..operator import Lowering, lowering, require
 from ..tir import Buffer, Expr, LocalScalar, library, raw_load, real, row_indices
 from .numbers import REAL, largest_of, least, same
 
@@ -19,8 +19,8 @@ def _rows(work: Lowering) -> Iterator[tuple[Buffer, Buffer, Expr, tuple[int, ...
     """(input, output, row, shape, depth) inside of a loop over rows."""
     data, output = work.tensor(0), work.output()
     same((data, output), REAL)
-    if data.shape != output.shape or not data.shape:
-        raise UnsupportedOperatorError(f"its input is {list(data.shape)}, its output {list(output.shape)}")
+    fits = data.shape == output.shape != ()
+    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     depth = data.shape[-1]
     source, target = work.read(0, "input"), work.write()
     with work.function.loop(math.prod(data.shape) // max(depth, 1), "row") as row:
@@ -38,9 +38,7 @@ def _peak(work: Lowering, source: Buffer, row: Expr, shape: tuple[int, ...]) -> 
 @lowering("SOFTMAX", plain=True)
 def softmax(work: Lowering) -> None:
     """exp(beta (x - largest)), divided by the sum."""
-    import tflite
-
-    beta = real(work.options(tflite.SoftmaxOptions).Beta())
+    beta = real(work.options("SoftmaxOptions").Beta())
     function = work.function
     total = function.local("total", "float32")
     with _rows(work) as (source, target, row, shape, depth):
@@ -76,11 +74,9 @@ def log_softmax(work: Lowering) -> None:
 @lowering("L2_NORMALIZATION", plain=True)
 def l2_normalization(work: Lowering) -> None:
     """x / sqrt(sum of x squared); a length below 1e-6 counts as that."""
-    import tflite
-
-    options = work.operator.options(tflite.L2NormOptions)
-    if options is not None and options.FusedActivationFunction() != 0:
-        raise UnsupportedOperatorError("the reference refuses its fused activation")
+    options = work.operator.options("L2NormOptions")
+    activation = 0 if options is None else options.FusedActivationFunction()
+    require(activation == 0, "the reference refuses its fused activation")
     function = work.function
     total = function.local("total", "float32")
     with _rows(work) as (source, target, row, shape, depth):
