@@ -31,7 +31,7 @@ from .modules import called_once, posed_again
 from .placed import PlacedCall
 from .ranking import Rank, Ranking
 
-_PART, _OTHER_PARTS = 16, (4, 64)  # of the pool: weights of a slice
+_PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
 _ROUNDS = ((8, WORK // 10), (3, WORK))  # how many of the best programs go on, and the work spent on each
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts

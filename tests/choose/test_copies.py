@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fvp_runner.npu_model.arithmetic import mlw
+from fvp_runner.npu_model.arithmetic.weights import WeightOrder
 from npu_memplan.choose.placed import npu_calls
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.program.kernel import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
 from npu_memplan.ethosu.schedule.copies.compact import compact
@@ -124,33 +127,51 @@ def test_kernels_read_in_place_what_was_copied(planned: Callable[..., Planned]) 
     }
 
 
+def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
+    """The weights of each convolution as the NPU model arranges them: [height, width, inputs, outputs]."""
+    found = []
+    for index, operation in enumerate(program.operations):
+        if operation.op is Op.CONV:
+            registers, kernel = operation.registers, Kernel.of(program.at_zero(index))
+            order = WeightOrder(
+                (kernel.height - 1) // kernel.dilation_y + 1, (kernel.width - 1) // kernel.dilation_x + 1,
+                kernel.dilation_y, kernel.dilation_x, registers[Register.IFM_DEPTH_M1] + 1,
+                registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1,
+                program.accelerator.ofm_micro.depth, 8, kernel.part_kernel_first, False,
+            )  # fmt: skip
+            at = operation.addresses[Register.WEIGHT_BASE][1]
+            found.append(order.arrange(mlw.decode(data[at : at + registers[Register.WEIGHT_LENGTH]]), str(index)))
+    return found
+
+
 @pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
-def test_slices_have_the_weights_and_scales_of_the_whole(planned: Callable[..., Planned], npu_compiler: str) -> None:
+@pytest.mark.parametrize("most_bytes", [4096, 1024])
+def test_slices_have_the_weights_and_scales_of_the_whole(
+    planned: Callable[..., Planned], npu_compiler: str, most_bytes: int
+) -> None:
+    """Slices of whole blocks, and slices lower than a block (all that 1,024 bytes ask for)."""
     program, data = only_program(planned("pretrainedResnet_quant", npu_compiler))
     program = in_place(program)
     slicer = Slicer(program, data)
-    cut = slicer.sliced(4096)
+    cut = slicer.sliced(most_bytes)
     assert cut is not None
     left, kept = compact(cut, slicer.data + slicer.extended)
     assert len(kept) < 1.2 * len(data)  # what was encoded anew replaces what was there
-    weights, scales, channels = [], [], []
-    for one, bytes_ in ((program, data), (left, kept)):
-        convolutions = [o for o in one.operations if o.op is Op.CONV]
-        for register, length, into in (
-            (Register.WEIGHT_BASE, Register.WEIGHT_LENGTH, weights),
-            (Register.SCALE_BASE, Register.SCALE_LENGTH, scales),
-        ):
-            spans = [(o.addresses[register][1], o.registers[length]) for o in convolutions]
-            parts = [bytes_[at : at + size] for at, size in spans]
-            if into is weights:
-                into.append(np.concatenate([mlw.decode(p) for p in parts]))
-            else:
-                used = [10 * (o.registers[Register.OFM_DEPTH_M1] + 1) for o in convolutions]
-                into.append(b"".join(p[:n] for p, n in zip(parts, used, strict=True)))
-        channels.append(sum(o.registers[Register.OFM_DEPTH_M1] + 1 for o in convolutions))
     assert len(left.operations) > len(program.operations)
-    assert channels[0] == channels[1]
-    assert np.array_equal(*weights)
+    slices = iter(matrices(left, kept))
+    for whole in matrices(program, data):
+        parts = [next(slices)]
+        while sum(part.shape[3] for part in parts) < whole.shape[3]:
+            parts.append(next(slices))
+        assert np.array_equal(np.concatenate(parts, axis=3), whole)
+    scales = []
+    for one, bytes_ in ((program, data), (left, kept)):
+        table = b""
+        for o in one.operations:
+            if o.op is Op.CONV:
+                at, channels = o.addresses[Register.SCALE_BASE][1], o.registers[Register.OFM_DEPTH_M1] + 1
+                table += bytes_[at : at + 10 * channels]
+        scales.append(table)
     assert scales[0] == scales[1]
 
 

@@ -1,12 +1,16 @@
 """Convolutions with much weight in slices of their output channels, each with weights of its own.
 
-Invariant: the slices compute what the operation computed, channel by channel; a slice is whole blocks deep, so the
-weights keep their order and nothing is read more often than before.
+Invariant: the slices compute what the operation computed, channel by channel. A slice is some blocks deep, so that
+nothing is read more often than before; or it is a block itself, lower than those before, in the order that this asks.
+
+Order of weights, outermost first: blocks of output channels; slices of input channels (32 depth-first with 8 bits,
+else 16); pieces of the kernel; part-kernel first: groups of 8 input channels; micro-blocks of output channels; the
+rest. So everything of a block is runs of [repeats][micro-blocks][values], and other blocks have the same micro-blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,23 +18,32 @@ from numpy.typing import NDArray
 
 from ... import vela
 from ...arch import Architecture
+from ...program.kernel import Kernel
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ...stream.fields import OutputPrecision
+from ...stream.commands import Operation
+from ...stream.fields import InputPrecision, OutputPrecision
 from ...stream.groups import OFM, SCALES, WEIGHTS
 from ...stream.isa import BRICK_CHANNELS, Op, Register
-from ..shram import round_up
+from ..shram import ceil_div, round_up
 
 _SCALE_BYTES = 10  # of a channel
 _GRAIN = 16
+_GROUP = 8  # input channels of a step
 
 
 @dataclass(frozen=True, slots=True)
 class _Core:
-    """What one core reads for an operation: its weights by block, and its channels."""
+    """What one core reads for an operation."""
 
-    weights: NDArray[np.int16]
-    padded: int  # values of one channel of a block, padding of the block included
+    runs: tuple[NDArray[np.int16], ...]  # [repeats, micro-blocks of all output channels, values]
+    micro: int  # output channels of a micro-block
     scale: int  # byte of its scales in the constants
+
+    def weights(self, first: int, stop: int, block: int) -> NDArray[np.int16]:
+        """Channels `first` to `stop` in blocks of `block` channels."""
+        begin, end, step = first // self.micro, ceil_div(stop, self.micro), ceil_div(block, self.micro)
+        blocks = range(begin, end, step)
+        return np.concatenate([run[:, at : min(at + step, end)].ravel() for at in blocks for run in self.runs])
 
 
 class Slicer:
@@ -67,14 +80,14 @@ class Slicer:
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
         cores = self._read(operation)
         # scales of a slice start at a multiple of 16 bytes, for each core
-        step = int(np.lcm(block, BRICK_CHANNELS * max(1, len(cores or ()))))
-        parts = -(-total // most_bytes)
-        step *= max(1, depth // parts // step)
+        grain = BRICK_CHANNELS * max(1, len(cores or ()))
+        whole = int(np.lcm(block, grain))
+        most = depth // ceil_div(total, most_bytes)
+        step = max(grain, most // (whole if most >= whole else grain) * (whole if most >= whole else grain))
         if cores is None or step >= depth:
             return [operation]
-        return [
-            self._slice(operation, cores, (start, min(start + step, depth)), block) for start in range(0, depth, step)
-        ]
+        parts = [(start, min(start + step, depth)) for start in range(0, depth, step)]
+        return [self._slice(operation, cores, part, min(block, step)) for part in parts]
 
     def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         """The weights of an operation by core; None where they are not what is expected."""
@@ -94,10 +107,10 @@ class Slicer:
                 return None
             (_, start), (_, scale) = (place for place in places if place is not None)
             weights = vela.decode_weights(self.data[start : start + registers[WEIGHTS[core].length]])
-            channels = _padded(len(range(core, depth, count)), block // count, npu)
-            if not channels or len(weights) % channels:
+            runs = _runs(operation, weights, len(range(core, depth, count)), block // count, npu)
+            if runs is None:
                 return None
-            found.append(_Core(weights, len(weights) // channels, scale))
+            found.append(_Core(runs, npu.ofm_micro.depth, scale))
         return tuple(found)
 
     def _slice(
@@ -107,6 +120,7 @@ class Slicer:
         whole = _weights_of(operation)
         registers, addresses = dict(operation.registers), dict(operation.addresses)
         registers[Register.OFM_DEPTH_M1] = stop - start - 1
+        registers[Register.OFM_BLK_DEPTH_M1] = block - 1
         for base in OFM.bases:
             if base in addresses:
                 name, at = addresses[base]
@@ -122,11 +136,9 @@ class Slicer:
 
     def _weights(self, whole: object, core: int, known: _Core, part: tuple[int, int], block: int) -> tuple[int, int]:
         """Where the encoded weights of some channels of a core lie in the constants, and their bytes."""
-        key = (whole, core, part)
+        key = (whole, core, part, block)
         if key not in self._encoded:
-            npu = self.program.accelerator
-            first, last = (_padded(channel, block, npu) * known.padded for channel in part)
-            data = vela.encode_stream(known.weights[first:last])
+            data = vela.encode_stream(known.weights(*part, block))
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
             self.extended += data
         return self._encoded[key]
@@ -145,11 +157,48 @@ def _count(stop: int, core: int, cores: int) -> int:
     return len(range(core, stop, cores))
 
 
-def _padded(channels: int, block: int, accelerator: Architecture) -> int:
-    """Channels that the weights of so many have in the stream: each block is filled up to whole micro-blocks."""
-    whole, rest = divmod(channels, block)
-    depth = accelerator.ofm_micro.depth
-    return whole * round_up(block, depth) + round_up(rest, depth)
+def _runs(
+    operation: NpuOperation, weights: NDArray[np.int16], channels: int, block: int, npu: Architecture
+) -> tuple[NDArray[np.int16], ...] | None:
+    """The weights of a core by run; None where they are not as many as there should be."""
+    sizes, depth = list(_sizes(operation, npu)), npu.ofm_micro.depth
+    count = ceil_div(channels, depth)
+    if sum(repeats * values for repeats, values in sizes) * count != len(weights) or (
+        block % depth and block < channels
+    ):
+        return None
+    found: list[list[NDArray[np.int16]]] = [[] for _ in sizes]
+    at, step = 0, ceil_div(block, depth)
+    for first in range(0, count, step):
+        micros = min(step, count - first)
+        for run, (repeats, values) in zip(found, sizes, strict=True):
+            size = repeats * micros * values
+            run.append(weights[at : at + size].reshape(repeats, micros, values))
+            at += size
+    return tuple(np.concatenate(run, axis=1) for run in found)
+
+
+def _sizes(operation: NpuOperation, npu: Architecture) -> Iterator[tuple[int, int]]:
+    """Repeats, and values of a micro-block, of each run of a block of output channels."""
+    kernel = Kernel.of(Operation(operation.op, operation.parameter, operation.registers))
+    narrow, part = not InputPrecision.SIZE.of(operation.registers[Register.IFM_PRECISION]), kernel.part_kernel_first
+    slice_depth = 32 if narrow and not part else 16
+    spans = [
+        [min(step, extent - at) for at in range(0, extent, step)]
+        for extent, step in (
+            ((kernel.height - 1) // kernel.dilation_y + 1, npu.sub_kernel // kernel.dilation_y),
+            ((kernel.width - 1) // kernel.dilation_x + 1, npu.sub_kernel // kernel.dilation_x),
+        )
+    ]
+    depth = operation.registers[Register.IFM_DEPTH_M1] + 1
+    for first in range(0, depth, slice_depth):
+        for rows in spans[0]:
+            for columns in spans[1]:
+                if part:
+                    elements = round_up(rows * columns, 4 if narrow else 2)
+                    yield ceil_div(min(slice_depth, depth - first), _GROUP), elements * npu.ofm_micro.depth * _GROUP
+                else:
+                    yield 1, rows * columns * npu.ofm_micro.depth * slice_depth
 
 
 def _channel_bytes(registers: Mapping[Register, int]) -> int:

@@ -23,14 +23,14 @@ class Costs:
         self.program, self.where = program, where
         self._places = places(program, where)
         self._blocks = Blocks(program.accelerator, where)
-        self._micro_rows = program.accelerator.ofm_micro.height
+        self.micro_rows = program.accelerator.ofm_micro.height
         self._near = max(where.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
         self._kept: dict[int, Kept | None] = {}
 
     def rows(self, index: int, rows: int, near: bool = False) -> int:
         """Cycles of `rows` rows of operation `index`; `near`: its weights lie with the feature maps."""
-        rows = round_up(rows, self._micro_rows)
+        rows = round_up(rows, self.micro_rows)
         key = (index, rows, near)
         if key not in self._cycles:
             operation = self._operation(index)

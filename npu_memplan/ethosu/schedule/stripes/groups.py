@@ -292,11 +292,12 @@ class Groups:
                 continue
             others = sum(self.sizes[n] for n in self._alive(index, index) if n not in (source.buffer, second))
             below = (limit_bytes - others - self.sizes[source.buffer]) // _ALIGNMENT * _ALIGNMENT
-            cuts = fewest_cuts(layer, source, -below) if below >= 0 else None
-            if cuts is not None:
-                found = self.group((layer,), cuts)
-                if found.size_bytes <= limit_bytes and (best is None or found.cycles < best.cycles):
-                    best = found
+            for grain in sorted({1, self.costs.micro_rows}) if below >= 0 else ():
+                cuts = fewest_cuts(layer, source, -below, grain)
+                if cuts is not None:
+                    found = self.group((layer,), cuts)
+                    if found.size_bytes <= limit_bytes and (best is None or found.cycles < best.cycles):
+                        best = found
         return best
 
     def turned(self, group: Group) -> Group:

@@ -123,10 +123,11 @@ def even_cuts(height: int, rows: int) -> tuple[Rows, ...]:
     return tuple((start, min(start + rows, height)) for start in range(0, height, rows))
 
 
-def fewest_cuts(layer: Sliced, source: Map, distance: int) -> tuple[Rows, ...] | None:
+def fewest_cuts(layer: Sliced, source: Map, distance: int, grain: int) -> tuple[Rows, ...] | None:
     """The fewest stripes with which the output of `layer` may lie at `distance` bytes from `source`.
 
-    Each stripe is as high as it can be without writing what it reads. None when even single rows cannot.
+    Each stripe is as high as it can be without writing what it reads, in multiples of `grain` rows where that many
+    can be. None when even single rows cannot.
     """
     cuts: list[Rows] = []
     start, height = 0, layer.output.height
@@ -136,6 +137,8 @@ def fewest_cuts(layer: Sliced, source: Map, distance: int) -> tuple[Rows, ...] |
         stop = min(room // layer.output.stride + 1, height) if room >= 0 else start
         if stop <= start:
             return None
+        if stop < height and stop - start > grain:
+            stop -= (stop - start) % grain
         cuts.append((start, stop))
         start = stop
     return tuple(cuts)
