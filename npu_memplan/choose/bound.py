@@ -9,13 +9,14 @@ from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.bounds import least_cycles, port_cycles
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.reads import in_place, pieces
-from ..ethosu.schedule.copies.room import Room
+from ..ethosu.schedule.copies.room import Volume
 from ..ethosu.stream.isa import Op, Register
 from ..ethosu.time import MemoryMap
 from ..stages import Planned
 from .placed import PlacedCall, npu_calls
 from .ranking import Ranking
-from .travel import fast_pool, held
+from .travel import fast_pool
+from .traveller import held
 
 
 def port_bound(planned: Planned, where: MemoryMap) -> int:
@@ -52,7 +53,7 @@ def _free(planned: Planned, call: PlacedCall, in_place: NpuProgram, fast: int) -
         if operation.op is not Op.DMA_START or operation.addresses[Register.DMA0_DST][0] not in copies
     ]
     others = held(planned, call, fast, {call.storages[name] for name in copies})
-    room = Room(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
+    room = Volume(others, used if pool.size_bytes is None else pool.size_bytes, len(operations))
     return [room.free_at(index) for index in left]
 
 

@@ -7,7 +7,7 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +15,22 @@ import numpy as np
 
 from .. import planners
 from ..ethosu.schedule.copies.compact import compact
-from ..ethosu.schedule.copies.course import Course
-from ..ethosu.schedule.copies.insert import insert
-from ..ethosu.schedule.copies.reads import in_place, pieces
-from ..ethosu.schedule.copies.room import Held, Room
-from ..ethosu.schedule.copies.search import WORK, best_copies
+from ..ethosu.schedule.copies.reads import in_place
+from ..ethosu.schedule.copies.search import WORK
 from ..ethosu.schedule.copies.slices import Slicer
 from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..extract.program import Fixed
 from ..problem import Pool
 from ..stages import Planned, Posed
-from .entrant import Entrant, Moved, with_copies
+from .entrant import Entrant
 from .modules import called_once, posed_again
-from .placed import PlacedCall
 from .ranking import Rank, Ranking
+from .traveller import Traveller
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
-_ROUNDS = ((8, WORK // 10), (3, WORK))  # how many of the best programs go on, and the work spent on each
+_SEARCHED, _PLACED = 8, 3  # how many of the most promising programs are searched, and then given places
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -48,30 +45,35 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
     limit = _limit(planned, fast)
     found = [Entrant(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
     programs = (_read_in_place(entrant.plain, fast, limit) for entrant in found)
-    quick = _tried([program for program in programs if program is not None], rank, fast, limit)
-    found += quick
-    for most, work in _ROUNDS:
-        quick = [_with_copies(best.plain, rank, fast, limit, work) for best in sorted(quick, key=_rank)[:most]]
-        found += quick
+    travellers = _travellers([program for program in programs if program is not None], rank, fast, limit)
+    for traveller in travellers[:_SEARCHED]:
+        traveller.search(WORK // 10)
+    for traveller in sorted(travellers[:_SEARCHED], key=_promise)[:_PLACED]:
+        found += traveller.entrants(WORK)
     return min(found, key=_rank).made(rank)
 
 
-def _tried(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int) -> list[Entrant]:
-    """All programs with what copies are found at once, whole and with much weight in slices; the best in others too."""
+def _travellers(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int) -> list[Traveller]:
+    """All programs, whole and with much weight in slices, the most promising one in slices of other sizes; sorted."""
     slicers = [_slicers(program) for program in programs]
-    tried: list[list[Entrant]] = []
-    for program, cutters in zip(programs, slicers, strict=True):
-        variants = (program, *_cut(program, cutters, (_PART,), fast, limit))
-        tried.append([_with_copies(variant, rank, fast, limit, 0) for variant in variants])
-    if tried:
-        best = min(range(len(tried)), key=lambda i: min(map(_rank, tried[i])))
-        others = _cut(programs[best], slicers[best], _OTHER_PARTS, fast, limit)
-        tried.append([_with_copies(cut, rank, fast, limit, 0) for cut in others])
-    return [entrant for entrants in tried for entrant in entrants]
+    found: list[Traveller] = []
+    best: tuple[int, int] | None = None  # promise, program
+    for index, (program, cutters) in enumerate(zip(programs, slicers, strict=True)):
+        for variant in (program, *_cut(program, cutters, (_PART,), fast, limit)):
+            found.append(Traveller(variant, rank, fast, limit))
+            best = min(best or (found[-1].promise, index), (found[-1].promise, index))
+    if best is not None:
+        others = _cut(programs[best[1]], slicers[best[1]], _OTHER_PARTS, fast, limit)
+        found += [Traveller(cut, rank, fast, limit) for cut in others]
+    return sorted(found, key=_promise)
 
 
 def _rank(entrant: Entrant) -> Rank:
     return entrant.rank
+
+
+def _promise(traveller: Traveller) -> int:
+    return traveller.promise
 
 
 _Slicers = list[tuple[str, Any, Slicer]]  # function, its constants in main, what cuts them
@@ -149,42 +151,3 @@ def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> P
     except planners.PlanningError:
         return None
     return Planned(without, plan)
-
-
-def _with_copies(plain: Planned, rank: Ranking, fast: int, limit: int, work: int) -> Entrant:
-    """`plain` with the best copies that are found within `work`, planned around what is there."""
-    posed = plain.posed
-    calls = called_once(posed)
-    operations = sum(len(call.program.operations) for call in calls)
-    schedules = []
-    for call in calls:
-        places, fitted = call.places(posed.problem, plain.plan), rank.fitted(call.program.accelerator)
-        line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
-        room = Room(held(plain, call, fast), limit, len(line))
-        schedules.append((call, line, best_copies(line, room, work * len(line) // operations).copies))
-    found = [Entrant(plain, rank(plain))]
-    for reblocked in (False, True):
-        moved = [Moved(call, *insert(line, copies, fast + 1, reblocked)) for call, line, copies in schedules]
-        moved = [m for m in moved if m.program is not m.call.program]
-        if moved:
-            found.append(with_copies(plain, moved, fast, rank))
-    return min(found, key=_rank)
-
-
-def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:
-    """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
-    problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
-    end = call.first + len(call.program.operations)
-    at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
-    return [
-        Held(
-            max(life.first, call.first) - call.first,
-            min(life.last, end) - 1 - call.first,
-            at[buffer.name],
-            at[buffer.name] + buffer.size_bytes,
-        )
-        for buffer in problem.buffers
-        if buffer.name in at and buffer.name not in without
-        for life in buffer.lifetimes
-        if life.first < end and life.last > call.first
-    ]

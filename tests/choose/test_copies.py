@@ -24,7 +24,7 @@ from npu_memplan.ethosu.schedule.copies.course import Course
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
 from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
-from npu_memplan.ethosu.schedule.copies.room import Held, Room
+from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
 from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
 from npu_memplan.ethosu.schedule.copies.slices import Slicer
 from npu_memplan.ethosu.schedule.copies.tables import loaded_early
@@ -75,6 +75,24 @@ def test_a_hole_is_free_and_none_is_missed(
         room.take(size, first, last, found)
         again = room.find(size, first, last)
         assert again is None or again + size <= found or found + size <= again
+
+
+@given(st.lists(SPANS, max_size=8), st.lists(st.tuples(st.integers(1, 120), st.integers(0, 11), st.integers(0, 6))))
+def test_a_volume_counts_bytes_only(spans: list[tuple[int, int, int, int]], wanted: list[tuple[int, int, int]]) -> None:
+    there = held(spans)
+    volume, taken = Volume(there, LIMIT, OPERATIONS), [0] * OPERATIONS
+    for point in range(OPERATIONS):
+        taken[point] = len({b for h in there if h.first <= point <= h.last for b in range(h.start, h.stop)})
+    for size, first, more in wanted:
+        last = min(OPERATIONS - 1, first + more)
+        room = max(taken[first : last + 1]) + size <= LIMIT - LIMIT % 16
+        assert (volume.find(size, first, last) is not None) == room
+        if room:
+            before = volume.copy()
+            volume.take(size, first, last, 0)
+            assert before.free_at(first) == LIMIT - LIMIT % 16 - taken[first]
+            for point in range(first, last + 1):
+                taken[point] += size + -size % 16
 
 
 def only_program(planned: Planned) -> tuple[NpuProgram, bytes]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .course import Course, Run
-from .room import Room
+from .room import Volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ _MARK = 8  # operations from one mark to the next
 class _Mark:
     """A moment of a schedule, before one of its operations."""
 
-    room: Room
+    room: Volume
     run: Run
     copies: Mapping[int, Copy]
 
@@ -67,7 +67,7 @@ class _Mark:
 class Greedy:
     """The schedule of a choice. `marks`: of one that is the same up to there."""
 
-    def __init__(self, line: Course, room: Room, choice: Choice = _AHEAD, marks: Sequence[_Mark] = ()) -> None:
+    def __init__(self, line: Course, room: Volume, choice: Choice = _AHEAD, marks: Sequence[_Mark] = ()) -> None:
         self.line, self.choice = line, choice
         self._marks = list(marks) or [_Mark(room.copy(), Run(line), {})]
         begun = self._marks[-1].fork()

@@ -1,6 +1,7 @@
-"""Free bytes of one pool over the operations of a program, around buffers that have their places.
+"""Free bytes of one pool over the operations of a program.
 
-Invariant: what is taken never meets what was there in both time and bytes, and ends below the limit.
+Invariant: what is taken of a `Volume` is never more than is free at any time; what is taken of a `Room` never meets
+what was there in both time and bytes either, and ends below the limit.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ class Held:
     stop: int
 
 
-class Room:
-    """The free bytes below `limit_bytes`, in multiples of `grain`."""
+class Volume:
+    """How many bytes are free below `limit_bytes`, in multiples of `grain`, wherever they lie: for copies that
+    are planned together with everything else.
+    """
+
+    placed = False  # what is found has its place
 
     def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
         self._limit, self._grain = limit_bytes - limit_bytes % grain, grain
-        ordered = sorted(held, key=lambda h: (h.start, h.stop))
-        stops = [h.stop + -h.stop % grain for h in ordered]
-        self._held = np.array([[h.first, h.last, h.start, s] for h, s in zip(ordered, stops, strict=True)], np.int64)
-        self._held = self._held.reshape(-1, 4)
         self._used = np.zeros(operations, np.int64)  # bytes at each operation
+        ordered = sorted(held, key=lambda h: (h.start, h.stop))
         for point in range(operations):
             reach = 0
             for h in ordered:
@@ -39,11 +41,11 @@ class Room:
                     self._used[point] += max(0, h.stop - max(h.start, reach))
                     reach = max(reach, h.stop)
 
-    def copy(self) -> Room:
+    def copy(self) -> Volume:
         """The same room, to be filled otherwise."""
-        other = object.__new__(Room)
-        other._limit, other._grain = self._limit, self._grain
-        other._held, other._used = self._held, self._used.copy()
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._used = self._used.copy()
         return other
 
     def free_at(self, operation: int) -> int:
@@ -54,6 +56,31 @@ class Room:
         """The last operation in `[first, last]` at which less than `size_bytes` are free; -1: none."""
         full = (self._used[first : last + 1] > self._limit - size_bytes).nonzero()[0]
         return first + int(full[-1]) if len(full) else -1
+
+    def find(self, size_bytes: int, first: int, last: int, from_top: bool = False) -> int | None:
+        """0 where so many bytes are free."""
+        return 0 if self.full_at(size_bytes, first, last) < 0 else None
+
+    def tight_until(self, first: int, last: int) -> int:
+        """Where `find` found nothing: the operation at which that may change."""
+        return last
+
+    def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
+        """Fill what `find` found."""
+        self._used[first : last + 1] += size_bytes + -size_bytes % self._grain
+
+
+class Room(Volume):
+    """The same with places, around what has its own."""
+
+    placed = True
+
+    def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
+        super().__init__(held, limit_bytes, operations, grain)
+        ordered = sorted(held, key=lambda h: (h.start, h.stop))
+        stops = [h.stop + -h.stop % grain for h in ordered]
+        self._held = np.array([[h.first, h.last, h.start, s] for h, s in zip(ordered, stops, strict=True)], np.int64)
+        self._held = self._held.reshape(-1, 4)
 
     def find(self, size_bytes: int, first: int, last: int, from_top: bool = False) -> int | None:
         """The start of the smallest hole that has `size_bytes` from operation `first` to `last`; the top comes last.
@@ -82,17 +109,16 @@ class Room:
         return int(starts[fits[-1]]) - size_bytes if len(fits) else None
 
     def tight_until(self, first: int, last: int) -> int:
-        """Where `find` found nothing: the operation at which the first of what is in the way ends."""
+        """The operation at which the first of what is in the way ends."""
         taken = self._held[(self._held[:, 0] <= last) & (self._held[:, 1] >= first)]
         return int(taken[:, 1].min()) if len(taken) else last
 
     def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
-        """Fill what `find` found."""
         stop = at + size_bytes + -size_bytes % self._grain
         where = int(self._held[:, 2].searchsorted(at))
         row = np.array([[first, last, at, stop]], np.int64)
         self._held = np.concatenate((self._held[:where], row, self._held[where:]))
-        self._used[first : last + 1] += stop - at
+        super().take(size_bytes, first, last, at)
 
 
 _NO_HOLE = 1 << 62

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from .course import Course, Run
 from .greedy import Choice, Greedy, Itinerary
-from .room import Room
+from .room import Volume
 
 WORK = 30_000  # operations on the clock: about a CPU second
 _MANNERS = (Choice(in_turn=True), Choice(from_top=True), Choice(in_turn=True, from_top=True))
@@ -26,7 +26,7 @@ def without_copies(line: Course) -> Itinerary:
     return Itinerary(run.cycles)
 
 
-def best_copies(line: Course, room: Room, work: int = WORK) -> Itinerary:
+def best_copies(line: Course, room: Volume, work: int = WORK) -> Itinerary:
     """The fastest schedule that is found."""
     best = without_copies(line)
     if not line.pieces:
@@ -35,11 +35,12 @@ def best_copies(line: Course, room: Room, work: int = WORK) -> Itinerary:
 
 
 class _Search:
-    def __init__(self, line: Course, room: Room, best: Itinerary, work: int) -> None:
+    def __init__(self, line: Course, room: Volume, best: Itinerary, work: int) -> None:
         self.line, self.room, self.best, self.left = line, room, best, work
         self.schedule = self._first(Choice())
         for manner in _MANNERS:
-            self._first(manner)
+            if room.placed or not manner.from_top:
+                self._first(manner)
 
     def made(self) -> Itinerary:
         everyone = range(len(self.line.pieces))

@@ -1,0 +1,136 @@
+"""A program that reads its constants in place, and the copies that are found for it.
+
+Invariant: what copies promise is what the estimate's clock says where every buffer may lie anywhere below the limit;
+what is entered has its places, found for maps and copies together, or for copies around maps that stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from .. import planners
+from ..ethosu.schedule.copies.course import Course
+from ..ethosu.schedule.copies.greedy import Copy
+from ..ethosu.schedule.copies.insert import insert
+from ..ethosu.schedule.copies.reads import pieces
+from ..ethosu.schedule.copies.room import Held, Room, Volume
+from ..ethosu.schedule.copies.search import best_copies
+from ..names import Names
+from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
+from ..stages import Planned
+from .entrant import Entrant, Moved, with_copies
+from .modules import called_once
+from .placed import PlacedCall
+from .ranking import Ranking
+
+_NODES = 20_000  # of placing maps and copies together
+_EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
+Copies = Sequence[tuple[Copy, ...]]  # of each call
+
+
+class Traveller:
+    """`plain`, whose constants may be copied to pool `fast`, which ends at `limit` bytes."""
+
+    def __init__(self, plain: Planned, rank: Ranking, fast: int, limit: int) -> None:
+        self.plain, self._rank, self._fast, self._limit = plain, rank, fast, limit
+        problem = plain.posed.problem
+        self._lines: list[tuple[PlacedCall, Course]] = []
+        for call in called_once(plain.posed):
+            places, fitted = call.places(problem, plain.plan), rank.fitted(call.program.accelerator)
+            line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
+            self._lines.append((call, line))
+        self.promise = self._copies(Volume, limit, 0)[0]  # cycles of the calls whose constants may travel
+
+    def search(self, work: int) -> None:
+        """Look harder for what copies promise."""
+        self.promise = min(self.promise, self._copies(Volume, self._limit, work)[0])
+
+    def entrants(self, work: int) -> Iterator[Entrant]:
+        """The program as it is, and with copies that have their places."""
+        yield Entrant(self.plain, self._rank(self.plain))
+        cycles, copies = self._copies(Volume, self._limit, work)
+        together = self._together(copies)
+        if isinstance(together, int) and 0 < together < self._limit // _EXCESS:
+            cycles, copies = self._copies(Volume, self._limit - together, work)
+            together = self._together(copies)
+        if not isinstance(together, int):
+            yield from self._with(*together)
+        around, copies = self._copies(Room, self._limit, work)
+        if isinstance(together, int) or around < cycles:
+            yield from self._with(self.plain, copies)
+
+    def _copies(self, kind: type[Volume], limit: int, work: int) -> tuple[int, Copies]:
+        """Cycles, and the copies of each call, within so many operations on the clock."""
+        operations = sum(len(line) for _, line in self._lines)
+        cycles, copies = 0, []
+        for call, line in self._lines:
+            room = kind(held(self.plain, call, self._fast), limit, len(line))
+            best = best_copies(line, room, work * len(line) // operations)
+            cycles += best.cycles
+            copies.append(best.copies)
+        return cycles, copies
+
+    def _with(self, plain: Planned, copies: Copies) -> Iterator[Entrant]:
+        """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
+        for reblocked in (False, True):
+            inserted = [
+                Moved(call, *insert(line, made, self._fast + 1, reblocked))
+                for (call, line), made in zip(self._lines, copies, strict=True)
+            ]
+            moved = [m for m in inserted if m.program is not m.call.program]
+            if moved:
+                yield with_copies(plain, moved, self._fast, self._rank)
+
+    def _together(self, copies: Copies) -> tuple[Planned, Copies] | int:
+        """Places for the maps of the pool and the copies; else the bytes that are missing."""
+        problem, plan = self.plain.posed.problem, self.plain.plan
+        pool = problem.pools[self._fast]
+        inside = {p.buffer for p in plan.placements if p.pool == pool.name}
+        names = Names(b.name for b in problem.buffers)
+        made: list[Buffer] = []
+        for (call, line), sent in zip(self._lines, copies, strict=True):
+            for copy in sent:
+                piece, start = line.pieces[copy.piece], call.first + max(0, copy.before - copy.unfinished)
+                life = Lifetime(start, call.first + piece.readers[-1] + 1)
+                kind = BufferKind.WEIGHTS
+                made.append(Buffer(names.unique("copy"), piece.size_bytes, (life,), pools=(pool.name,), kind=kind))
+        whole = replace(
+            problem,
+            buffers=(*(replace(b, pools=()) for b in problem.buffers if b.name in inside), *made),
+            pools=(replace(pool, size_bytes=self._limit),),
+            conflicts=tuple(pair for pair in problem.conflicts if inside.issuperset(pair)),
+            aliases=tuple(a for a in problem.aliases if inside.issuperset(name for name, _ in a.members)),
+            overlaps=tuple(o for o in problem.overlaps if inside.issuperset((o.first, o.second))),
+        )
+        try:
+            found = planners.plan(whole, "fit", seed=plan.seed, node_budget=_NODES)
+        except planners.PlanningError as error:
+            return max(1, error.excess_bytes)
+        at = {p.buffer: p for p in found.placements}
+        placements = tuple(at.get(p.buffer, p) for p in plan.placements)
+        usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(problem, placements).items())
+        placed = replace(plan, placements=placements, usage=usage, status=PlanStatus.FEASIBLE)
+        offsets = iter(at[b.name].offset_bytes for b in made)
+        return Planned(self.plain.posed, placed), [
+            tuple(replace(copy, at=next(offsets)) for copy in sent) for sent in copies
+        ]
+
+
+def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:
+    """What lies in the pool while a call runs, in operations of the call; `without`: buffers that do not count."""
+    problem, pool = planned.posed.problem, planned.posed.problem.pools[fast].name
+    end = call.first + len(call.program.operations)
+    at = {p.buffer: p.offset_bytes for p in planned.plan.placements if p.pool == pool}
+    return [
+        Held(
+            max(life.first, call.first) - call.first,
+            min(life.last, end) - 1 - call.first,
+            at[buffer.name],
+            at[buffer.name] + buffer.size_bytes,
+        )
+        for buffer in problem.buffers
+        if buffer.name in at and buffer.name not in without
+        for life in buffer.lifetimes
+        if life.first < end and life.last > call.first
+    ]
