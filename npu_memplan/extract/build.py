@@ -279,7 +279,18 @@ def _overlaps(
                 if isinstance(highest, int) and highest > -planned[second].size_bytes:
                     reason = f"{step.label}: proven from its loads and stores"
                     allow(AllowedOverlap(first.name, second.name, None, highest, reason))
+    for unread in _unread(program, ordered, lasting.union(*groups)):
+        if unread in planned and planned[unread].lifetimes == (Lifetime(0, 1),):
+            for other in planned:  # but for what is there before the first point, as it is
+                if other not in given and other.kind not in ALWAYS and any(life.first == 0 for life in lives[other]):
+                    allow(AllowedOverlap(unread.name, other.name, reason="nobody reads the input"))
     return tuple(allowed.values())
+
+
+def _unread(program: Program, ordered: Sequence[Step], known: set[RelaxTensor]) -> list[RelaxTensor]:
+    """Inputs that nobody looks at; at `known` somebody does."""
+    touched = {access.storage for step in ordered for access in step.accesses}
+    return [t for t in program.inputs if t.kind is BufferKind.INPUT and t not in known and t not in touched]
 
 
 def _common(a: Sequence[Lifetime], b: Sequence[Lifetime]) -> list[tuple[int, int]]:

@@ -260,3 +260,12 @@ def test_random_programs_equal_the_oracle(seed, oracle):
 
 def test_overlap_is_offered_only_where_one_dies_and_the_other_is_born():
     assert all(isinstance(o, AllowedOverlap) for o in extract(Inception, POOLS).overlaps)
+
+
+def test_an_input_that_nobody_reads_gives_way_to_what_is_born_at_once() -> None:
+    """But not to another input, which is written before anything runs."""
+    problem = extract(Inception, POOLS)
+    found = {o.second: o for o in problem.overlaps if o.first == "unused"}
+    born = {b.name for b in problem.buffers if b.lifetimes[0].first == 0 and b.kind is not BufferKind.INPUT}
+    assert found.keys() == born != set()
+    assert all(overlap.permits(distance) for overlap in found.values() for distance in (-99, 0, 99))
