@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -66,16 +66,7 @@ class RunResult:
         result: dict[str, Any] = {
             "runner": self.runner,
             "bit_exact": self.bit_exact,
-            "outputs": [
-                {
-                    "name": o.name,
-                    "elements": o.elements,
-                    "mismatches": o.mismatches,
-                    "max_abs_diff": o.max_abs_diff,
-                    **({"max_ulps": o.max_ulps} if o.max_ulps else {}),
-                }
-                for o in self.outputs
-            ],
+            "outputs": [{k: v for k, v in asdict(o).items() if k != "max_ulps" or v} for o in self.outputs],
         }
         if self.runner_version:
             result["runner_version"] = self.runner_version

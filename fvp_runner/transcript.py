@@ -31,8 +31,6 @@ class Transcript:
     text: str
     model: str | None = None
     board: str | None = None
-    npu_id: int | None = None
-    npu_config: int | None = None
     calls: int | None = None
     cycles: int | None = None
     beats: tuple[int, ...] | None = None  # AXI port 0 read, written; port 1 read, written
@@ -75,8 +73,6 @@ def _line(t: Transcript, line: str) -> None:
             t.failed = True
         elif match := re.fullmatch(r"1 model=(\S+) board=(\S+)", rest):
             t.model, t.board = match[1], match[2]
-    elif word == "NPU" and (match := re.fullmatch(r"id=([0-9a-f]{8}) config=([0-9a-f]{8})", rest)):
-        t.npu_id, t.npu_config = int(match[1], 16), int(match[2], 16)
     elif word in ("CALLS", "CYCLES") and rest.isdigit():
         setattr(t, word.lower(), int(rest))
     elif word == "BEATS" and re.fullmatch(r"\d+( \d+){3}", rest):

@@ -6,10 +6,8 @@ NPU operation or a host call has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.problem import Agent
@@ -19,22 +17,17 @@ from ..base import RunOutputs
 from ..host.runner import HostRunner
 from ..npu_model.bound.dma import Dma
 from ..npu_model.bound.operation import Bound
+from ..npu_model.network.layers import Written, seen
 from ..npu_model.spec.layout import Bytes
 from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
 
-Tamper = Callable[[int, DecodedStep, Bound], None]
-"""(kernel number, what it is, its memory): may change what it wrote. For tests of the comparison."""
-
 
 @dataclass(frozen=True, slots=True)
-class NpuOutput:
+class NpuOutput(Written):
     """What one kernel wrote."""
 
-    where: str
-    operator: int  # of the source model; -1: not known
-    values: Array  # [height, width, depth]
-    zero_point: int
+    operator: int = -1  # of the source model; -1: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,25 +43,19 @@ class HostOutput:
 class Recorder:
     """Watches a `HostRunner`; see `HostRunner.watch`."""
 
-    def __init__(self, runner: HostRunner, tamper: Tamper | None = None) -> None:
+    def __init__(self, runner: HostRunner) -> None:
         self.written: list[NpuOutput | HostOutput] = []
-        self._runner, self._artifact, self._tamper = runner, runner.artifact, tamper
+        self._runner, self._artifact = runner, runner.artifact
         self._served = [call.operators for call in self._artifact.calls if call.agent is Agent.NPU]
         self._operator_of = _host_operators(self._artifact)
-        self._kernels = 0
 
     def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         if isinstance(bound, Dma):
             return
-        if self._tamper is not None:
-            self._tamper(self._kernels, step, bound)
-        self._kernels += 1
         served = self._served[launch] if launch < len(self._served) else ()
         index = step.registers.index
         operator = served[index] if index < len(served) else -1
-        where = step.registers.where + (f" of NPU call {launch}" if launch else "")
-        values = np.array(bound.output.map.array)
-        self.written.append(NpuOutput(where, operator, values, bound.output.spec.layout.zero_point))
+        self.written.append(NpuOutput(*seen(step, bound, launch), operator))
 
     def host(self, number: int) -> None:
         call = self._artifact.calls[number]
@@ -96,11 +83,9 @@ def _host_operators(artifact: Artifact) -> dict[int, int]:
     return dict(zip(calls, operators, strict=True)) if len(calls) == len(operators) else {}
 
 
-def recorded_run(
-    runner: HostRunner, inputs: Sequence[Array], tamper: Tamper | None = None
-) -> tuple[RunOutputs, list[NpuOutput | HostOutput]]:
+def recorded_run(runner: HostRunner, inputs: Sequence[Array]) -> tuple[RunOutputs, list[NpuOutput | HostOutput]]:
     """One inference from a fresh start and what it wrote. `RunnerError` for programs with branches."""
-    recorder = Recorder(runner, tamper)
+    recorder = Recorder(runner)
     runner.watch = recorder
     try:
         return runner.run(inputs), recorder.written

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class NpuModel:
         self.accelerator = accelerator
         self._where = where
         self.checks = checks
-        self._programs: OrderedDict[bytes, _Prepared] = OrderedDict()
+        self._decoded = lru_cache(_REMEMBERED)(self._decode)
         self._bindings: OrderedDict[int, _Binding] = OrderedDict()  # the latest of each program, by its id
         self._latest: tuple[Sequence[int], _Prepared] | None = None
 
@@ -87,21 +88,21 @@ class NpuModel:
             key = np.asarray(words, np.uint32).tobytes()
         except (OverflowError, ValueError, TypeError) as error:
             raise MalformedStreamError(f"the stream is no sequence of 32-bit words: {error}") from None
-        prepared = self._programs.get(key)
-        if prepared is None:
-            try:
-                program = DecodedStream.decode(words, self.accelerator)
-                timing: tuple[str, ...] = ()
-                if self.checks:
-                    inplace.check(program)
-                    hazards.check(program)
-                    timing = blockdep.check(program)
-                prepared = _Prepared(program, program.estimate(self._where), timing, {})
-            except _FAULTS as error:
-                raise _fault(error) from error
-            _remember(self._programs, key, prepared)
+        prepared = self._decoded(key)
         self._latest = (words, prepared)
         return prepared
+
+    def _decode(self, stream: bytes) -> _Prepared:
+        try:
+            program = DecodedStream.decode(np.frombuffer(stream, np.uint32).tolist(), self.accelerator)
+            timing: tuple[str, ...] = ()
+            if self.checks:
+                inplace.check(program)
+                hazards.check(program)
+                timing = blockdep.check(program)
+            return _Prepared(program, program.estimate(self._where), timing, {})
+        except _FAULTS as error:
+            raise _fault(error) from error
 
     def run(
         self,
@@ -179,7 +180,10 @@ class NpuModel:
             except _FAULTS as error:
                 raise _fault(error) from error
             binding = _Binding(key, memory, bound, (program, *regions, *(defined or ())))
-            _remember(self._bindings, id(program), binding)
+            self._bindings[id(program)] = binding
+            self._bindings.move_to_end(id(program))
+            if len(self._bindings) > _REMEMBERED:
+                self._bindings.popitem(last=False)
         return binding
 
     def _execute(
@@ -213,13 +217,6 @@ def _fault(error: BaseException) -> ModelFaultError:
 
 def _identity(array: NDArray[Any] | None) -> Any:
     return None if array is None else (array.__array_interface__["data"], array.size)
-
-
-def _remember(store: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    store[key] = value
-    store.move_to_end(key)
-    while len(store) > _REMEMBERED:
-        store.popitem(last=False)
 
 
 def _check_regions(regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None) -> None:

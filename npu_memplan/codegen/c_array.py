@@ -11,7 +11,8 @@ string literals: a C compiler reads them about eight times faster than lists of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,9 @@ def c_array(
     if flat.itemsize == 1 and flat.size >= _STRING_FROM_BYTES:
         # One byte more than the data: the literal's own terminating NUL.
         return f"{qualifier} {kind} {name}[{flat.size + 1}] =\n{_string_literal(flat.tobytes())};\n"
-    tokens = list(_tokens(flat, hexadecimal))
+    digits = 2 * flat.itemsize
+    token = (lambda value: f"0x{value:0{digits}x}") if hexadecimal else _TOKENS.get(kind, lambda value: str(int(value)))
+    tokens = list(map(token, flat.tolist()))
     per_line = 8 if hexadecimal or flat.itemsize >= 4 else 16
     rows = [", ".join(tokens[at : at + per_line]) for at in range(0, len(tokens), per_line)]
     body = ",\n  ".join(rows)
@@ -78,27 +81,6 @@ def _string_literal(data: bytes) -> str:
     return text + f'"{rest}"' if rest else text.removesuffix("\n")
 
 
-def _tokens(flat: npt.NDArray[np.generic], hexadecimal: bool) -> Iterator[str]:
-    kind = flat.dtype.name
-    values = flat.tolist()
-    if hexadecimal:
-        digits = flat.itemsize * 2
-        return (f"0x{value:0{digits}x}" for value in values)
-    if kind == "float32":
-        return (c_float(value, "f") for value in values)
-    if kind == "float64":
-        return (c_float(value, "") for value in values)
-    if kind == "int64":
-        return (c_int64(value) for value in values)
-    if kind == "uint64":
-        return (f"{value}ull" for value in values)
-    if kind == "int32":
-        return ("(-2147483647 - 1)" if value == -(1 << 31) else str(value) for value in values)
-    if kind == "uint32":
-        return (f"{value}u" for value in values)
-    return (str(int(value)) for value in values)
-
-
 def c_int64(value: int) -> str:
     """A 64-bit integer constant; the smallest one has no literal of its own."""
     return "(-9223372036854775807ll - 1)" if value == -(1 << 63) else f"{value}ll"
@@ -111,3 +93,14 @@ def c_float(value: float, suffix: str) -> str:
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "(-INFINITY)"
     return re.sub(r"\.?0*p", "p", value.hex(), count=1) + suffix
+
+
+# By C type; of others: the number.
+_TOKENS: dict[str, Callable[[Any], str]] = {
+    "float": lambda value: c_float(value, "f"),
+    "double": lambda value: c_float(value, ""),
+    "int64_t": c_int64,
+    "uint64_t": lambda value: f"{value}ull",
+    "int32_t": lambda value: "(-2147483647 - 1)" if value == -(1 << 31) else str(value),
+    "uint32_t": lambda value: f"{value}u",
+}

@@ -24,9 +24,9 @@ from .errors import CodegenError
 _EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
 _DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")
 _DEFINITION = re.compile(_EXTERN + r"(?P<type>\w+\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\) \{\n")
-_FLOAT32 = re.compile(r"__npu_memplan_f32_([0-9a-f]{8})\(\)")
+_FLOAT = re.compile(r"__npu_memplan_(f32|f64)_([0-9a-f]+)\(\)")
+_FLOATS = {"float32": ("f32", ">f"), "float64": ("f64", ">d")}  # short name, and how `struct` packs them
 _EXTREME = re.compile(r"npu_memplan_(?P<what>min|max)_(?P<dtype>\w+)")
-_FLOAT64 = re.compile(r"__npu_memplan_f64_([0-9a-f]{16})\(\)")
 # Declared by <math.h> and <string.h>, which every generated file includes.
 _LIBRARY = re.compile(
     r"(?:a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|log(?:2|10|1p)?|sqrt|cbrt|pow|hypot|erf|ldexp|floor|ceil|l?round|trunc"
@@ -73,8 +73,7 @@ def _printed(functions: Mapping[str, Any]) -> str:
         {gv: _plain_abi(_stack_scalars(f, gv.name_hint), gv.name_hint) for gv, f in module.functions.items()}
     )
     module = tirx.transform.LowerIntrin()(module)
-    module = tvm.IRModule({gv: _library_fabs(f) for gv, f in module.functions.items()})
-    module = tvm.IRModule({gv: _named_floats(_called_extremes(f)) for gv, f in module.functions.items()})
+    module = tvm.IRModule({gv: _printable(f) for gv, f in module.functions.items()})
     return str(tvm.get_global_func("target.build.c")(module, target).inspect_source())
 
 
@@ -159,8 +158,12 @@ def _plain_abi(function: Any, name: str) -> Any:
     return tirx.PrimFunc(pointers, body, function.ret_type, function.attrs).with_attr("global_symbol", name)
 
 
-def _library_fabs(function: Any) -> Any:
-    """`tirx.fabs`, for which TVM 0.27 has no C form, as the C library's."""
+def _printable(function: Any) -> Any:
+    """What TVM would not print as it must be, as calls.
+
+    `tirx.fabs`, for which TVM 0.27 has no C form, is the C library's; minima and maxima are functions that `_tidy`
+    defines; float constants are named by their bits, which `_tidy` prints exactly.
+    """
 
     def library(call: Any) -> Any:
         if isinstance(call.op, ir.Op) and call.op.name == "tirx.fabs":
@@ -168,38 +171,19 @@ def _library_fabs(function: Any) -> Any:
             return tirx.call_pure_extern(kind, "fabsf" if kind == "float32" else "fabs", *call.args)
         return call
 
-    body = tvm_ffi.structural_map(function.body, (ir.Call, library), order="post")
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
-
-
-def _called_extremes(function: Any) -> Any:
-    """Minima and maxima as calls of functions that `_tidy` defines."""
-
-    body = function.body
-    for kind, what in ((tirx.Min, "min"), (tirx.Max, "max")):
-
-        def called(node: Any, what: str = what) -> Any:
-            dtype = str(node.ty.dtype)
-            return tirx.call_pure_extern(dtype, f"npu_memplan_{what}_{dtype}", node.a, node.b)
-
-        body = tvm_ffi.structural_map(body, (kind, called), order="post")
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
-
-
-def _named_floats(function: Any) -> Any:
-    """Float constants become calls whose names are their bits; `_tidy` prints them exactly."""
+    def extreme(node: Any) -> Any:
+        what, dtype = "min" if isinstance(node, tirx.Min) else "max", str(node.ty.dtype)
+        return tirx.call_pure_extern(dtype, f"npu_memplan_{what}_{dtype}", node.a, node.b)
 
     def named(constant: Any) -> Any:
         kind = str(constant.ty.dtype)
-        if kind == "float32":
-            bits = struct.unpack("<I", struct.pack("<f", constant.value))[0]
-            return tirx.call_pure_extern("float32", f"__npu_memplan_f32_{bits:08x}")
-        if kind == "float64":
-            bits = struct.unpack("<Q", struct.pack("<d", constant.value))[0]
-            return tirx.call_pure_extern("float64", f"__npu_memplan_f64_{bits:016x}")
-        return constant
+        if kind not in _FLOATS:
+            return constant
+        short, form = _FLOATS[kind]
+        return tirx.call_pure_extern(kind, f"__npu_memplan_{short}_{struct.pack(form, constant.value).hex()}")
 
-    body = tvm_ffi.structural_map(function.body, (tirx.FloatImm, named), order="post")
+    entries = [(ir.Call, library), ((tirx.Min, tirx.Max), extreme), (tirx.FloatImm, named)]
+    body = tvm_ffi.structural_map(function.body, entries, order="post")
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
@@ -237,8 +221,7 @@ def _tidy(
     source = source.replace("#pragma unroll 1\n", "")  # which TVM puts before a while
     source = _DECLARATION.sub(declaration, source)
     source = _DEFINITION.sub(definition, source)
-    source = _FLOAT32.sub(lambda m: c_float(struct.unpack("<f", bytes.fromhex(m[1])[::-1])[0], "f"), source)
-    source = _FLOAT64.sub(lambda m: c_float(struct.unpack("<d", bytes.fromhex(m[1])[::-1])[0], ""), source)
+    source = _FLOAT.sub(_exact_float, source)
     source = "".join(
         _without_unused_parameters(_without_unused(_plain_scalars(part)))
         for part in re.split(r"(?m)^(?=static )", source)
@@ -250,6 +233,11 @@ def _tidy(
         externs.append(next(iter(signatures)) if len(signatures) == 1 else f"{result} {name}();")
     externs += [extremes[name] for name in sorted(extremes)]
     return "\n".join([*externs, *([""] if externs else []), source.strip(), ""])
+
+
+def _exact_float(match: re.Match[str]) -> str:
+    form, suffix = (">f", "f") if match[1] == "f32" else (">d", "")
+    return c_float(struct.unpack(form, bytes.fromhex(match[2]))[0], suffix)
 
 
 def _without_unused(function: str) -> str:

@@ -1,27 +1,20 @@
-"""A record as one page, and as a row of a table of records.
+"""A record as one page.
 
 Invariant: what the page says is what the record has; names are escaped, nothing is fetched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
 from ..report.page.html import asset, fill
-from .record import FVP, Counters, EvidenceRecord, ProgramRun
+from .record import Counters, EvidenceRecord, ProgramRun
 
 _HEADS = (
     "network", "program", "outputs", "cycles", "estimated", "AXI0 read", "estimated", "AXI0 written", "estimated",
     "AXI1 read", "estimated", "waits", "hazards found",
 )  # fmt: skip
-# Who has no record yet: a runner and what it stands for.
-WANTED = (
-    ("fvp", "Arm's FVP, Corstone-300, Ethos-U55"),
-    ("fvp", "Arm's FVP, Corstone-300, Ethos-U65"),
-    ("fvp", "Arm's FVP, Corstone-310 or 315"),
-    ("silicon", "any board with an Ethos-U"),
-)
 
 
 def page(record: EvidenceRecord) -> str:
@@ -95,33 +88,3 @@ def _digests(runs: Iterable[ProgramRun]) -> str:
     )
     heads = "".join(f'<th scope="col">{h}</th>' for h in ("network", "program", "plan", "streams", "outputs"))
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def table(records: Sequence[tuple[str, EvidenceRecord]]) -> str:
-    """Markdown: a row a record (its file's name with it), then a row for each that is wanted and not there."""
-    lines = ["| runner | accelerator | programs | bit-exact | counted by | beats read: counted / estimated | record |"]
-    lines.append("|---|---|--:|--:|---|---|---|")
-    for name, record in records:
-        exact = sum(run.exact is True for run in record.runs)
-        version = f"{record.runner} {record.runner_version}".strip()
-        lines.append(
-            f"| {version} | {record.accelerator} | {len(record.runs)} | {exact} | {record.counted_by} "
-            f"| {_beats(record)} | [{name}](records/{name}) |"
-        )
-    there = {record.runner for _, record in records if record.counted_by == FVP}
-    for runner, what in WANTED:
-        if runner not in there:
-            lines.append(f"| {what} | | | | | | none yet |")
-    return "\n".join(lines) + "\n"
-
-
-def _beats(record: EvidenceRecord) -> str:
-    if record.counted_by != FVP:
-        return "the same model"
-    ratios = [
-        getattr(run.counted, name) / getattr(run.estimated, name)
-        for run in record.runs
-        for name in ("axi0_read", "axi1_read")
-        if getattr(run.counted, name) and getattr(run.estimated, name)
-    ]
-    return f"{min(ratios):.3f} to {max(ratios):.3f}" if ratios else "-"

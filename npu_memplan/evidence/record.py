@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
-
-from .networks import EvidenceError
 
 FORMAT = "npu_memplan evidence 1"
 FVP = "Arm's FVP"
@@ -98,7 +95,7 @@ class EvidenceRecord:
 
     def sealed(self) -> EvidenceRecord:
         """With its own digest."""
-        return replace(self, sha256=_digest(self))
+        return replace(self, sha256=digest(self))
 
     def to_json(self) -> bytes:
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
@@ -117,21 +114,7 @@ class EvidenceRecord:
         return f"{', '.join(parts)}; cycles and beats counted by {self.counted_by}"
 
 
-def read_record(path: Path) -> EvidenceRecord:
-    """The record in a file; `EvidenceError` where it is none, or was changed."""
-    try:
-        record: EvidenceRecord = msgspec.json.decode(path.read_bytes(), type=EvidenceRecord)
-    except OSError as error:
-        raise EvidenceError(f"cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EvidenceError(f"{path} is no record of evidence: {error}") from None
-    if record.format != FORMAT:
-        raise EvidenceError(f"{path} is {record.format!r}; this version reads {FORMAT!r}")
-    if record.sha256 != _digest(record):
-        raise EvidenceError(f"{path} was changed after it was made: its SHA-256 is {_digest(record)}")
-    return record
-
-
-def _digest(record: EvidenceRecord) -> str:
+def digest(record: EvidenceRecord) -> str:
+    """SHA-256 of a record without its own."""
     plain: Any = msgspec.to_builtins(replace(record, sha256=""))
     return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()

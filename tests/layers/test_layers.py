@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from fvp_runner.base import RunOptions
 from fvp_runner.host.runner import HostRunner
 from fvp_runner.layers.compare import LayerComparison, OperatorResult, Verdict
-from fvp_runner.layers.record import NpuOutput, recorded_run
+from fvp_runner.layers.record import NpuOutput, Recorder
+from fvp_runner.npu_model.bound.dma import Dma
 from fvp_runner.npu_model.bound.operation import Bound
 from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.references.tflite import TFLiteReference
@@ -55,8 +56,25 @@ class Compiled:
         self.network, self.layers = reference.network, reference.layers(self.inputs)
 
     def compared(self, tamper: Any = None) -> tuple[LayerComparison, list[Any]]:
-        _, written = recorded_run(self.runner, self.inputs, tamper)
-        return LayerComparison(self.network, self.layers, written), written
+        recorder = Recorder(self.runner) if tamper is None else Tampering(self.runner, tamper)
+        self.runner.watch = recorder
+        self.runner.run(self.inputs)
+        self.runner.watch = None
+        return LayerComparison(self.network, self.layers, recorder.written), recorder.written
+
+
+class Tampering(Recorder):
+    """`tamper` (kernel number, what it is, its memory) may change what a kernel wrote."""
+
+    def __init__(self, runner: HostRunner, tamper: Any) -> None:
+        super().__init__(runner)
+        self.tamper, self.kernels = tamper, 0
+
+    def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
+        if not isinstance(bound, Dma):
+            self.tamper(self.kernels, step, bound)
+            self.kernels += 1
+        super().npu(launch, step, bound)
 
 
 @cache

@@ -73,7 +73,7 @@ def test_what_vela_encodes_is_decoded_into_place(
         dilation_xy=(dilation[1], dilation[0]),
     )
     order = WeightOrder(
-        *kernel, *dilation, inputs, depths[1], block, target.ofm_micro.depth, bits, part_kernel, depthwise
+        *kernel, *dilation, inputs, depths[1], block, bits, part_kernel, depthwise, target.ofm_micro.depth
     )
     assert np.array_equal(order.arrange(mlw.decode(stream), "test"), weights.transpose(1, 2, 3, 0))
 
@@ -117,7 +117,7 @@ def test_random_bytes_never_do_anything_but_decode_or_raise() -> None:
 
 
 def test_padding_that_is_not_zero_is_noticed() -> None:
-    order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, 8, False, False)
+    order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, False, False, 8)
     stream = np.zeros(order.count, np.int16)
     assert not order.arrange(stream, "test").any()
     stream[7] = 1  # input channel 7 of 3

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .weights import ScaleTable, check_count, check_padding
+from .weights import KernelOrder, ScaleTable, check_padding
 
 _GROUP = 4  # output channels that one core takes in a row
 _SUBKERNEL = 8
@@ -27,23 +27,13 @@ _Element = tuple[int, int]  # row and column of a kernel element; (-1, -1): fill
 
 
 @dataclass(frozen=True, slots=True)
-class StreamOrder:
+class StreamOrder(KernelOrder):
     """What determines the order of the weight streams of one operation."""
 
-    kernel_height: int  # without dilation
-    kernel_width: int
-    dilation_y: int
-    dilation_x: int
     stride_y: int
     stride_x: int
-    ifm_depth: int  # 1 for depthwise
-    ofm_depth: int
-    block_depth: int
     slice_depth: int  # input channels of one pass
     micro_depth: int  # output channels of a micro-block
-    ifm_bits: int
-    part_kernel_first: bool
-    depthwise: bool
     sparse: bool
     cores: int
     macs: int
@@ -114,7 +104,6 @@ class StreamOrder:
 
     @property
     def count(self) -> int:
-        """Weights of each core's stream, filling included."""
         return sum(int(np.prod(self._shape(run[4], len(run[5])))) for run in self._runs())
 
     @property
@@ -127,9 +116,8 @@ class StreamOrder:
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
         """
-        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // self.cores // 4
         for stream in streams:
-            check_count(self, len(stream), least, where)
+            self.check_count(len(stream), 4 * self.cores, where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
         position = 0
         for y, x, inputs, outputs, blocks, elements in self._runs():

@@ -51,34 +51,34 @@ class Scale:
         return bool(np.all(self.multiplier == 1) and np.all(self.shift == 0))
 
     def exact(self, value: Any) -> Int64:
-        """`value` (integers, channels last) rescaled, for any magnitude."""
+        """`value` (integers, channels last) rescaled, for any magnitude; clipped to 62 bits."""
         v = np.asarray(value, np.int64)
         m, n = np.broadcast_arrays(self.multiplier, self.shift)
-        big = int(np.abs(v).max(initial=0)) * int(m.max(initial=0)) >= 1 << 62
-        if big:
-            wide = np.vectorize(lambda a, b, c: self._one(int(a), int(b), int(c)), otypes=[object])
-            return np.asarray(np.clip(wide(v, m, n), -(1 << 62), 1 << 62), np.int64)
-        product: Int64 = v * m
         result: Int64
+        if int(np.abs(v).max(initial=0)) * int(m.max(initial=0)) < 1 << 62:
+            result = self._shifted(v * m, n)
+        else:
+            exact = self._shifted(v.astype(object) * m.astype(object), n.astype(object))  # Python's integers
+            result = np.clip(exact, -(1 << 62), 1 << 62).astype(np.int64)
+        return result
+
+    def _shifted(self, product: Any, n: Any) -> Any:
+        """`product` / 2**n, rounded."""
         if self.rounding is Rounding.TRUNCATE:
-            result = (product + np.where(product < 0, (np.int64(1) << np.minimum(n, 62)) - 1, 0)) >> n
-            return result
+            return np.where(product < 0, -(-product >> n), product >> n)
         if self.rounding is Rounding.NATURAL:
-            result = (product + _half(n)) >> n
-            return result
+            return (product + _half(n)) >> n
         if isinstance(self.rounding, ScaleRounding):
-            result = (product + self._half(product, n)) >> n
-            return result
+            return (product + self._half(product, n)) >> n
         first = np.minimum(n, self.first)
         result = (product + _half(first)) >> first
         rest = n - first
         if not rest.any():
             return result
         # halves away from zero: lower the half for negative values
-        result = (result + _half(rest) - ((result < 0) & (rest > 0))) >> rest
-        return result
+        return (result + _half(rest) - ((result < 0) & (rest > 0))) >> rest
 
-    def _half(self, product: Int64, n: Int64) -> Int64:
+    def _half(self, product: Any, n: Any) -> Any:
         """What the roundings of Ethos-U85 alone add before the shift."""
         if self.rounding is ScaleRounding.TRUNCATE_TO_LOWER:
             return np.zeros_like(product)
@@ -86,33 +86,13 @@ class Scale:
         if self.rounding is ScaleRounding.SYMMETRIC:  # halves away from zero
             return half - ((product < 0) & (n > 0))
         # Double, asymmetric: a first rounding to 31 bits that the sign moves, the rest up.
-        early = np.where(n > _FIRST, np.int64(1) << (_FIRST - 1), 0)
-        signed: Int64 = half + np.where(product < 0, -early, early)
-        return signed
-
-    def _one(self, v: int, m: int, n: int) -> int:
-        product = v * m
-        if isinstance(self.rounding, ScaleRounding):
-            lower = self.rounding is ScaleRounding.TRUNCATE_TO_LOWER
-            half = 0 if lower or not n else 1 << (n - 1)
-            if self.rounding is ScaleRounding.SYMMETRIC:
-                half -= product < 0 < n
-            elif not lower and n > _FIRST:
-                half += (1 << (_FIRST - 1)) * (-1 if product < 0 else 1)
-            return (product + half) >> n
-        if self.rounding is Rounding.TRUNCATE:
-            return abs(product) // (1 << n) * (1 if product >= 0 else -1)
-        if self.rounding is Rounding.NATURAL or n <= self.first:
-            return (product + ((1 << n) >> 1)) >> n
-        result = (product + ((1 << self.first) >> 1)) >> self.first
-        rest = n - self.first
-        return (result + (1 << (rest - 1)) - (result < 0)) >> rest
+        early = np.where(n > _FIRST, 1 << (_FIRST - 1), 0)
+        return half + np.where(product < 0, -early, early)
 
 
-def _half(bits: Int64) -> Int64:
+def _half(bits: Any) -> Any:
     """2**(bits-1), and 0 for no bits."""
-    half: Int64 = np.where(bits > 0, np.int64(1) << np.maximum(bits - 1, 0), 0)
-    return half
+    return np.where(bits > 0, np.ones_like(bits) << np.maximum(bits - 1, 0), 0)
 
 
 class Clamped:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,30 +25,49 @@ _SUBKERNEL = 8  # rows or columns, dilation included
 SCALE_BYTES = 10
 
 
-class Counted(Protocol):
-    """An order of weights that knows how many there are."""
-
-    @property
-    def block_depth(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True)
-class WeightOrder:
-    """What determines the order of one weight stream."""
+class KernelOrder:
+    """What determines the order of weights on every NPU."""
 
     kernel_height: int  # without dilation
     kernel_width: int
     dilation_y: int
     dilation_x: int
     ifm_depth: int  # 1 for depthwise
-    ofm_depth: int  # channels of this stream (of one core)
-    block_depth: int  # of this core
-    ofm_ublock: int
+    ofm_depth: int  # channels of this stream (of one core, where each has its own order)
+    block_depth: int  # of the same
     ifm_bits: int
     part_kernel_first: bool
     depthwise: bool
+
+    @property
+    def count(self) -> int:
+        """Weights in each stream, padding included."""
+        raise NotImplementedError
+
+    def check_count(self, found: int, streams: int, where: str) -> None:
+        """`WeightStreamShortError` or `WeightStreamLongError` when one of `streams` has not as many weights as it must.
+
+        The exact count takes a loop over blocks; a damaged shape must not start it.
+        """
+        least = self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth // streams
+        bounded = least > found
+        expected = least if bounded else self.count
+        if found == expected:
+            return
+        kind, error = ("short", WeightStreamShortError) if found < expected else ("long", WeightStreamLongError)
+        raise error(
+            f"{where}: the weight stream is too {kind}: it holds {found} weights, the operation consumes "
+            f"{'at least ' if bounded else ''}{expected}; the block depth ({self.block_depth}), the kernel or the "
+            "weights are wrong"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WeightOrder(KernelOrder):
+    """What determines the order of one weight stream."""
+
+    ofm_ublock: int
 
     def segments(self) -> Iterator[tuple[slice, slice, slice, slice, tuple[int, ...]]]:
         """Rows, columns, input channels, output channels and padded shape of each run of the stream.
@@ -84,7 +102,6 @@ class WeightOrder:
 
     @property
     def count(self) -> int:
-        """Weights in the stream, padding included."""
         return sum(int(np.prod(shape)) for *_, shape in self.segments())
 
     def arrange(self, stream: NDArray[np.int16], where: str) -> NDArray[np.int16]:
@@ -92,7 +109,7 @@ class WeightOrder:
 
         Raises `WeightStreamShortError`, `WeightStreamLongError`, or `WeightStreamError` when padding is not zero.
         """
-        check_count(self, len(stream), self.kernel_height * self.kernel_width * self.ifm_depth * self.ofm_depth, where)
+        self.check_count(len(stream), 1, where)
         out = np.zeros((self.kernel_height, self.kernel_width, self.ifm_depth, self.ofm_depth), np.int16)
         position = 0
         for rows, columns, inputs, outputs, shape in self.segments():
@@ -108,23 +125,6 @@ class WeightOrder:
             out[rows, columns, inputs, outputs] = run.reshape(height, width, ins, outs)
         check_padding([stream], out, where)
         return out
-
-
-def check_count(order: Counted, found: int, least: int, where: str) -> None:
-    """`WeightStreamShortError` or `WeightStreamLongError` when a stream has not as many weights as it must.
-
-    The exact count takes a loop over blocks; a damaged shape, of more than `least`, must not start it.
-    """
-    bounded = least > found
-    expected = least if bounded else order.count
-    if found == expected:
-        return
-    kind, error = ("short", WeightStreamShortError) if found < expected else ("long", WeightStreamLongError)
-    raise error(
-        f"{where}: the weight stream is too {kind}: it holds {found} weights, the operation consumes "
-        f"{'at least ' if bounded else ''}{expected}; the block depth ({order.block_depth}), the kernel or the "
-        "weights are wrong"
-    )
 
 
 def check_padding(streams: Sequence[NDArray[np.int16]], out: NDArray[np.int16], where: str) -> None:

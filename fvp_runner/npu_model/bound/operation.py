@@ -22,7 +22,8 @@ from .u85.elementwise import U85Elementwise
 from .u85.pooling import U85Pooling
 from .u85.resize import Resizing
 
-Bound = Convolution | Pooling | Elementwise | Dma | U85Pooling | U85Elementwise | Resizing
+Kernel = Convolution | Pooling | Elementwise | U85Pooling | U85Elementwise | Resizing
+Bound = Kernel | Dma
 
 
 def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:

@@ -20,7 +20,7 @@ from npu_memplan.models.vela import NpuCall
 
 from ...result import Array
 from ..bound.dma import Dma
-from ..bound.operation import Bound
+from ..bound.operation import Bound, Kernel
 from ..spec.stream import DecodedStep
 
 _MAX_PLACES = 64  # candidate positions looked at for one written part
@@ -68,11 +68,13 @@ class LayerRecorder:
     def __call__(self, call: NpuCall, step: DecodedStep, bound: Bound) -> None:
         if isinstance(bound, Dma):
             return
-        where = step.registers.where
-        if call.index:
-            where += f" of NPU call {call.index}"
-        output = bound.output
-        self.written.append(Written(where, np.array(output.map.array), output.spec.layout.zero_point))
+        self.written.append(Written(*seen(step, bound, call.index)))
+
+
+def seen(step: DecodedStep, bound: Kernel, call: int) -> tuple[str, Array, int]:
+    """Name, output and zero point of a kernel of NPU call number `call` that has ended, for `Written`."""
+    where = step.registers.where + (f" of NPU call {call}" if call else "")
+    return where, np.array(bound.output.map.array), bound.output.spec.layout.zero_point
 
 
 def compare_layers(

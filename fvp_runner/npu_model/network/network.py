@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from ...base import POISON
 from ..bound.memory import Shadow
 from ..bound.operation import Bound
 from ..errors import NpuModelError, OutOfRegionError, UninitialisedReadError
-from ..model import NpuModel, Observer, RunStats
+from ..model import NpuModel, RunStats
 from ..spec.layout import Bytes
 from ..spec.stream import DecodedStep
 from .cpu_operator import ReferenceOperator
@@ -53,20 +54,13 @@ def _uses_own_regions(call: NpuCall) -> bool:
         value >= 3
         for command in decode(call.words, call.accelerator.language)
         if isinstance(command, Operation)
-        for register in _REGION_REGISTERS[command.op]
+        for register in (_TRANSFER if command.op is Op.DMA_START else _FEATURE_MAPS)
         if (value := command.get(register)) < SHRAM_REGION
     )
 
 
 _FEATURE_MAPS = (Register.IFM_REGION, Register.IFM2_REGION, Register.OFM_REGION)
-_REGION_REGISTERS = {
-    Op.CONV: _FEATURE_MAPS,
-    Op.DEPTHWISE: _FEATURE_MAPS,
-    Op.POOL: _FEATURE_MAPS,
-    Op.ELEMENTWISE: _FEATURE_MAPS,
-    Op.RESIZE: _FEATURE_MAPS,
-    Op.DMA_START: (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION),
-}
+_TRANSFER = (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)
 
 
 @dataclass(slots=True, eq=False)
@@ -279,16 +273,9 @@ class NetworkModel:
         self._exchange(call, 0)
         if fuzz_schedules:
             stats = model.fuzz_schedule(call.words, regions, fuzz_schedules, given)
-            self._exchange(call, 1)
-            return stats
-        watch: Observer | None = None
-        if observer is not None:
-            seen = observer
-
-            def watch(step: DecodedStep, bound: Bound) -> None:
-                seen(call, step, bound)
-
-        stats = model.run(call.words, regions, given, observer=watch)
+        else:
+            watch = None if observer is None else partial(observer, call)
+            stats = model.run(call.words, regions, given, observer=watch)
         self._exchange(call, 1)
         return stats
 

@@ -19,7 +19,7 @@ from .registers import Registers
 Bytes = NDArray[np.uint8]
 # of IFM, IFM2 and OFM, by (size, signed) in their PRECISION registers
 ELEMENT_TYPES = {
-    (size, signed): np.dtype(f"<{kind}{1 << size}") for size in range(3) for signed, kind in enumerate("ui")
+    (size, signed): np.dtype(f"<{kind}{1 << size}") for size in range(4) for signed, kind in enumerate("ui")
 }
 
 

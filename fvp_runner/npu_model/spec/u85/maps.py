@@ -14,11 +14,10 @@ from npu_memplan.ethosu.stream.isa import Register, Rounding
 from npu_memplan.ethosu.stream.isa_u85 import MapStorage, ScaleRounding, StoredOrder, TableKind
 
 from ...arithmetic.rescale import Scale
-from ..layout import MapLayout
+from ..layout import ELEMENT_TYPES, MapLayout
 from ..output import Activation, OutputSpec
 from ..registers import Registers
 
-_TYPES = {(size, signed): np.dtype(f"<{kind}{1 << size}") for size in range(4) for signed, kind in enumerate("ui")}
 _ROUNDINGS = {
     ScaleRounding.DOUBLE_SYMMETRIC: Rounding.TFL,
     ScaleRounding.NATURAL: Rounding.NATURAL,
@@ -46,7 +45,7 @@ def read_word(regs: Registers, name: str) -> tuple[np.dtype[Any], bool, MapStora
     word = regs.bits(register, 0b1100_0000_1100_1101)
     brick = regs.one_of(register, (0, 1), word >> 6 & 3)
     storage = MapStorage(regs.one_of(register, (0, 2, 3), word >> 14))  # nobody is known to emit 3x1 tiles
-    return _TYPES[word >> 2 & 3, word & 1], bool(brick), storage
+    return ELEMENT_TYPES[word >> 2 & 3, word & 1], bool(brick), storage
 
 
 def read_input(regs: Registers, name: str, shape: Shape3) -> InputSpec:
@@ -95,7 +94,7 @@ def read_output(regs: Registers) -> OutputSpec:
     """OFM, activation and limits."""
     r = Register
     word = regs.raw(r.OFM_PRECISION)
-    dtype = _TYPES[word >> 1 & 3, word & 1]
+    dtype = ELEMENT_TYPES[word >> 1 & 3, word & 1]
     brick = bool(regs.one_of(r.OFM_PRECISION, (0, 1), word >> 6 & 3))
     reverse = (word >> 9 & 3) - 1
     order = StoredOrder(regs.one_of(r.OFM_PRECISION, tuple(StoredOrder), word >> 11 & 7))
