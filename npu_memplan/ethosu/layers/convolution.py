@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..lower.emission import Emission, exact_window
 from ..lower.layer import Limits, StorageTraits
-from ..lower.operands import Window
+from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import conv_scale
 from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading.reader import Match, Reader, RejectedError
 from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
+from ..schedule.shram import ceil_div
 from ..stream.isa import Upscale
 from .weighted import Weighted, is_wide, ohwi, read_bias, read_scales, weighted
 
 _MAX_KERNEL_ELEMENTS = 64 * 64
 _MAX_KERNEL_HEIGHT = 64
+_FEW = 32  # channels: the most that any order of the weights takes at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +74,59 @@ class Conv(Weighted):
         scales = [conv_scale(source.scale, s, result.scale, single=single) for s in self.weight_scales]
         kernel = cast("tuple[int, int]", self.weights.shape[1:3])
         window = exact_window(Window(kernel, self.stride, self.dilation, self.padding, self.upscale), ifm, ofm)
-        self._emit_sums(emission, ifm, ofm, window, scales, emission.output(self.clamp), self.depthwise)
+        output = emission.output(self.clamp)
+        sums = Sums(ifm, window, self.weights)
+        if not self.depthwise:
+            sums = _cheapest(emission, sums, ofm, output)
+        seen = replace(self, weights=sums.weights)
+        seen._emit_sums(emission, sums.ifm, ofm, sums.window, scales, output, self.depthwise)
+
+
+# ---------------------------------------------------------------------- few channels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """One way to see the input and the weights of a convolution; they are OHWI."""
+
+    ifm: Operand
+    window: Window
+    weights: NDArray[Any]
+
+
+def _cheapest(emission: Emission, sums: Sums, ofm: Operand, output: Output) -> Sums:
+    """`sums` or the same over runs of columns: the way with the fewest estimated cycles."""
+    runs = in_runs(sums, ofm) if sums.ifm.shape.depth < _FEW else None
+    if runs is None:
+        return sums
+
+    def cycles(way: Sums) -> float:
+        return emission.builder.cycles_of_sums(way.ifm, ofm, way.window, output, way.weights)
+
+    return min(sums, runs, key=cycles)
+
+
+def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
+    """The same sums over runs of `stride` columns; None where rows are not made of such, or are read otherwise.
+
+    Every weight meets the value that it met, and the zeros that are added meet values of the map; its bytes are the
+    same. The multipliers take as many input channels at a time whether they are there or not.
+    """
+    view, window, stride = sums.ifm.view, sums.window, sums.window.stride[1]
+    height, width, depth = view.shape
+    if stride == 1 or width % stride or not view.has_dense_rows:
+        return None
+    if window.dilation[1] > 1 or window.upscale is not Upscale.NONE:
+        return None
+    before = -window.padding.left % stride  # columns of the first run that are in front of the window
+    runs = ceil_div(before + window.kernel[1], stride)
+    weights = np.zeros((len(sums.weights), window.kernel[0], stride * runs, depth), sums.weights.dtype)
+    weights[:, :, before : before + window.kernel[1]] = sums.weights
+    strides = (view.strides[0], stride * view.strides[1], view.element_bytes)
+    seen = replace(sums.ifm, view=replace(view, shape=(height, width // stride, stride * depth), strides=strides))
+    padding = replace(window.padding, left=ceil_div(window.padding.left, stride))
+    changed = replace(window, kernel=(window.kernel[0], runs), stride=(window.stride[0], 1), padding=padding)
+    return Sums(seen, exact_window(changed, seen, ofm), weights.reshape(*weights.shape[:2], runs, stride * depth))
 
 
 # ---------------------------------------------------------------------- in Relax

@@ -21,15 +21,19 @@ class Requantize(Layer):
     """Other scale and zero point, by one rescale of the NPU."""
 
     clamp: tuple[int, int]
+    other_type: bool = False  # all that changes is how the same numbers are stored, and who reads them reads either
 
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Either layout."""
-        return StorageTraits(bricks=(*self.inputs, self.output))
+        """Either layout; the input's bytes where those mean the same."""
+        bricks = (*self.inputs, self.output)
+        return StorageTraits(bricks=bricks, moves=True, view=lambda x: x) if self.other_type else StorageTraits(bricks)
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
+        """One operation, or none."""
+        if self.other_type and self.output not in emission.storage.copies:
+            return
         output = emission.rescaled(self.inputs[0], self.output, self.clamp)
         ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
         emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)

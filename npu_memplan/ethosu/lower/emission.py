@@ -43,6 +43,8 @@ class Emission:
         if view is None:
             raise LoweringError(f"tensor {name} has strides {self.view(name).strides} that the NPU cannot walk")
         tensor = self.tensors[name]
+        if tensor.stored is not None and name not in self.storage.copies:
+            return Operand(view, *tensor.stored)
         return Operand(view, tensor.dtype, 0 if raw else tensor.zero_point)
 
     def second(self, name: str, ofm: Operand) -> Operand:

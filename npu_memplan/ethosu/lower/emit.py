@@ -26,6 +26,7 @@ from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
 from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
 from ..stream.isa import Register as R
 from ..time import MemoryMap
+from ..time.traffic import run
 from ..vela import SCALE_BYTES, about_encoded_bytes
 from .operands import Operand, Output, Window, kernel_registers
 from .scaling import Scale
@@ -47,7 +48,7 @@ class Builder:
 
     def __init__(self, accelerator: Architecture, where: MemoryMap, fast_region: int = -1) -> None:
         self.accelerator = accelerator
-        self._blocks = Blocks(accelerator, where)
+        self._blocks, self._near = Blocks(accelerator, where), Blocks(accelerator, where.with_constants_near())
         self._fast_region = fast_region  # where internal feature maps would rather be; -1: anywhere
         self.operator = -1  # of the source model, whose operations come next
         self._names = Names((CONSTANTS, LUT))
@@ -111,16 +112,20 @@ class Builder:
         depthwise: bool,
     ) -> None:
         """CONV or DEPTHWISE. `weights` are OHWI; depthwise: O = channels, I = 1."""
-        op = Op.DEPTHWISE if depthwise else Op.CONV
-        registers, addresses = self._common(ifm, ofm, window, output)
-        cores = self.accelerator.cores
-        for core in range(cores):  # before blocks are known, and with them the order of the weights
-            registers[WEIGHTS[core].length] = ceil_div(about_encoded_bytes(weights), cores)
-            registers[SCALES[core].length] = ceil_div(SCALE_BYTES * len(bias), cores)
-            addresses[WEIGHTS[core].base] = addresses[SCALES[core].base] = (CONSTANTS, 0)
+        op, registers, addresses = self._unencoded(ifm, ofm, window, output, weights, depthwise)
         choice = self._choose(op, 0, registers, addresses)
         self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, ifm.bits)
         self._add(op, 0, registers, addresses)
+
+    def cycles_of_sums(
+        self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16]
+    ) -> float:
+        """Of a CONV that `weighted` makes: its estimated cycles with weights nearby, and those to bring them once."""
+        op, registers, addresses = self._unencoded(ifm, ofm, window, replace(output, table=None), weights, False)
+        operation = NpuOperation(op, 0, registers, addresses).placed(self._region)
+        lengths = sum(registers[WEIGHTS[core].length] for core in range(self.accelerator.cores))
+        far = self._blocks.where.regions[0].cycles(run(lengths, 1, self.accelerator), False, self.accelerator.cores)
+        return self._near.choose(operation).cycles + far
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
@@ -165,6 +170,18 @@ class Builder:
         self._add(Op.ELEMENTWISE, mode, registers, addresses)
 
     # ------------------------------------------------------------------ parts
+
+    def _unencoded(
+        self, ifm: Operand, ofm: Operand, window: Window, output: Output, weights: NDArray[np.int16], depthwise: bool
+    ) -> tuple[Op, dict[R, int], dict[R, tuple[str, int]]]:
+        """CONV or DEPTHWISE before its blocks are known, and with them the order of its weights."""
+        registers, addresses = self._common(ifm, ofm, window, output)
+        cores = self.accelerator.cores
+        for core in range(cores):
+            registers[WEIGHTS[core].length] = ceil_div(about_encoded_bytes(weights), cores)
+            registers[SCALES[core].length] = ceil_div(SCALE_BYTES * ofm.shape.depth, cores)
+            addresses[WEIGHTS[core].base] = addresses[SCALES[core].base] = (CONSTANTS, 0)
+        return Op.DEPTHWISE if depthwise else Op.CONV, registers, addresses
 
     def _choose(
         self, op: Op, parameter: int, registers: dict[R, int], addresses: Mapping[R, tuple[str, int]]

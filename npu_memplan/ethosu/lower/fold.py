@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from ..layers.activation import Lookup
 from ..layers.convolution import Conv
+from ..layers.fully_connected import FullyConnected
 from ..layers.pad import Pad
+from ..layers.requantize import Requantize
 from .graph import LayerGraph
 from .layer import Layer
 from .looked import Looked
@@ -49,6 +51,25 @@ def fold_tables(graph: LayerGraph) -> LayerGraph:
         layers[layers.index(maker)] = Looked.of(maker, graph.tensors[between], lookup)
         layers.remove(lookup)
     return replace(graph, layers=tuple(layers))
+
+
+def fold_types(graph: LayerGraph) -> LayerGraph:
+    """Let layers of sums read int8 as uint8, and the other way, where the numbers are equal."""
+    layers, tensors = list(graph.layers), dict(graph.tensors)
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Requantize) or layer.output in graph.outputs:
+            continue
+        source, result = tensors[layer.inputs[0]], tensors[layer.output]
+        if not all(isinstance(x, (Conv, FullyConnected)) for x in graph.readers(layer.output)):
+            continue
+        types = {source.dtype, result.dtype}
+        same = source.scale == result.scale and source.zero_point - result.zero_point == (
+            source.limits[0] - result.limits[0]
+        )
+        if types == {"int8", "uint8"} and same and layer.clamp == result.limits:
+            layers[i] = replace(layer, other_type=True)
+            tensors[layer.output] = replace(result, stored=(source.dtype, source.zero_point))
+    return replace(graph, layers=tuple(layers), tensors=tensors)
 
 
 def _folded(pad: Pad, reader: Layer) -> Conv | None:

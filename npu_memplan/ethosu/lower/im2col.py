@@ -121,7 +121,9 @@ def _gathered(conv: Conv, tensors: dict[str, LayerTensor], y: _Axis, x: _Axis) -
     source = tensors[conv.inputs[0]]
     depth = source.hwc[2]
     channels = y.group * x.group * depth
-    between = replace(source, name=f"{conv.output}_windows", shape=(1, y.size, x.size, channels), data=None)
+    between = replace(
+        source, name=f"{conv.output}_windows", shape=(1, y.size, x.size, channels), data=None, stored=None
+    )
     gather = Gather(
         conv.name,
         conv.inputs,

@@ -33,6 +33,7 @@ class LayerTensor:
     scale: float = 1.0
     zero_point: int = 0
     data: NDArray[Any] | None = None  # of a constant, in `shape`
+    stored: tuple[str, int] | None = None  # type and zero point of the bytes, where another tensor's mean the same
 
     @property
     def hwc(self) -> tuple[int, int, int]:

@@ -59,6 +59,12 @@ class TensorView:
             step *= size
         return not self.brick
 
+    @property
+    def has_dense_rows(self) -> bool:
+        """Of [H, W, C]: whether columns follow each other without gaps."""
+        width = self.shape[2] * self.element_bytes
+        return not self.brick and self.strides[1:] == (width, self.element_bytes)
+
     def reshaped(self, shape: tuple[int, ...]) -> TensorView | None:
         """The same bytes under another shape; None when they are not dense."""
         if not self.is_dense:
