@@ -71,6 +71,11 @@ class Internal:
     shape: tuple[Any, ...] = ()  # in the symbols of the calling Relax function
     device: int = 0  # that the call runs on
 
+    @property
+    def dtype(self) -> str:
+        """Of its elements."""
+        return str(self.allocation.buffer.dtype)
+
 
 class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands
     """Bytes `[start, stop)` of a storage touched in one step.

@@ -1,14 +1,16 @@
-"""Bytes of shapes and dtypes, also of symbolic ones.
+"""Bytes of shapes and dtypes, also of symbolic ones, and what expressions of symbols and loop counters come to.
 
 Invariant: a size is never too small. Sub-byte elements take a whole byte each (packing is up to
-the kernel), and a bounded size uses the upper bound of every symbol at once.
+the kernel), and a bounded size uses the upper bound of every symbol at once. What depends on data has no value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tvm import DataType, ir, relax, sym, tirx
 
 
@@ -51,7 +53,7 @@ def upper_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
         return None
     analyzer = sym.Analyzer()
     for v in free:
-        analyzer.bind(v, _range(int(bounds[v])))
+        analyzer.bind(v, ir.Range(0, int(bounds[v]) + 1))
     most = int(analyzer.const_int_bound(expr).max_value)
     return most if most < 2**62 else None
 
@@ -60,10 +62,6 @@ def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
     """The least value of `expr` with each symbol in `[0, bound]`; None when there is none."""
     greatest = upper_bound(0 - expr, bounds)
     return None if greatest is None else -greatest
-
-
-def _range(bound: int) -> Any:
-    return ir.Range(0, bound + 1)
 
 
 def entry_symbols(function: Any) -> set[Any]:
@@ -82,3 +80,72 @@ def entry_symbols(function: Any) -> set[Any]:
     for parameter in function.params:
         look(parameter.ty)
     return found
+
+
+class Unknown(Exception):
+    """The value depends on data, or on something that is not understood."""
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+    "Min": lambda a, b: np.minimum(a, b) if _arrays(a, b) else min(a, b),
+    "Max": lambda a, b: np.maximum(a, b) if _arrays(a, b) else max(a, b),
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+}
+
+
+def value(expr: Any, known: Mapping[Any, Any]) -> Any:
+    """The value of `expr` where `known` gives variables theirs; `Unknown` when it has none."""
+    if isinstance(expr, int | np.ndarray | np.integer):
+        return expr
+    if isinstance(expr, tirx.IntImm):
+        return int(expr.value)
+    if isinstance(expr, ir.Var):
+        if expr in known:
+            return known[expr]
+        raise Unknown(expr.name)
+    kind = type(expr).__name__
+    if kind in _BINARY:
+        return _BINARY[kind](value(expr.a, known), value(expr.b, known))
+    if kind in ("Div", "Mod"):  # truncating; the same as flooring where nothing is negative
+        a, b = value(expr.a, known), value(expr.b, known)
+        if np.min(a) < 0 or np.min(b) <= 0:
+            raise Unknown(kind)
+        return a // b if kind == "Div" else a % b
+    if kind == "Not":
+        return np.logical_not(value(expr.a, known))
+    if kind == "Cast":
+        return value(expr.value, known)
+    if kind == "Select":
+        return _chosen(expr.condition, expr.true_value, expr.false_value, known)
+    if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "prim.if_then_else":
+        return _chosen(*expr.args, known)
+    raise Unknown(kind)
+
+
+def _arrays(*values: Any) -> bool:
+    return any(isinstance(v, np.ndarray) for v in values)
+
+
+def _chosen(condition: Any, yes: Any, no: Any, known: Mapping[Any, Any]) -> Any:
+    """A choice; of one number, what is not chosen needs no value."""
+    holds = value(condition, known)
+    if not _arrays(holds):
+        return value(yes if holds else no, known)
+    return np.where(holds, value(yes, known), value(no, known))
+
+
+def number(expr: Any, known: Mapping[Any, Any]) -> int:
+    """`value` of what does not depend on loop counters."""
+    return int(value(expr, known))

@@ -42,6 +42,19 @@ __all__ = [
 ]
 
 
+@contextmanager
+def _quiet_collector() -> Iterator[None]:
+    """No garbage collection inside: planners make no cycles, and walking millions of live objects takes seconds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_quiet_collector()
 def plan(
     problem: Problem,
     planner: str = "auto",
@@ -61,24 +74,11 @@ def plan(
     pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (a planner, or
     the incumbent, broke a law).
     """
-    find(planner)  # an unknown name is an error before any work
+    function = find(planner)  # an unknown name is an error before any work
     if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
         raise PlannerUseError(f"a time limit of {time_limit_s!r} seconds is no limit; give a finite number >= 0")
     if node_budget is not None and (type(node_budget) is not int or node_budget < 0):
         raise PlannerUseError(f"a node budget of {node_budget!r} is no budget; give a whole number >= 0")
-    with _quiet_collector():
-        return _plan(problem, planner, time_limit_s, seed, node_budget, incumbent)
-
-
-def _plan(
-    problem: Problem,
-    planner: str,
-    time_limit_s: float | None,
-    seed: int,
-    node_budget: int | None,
-    incumbent: Plan | None,
-) -> Plan:
-    function = find(planner)
     started = now()
     model = Model(problem)
     if incumbent is not None:
@@ -129,18 +129,6 @@ def _in_no_time(context: Context) -> tuple[Placement, ...]:
         raise no_room(context, layout, placing(context.model))
     context.note(QUICK)
     return context.model.placements(layout.pools, layout.origins)
-
-
-@contextmanager
-def _quiet_collector() -> Iterator[None]:
-    """No garbage collection inside: planners make no cycles, and walking millions of live objects takes seconds."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _key(model: Model, placements: tuple[Placement, ...]) -> tuple[float, int]:

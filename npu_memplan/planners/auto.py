@@ -37,24 +37,24 @@ FIRST_PAIRS = 40_000  # looked at by first fit and the climb, where the compiled
 SPECIAL_WORK = 4_000  # items placed in them, where placing one means a look at zones
 
 
-def improve_pools(context: Context, layout: Layout, enough: bool = False) -> Layout:
+def improve_pools(context: Context, layout: Layout) -> Layout:
     """Lower the pools of `layout` one by one, the assignment to pools unchanged."""
     for pool in range(len(layout.heights)):
         if context.exhausted():
             break
         try:
-            layout = improve_pool(context, layout, pool, enough)
+            layout = improve_pool(context, layout, pool)
         except OutOfTime:
             break
     return layout
 
 
-def improve_pool(context: Context, layout: Layout, pool: int, enough: bool = False) -> Layout:
+def improve_pool(context: Context, layout: Layout, pool: int) -> Layout:
     """Lower one pool of `layout` until its bound is met or the budget is spent."""
     model = context.model
     inside = [item for item in model.items if layout.pools[item.index] == pool and item.size]
     low = max(load_peak(model, pool, layout.pools).bytes, context.bounds.get(pool, 0))
-    if enough or layout.heights[pool] <= low:
+    if layout.heights[pool] <= low:
         return layout
     search = exact.search_for(model, inside, low) if context.has_compiled() and _countable(inside) else None
     if len(inside) <= (GENERAL_ITEMS if search is None else SMALL_ITEMS):

@@ -43,14 +43,9 @@ def most_shared(size_a: int, size_b: int, lowest: int | None, highest: int | Non
     if lowest is not None and highest is not None and lowest > highest:
         return 0
     # sharing is greatest for distances in [min(0, a-b), max(0, a-b)] and falls off on both sides
-    low, high = min(0, size_a - size_b), max(0, size_a - size_b)
-    distance = low
-    if lowest is not None and lowest > high:
-        distance = lowest
-    elif highest is not None and highest < low:
-        distance = highest
-    elif lowest is not None and lowest > distance:
-        distance = lowest
+    distance = min(0, size_a - size_b)
+    distance = distance if lowest is None else max(distance, lowest)
+    distance = distance if highest is None else min(distance, highest)
     return max(0, min(size_a, distance + size_b) - max(0, distance))
 
 

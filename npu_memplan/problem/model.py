@@ -178,16 +178,14 @@ class Problem:
 
     def buffer(self, name: str) -> Buffer:
         """The buffer called `name`; `ProblemError` when there is none."""
-        for candidate in self.buffers:
-            if candidate.name == name:
-                return candidate
+        if (found := next((b for b in self.buffers if b.name == name), None)) is not None:
+            return found
         raise ProblemError(f"no buffer is called {name!r} in problem {self.name!r}")
 
     def pool(self, name: str) -> Pool:
         """The pool called `name`; `ProblemError` when there is none."""
-        for candidate in self.pools:
-            if candidate.name == name:
-                return candidate
+        if (found := next((p for p in self.pools if p.name == name), None)) is not None:
+            return found
         known = ", ".join(p.name for p in self.pools) or "none"
         raise ProblemError(f"no pool is called {name!r}; the problem has: {known}")
 
@@ -230,9 +228,8 @@ class Plan:
 
     def placement(self, name: str) -> Placement:
         """The placement of the buffer called `name`."""
-        for candidate in self.placements:
-            if candidate.buffer == name:
-                return candidate
+        if (found := next((p for p in self.placements if p.buffer == name), None)) is not None:
+            return found
         raise ProblemError(f"the plan has no placement for buffer {name!r}")
 
 

@@ -100,20 +100,7 @@ class PlanMemory(TypedPass):
         share: bool | None = None,
         poison: int | None = None,
     ) -> None:
-        self.given = checked(
-            pools=pools,
-            constant_pools=constant_pools,
-            planner=planner,
-            use_workspace_io=use_workspace_io,
-            overlaps=overlaps,
-            reorder=reorder,
-            alignment=alignment,
-            seed=seed,
-            bounds=bounds,
-            worst_case=worst_case,
-            share=share,
-            poison=poison,
-        )
+        self.given = checked(**{name: value for name, value in locals().items() if name != "self"})
 
     def transform_module(self, module: Any, context: Any) -> Any:
         """The module with each function planned that is not planned yet."""

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from .. import planners
 from ..extract.symbolic.dynamic import Sample
-from ..extract.symbolic.extents import rounded
+from ..extract.symbolic.extents import as_expr, rounded
 from ..extract.symbolic.formulas import ZERO, Formulas, orient
 from ..planners.bounds import load_peak
 from ..planners.model import Model
@@ -202,7 +202,7 @@ class _Writer:
         level, least = self.define("least", _fold(totals, min, tirx.min))
         before: Any = 0
         for i, (_, total) in enumerate(totals):
-            is_least = 1 - tirx.min(_expr(total) - _expr(least), tirx.IntImm("int64", 1))
+            is_least = 1 - tirx.min(as_expr(total) - as_expr(least), tirx.IntImm("int64", 1))
             level, taken = self.define(f"taken_{i}", (level, is_least * (1 - before) if i else is_least))
             self.taken.append((level, taken))
             before = before + taken
@@ -255,16 +255,12 @@ class _Writer:
         return level + 1, var
 
 
-def _expr(value: Any) -> Any:
-    return tirx.IntImm("int64", value) if isinstance(value, int) else value
-
-
 def _sum(values: Sequence[Known]) -> Known:
     expressions = [v for _, v in values if not isinstance(v, int)]
     constant = sum(v for _, v in values if isinstance(v, int))
     if constant or not expressions:
         expressions.append(constant)
-    result = functools.reduce(lambda a, b: a + _expr(b), expressions)
+    result = functools.reduce(lambda a, b: a + as_expr(b), expressions)
     return max(level for level, _ in values), result
 
 
@@ -274,5 +270,5 @@ def _fold(values: Sequence[Known], number: Any, expression: Any) -> Known:
     expressions = [v for _, v in values if not isinstance(v, int)]
     result = number(constants) if constants else expressions.pop(0)
     for other in expressions:
-        result = expression(_expr(result), other)
+        result = expression(as_expr(result), other)
     return max(level for level, _ in values), result

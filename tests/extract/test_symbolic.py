@@ -18,9 +18,9 @@ from tvm.script import tirx as T
 from npu_memplan import planners
 from npu_memplan.extract.build import build
 from npu_memplan.extract.relax.walk import walk
-from npu_memplan.extract.sizes import lower_bound
+from npu_memplan.extract.sizes import lower_bound, number
 from npu_memplan.extract.symbolic.dynamic import dynamic_sizes, sampled
-from npu_memplan.extract.symbolic.extents import Extents, evaluate
+from npu_memplan.extract.symbolic.extents import Extents
 from npu_memplan.extract.symbolic.formulas import Formulas, orient
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
@@ -89,9 +89,9 @@ def test_live_buffers_are_apart_and_inside_the_pool(plan, h, w):
     problem, sample, symbols, found = plan
     values = dict(zip(symbols, (h, w), strict=True))
     for level in found.definitions:  # of one level, none uses another
-        values |= {v: evaluate(e, values) for v, e in level}
-    number = {s.name: k for s, k in sample.numbers.items()}
-    size = {b.name: sample.extents.value(number[b.name], values) if b.name in number else 64 for b in problem.buffers}
+        values |= {v: number(e, values) for v, e in level}
+    numbers = {s.name: k for s, k in sample.numbers.items()}
+    size = {b.name: sample.extents.value(numbers[b.name], values) if b.name in numbers else 64 for b in problem.buffers}
     at = {b: o if isinstance(o, int) else values[o] for b, o in found.offsets.items()}
     pool = values[found.sizes["any"]]
     assert len(at) == len(problem.buffers) >= 5

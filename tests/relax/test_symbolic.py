@@ -14,7 +14,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 from npu_memplan.extract import ExtractionError
-from npu_memplan.extract.symbolic.extents import evaluate
+from npu_memplan.extract.sizes import number
 from npu_memplan.problem import Pool
 from npu_memplan.transform import PlanMemory, pool_sizes
 from npu_memplan.transform.legalize import legalize
@@ -34,7 +34,7 @@ def arguments(module, symbols) -> list:
         for e in parameter.ty.shape.values:
             free: list = []
             tvm_ffi.structural_walk(e, (ir.Var, lambda v, free=free: free.append(v)))
-            extents.append(evaluate(e, {v: symbols[v.name] for v in free}))
+            extents.append(number(e, {v: symbols[v.name] for v in free}))
         dtype = str(parameter.ty.dtype)
         whole = dtype.startswith(("int", "bool"))
         values = generator.integers(0, 2, extents) if whole else generator.standard_normal(extents) / 4

@@ -163,19 +163,15 @@ class Symbols:
     def values(self, call: Invoke) -> dict[Any, Any]:
         """Shape symbols of the PrimFunc -> their values in the caller."""
         function = call.primfunc
-        places = self._places.get(function)
-        if places is None:
-            places = []
-            for i, parameter in enumerate(function.params):
-                if not tirx.is_buffer_var(parameter):
-                    places.append((i, -1, parameter))
-                    continue
-                for axis, extent in enumerate(parameter.shape):
-                    if isinstance(extent, ir.Var):
-                        places.append((i, axis, extent))
-            self._places[function] = places
+        if function not in self._places:
+            self._places[function] = [
+                (i, axis, extent)
+                for i, parameter in enumerate(function.params)
+                for axis, extent in enumerate(parameter.shape if tirx.is_buffer_var(parameter) else (parameter,))
+                if isinstance(extent, ir.Var)
+            ]
         values: dict[Any, Any] = {}
-        for i, axis, symbol in places:
+        for i, axis, symbol in self._places[function]:
             argument = call.arguments[i]
             if isinstance(argument, Plain):
                 values[symbol] = argument.expr

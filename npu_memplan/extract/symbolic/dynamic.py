@@ -16,7 +16,7 @@ from tvm.tirx.analysis import undefined_vars
 from ...problem import BufferKind, Pool
 from ..devices import labels, serves
 from ..liveness import Storage
-from ..program import Internal, Program, RelaxTensor
+from ..program import Program, RelaxTensor
 from ..sizes import entry_symbols
 from .extents import Extents, Values
 
@@ -75,38 +75,29 @@ def sampled(program: Program, pools: Sequence[Pool], constant_pools: Sequence[Po
     return Sample(extents, sizes, points[len(points) // 2], points)
 
 
-def roomy(pools: Sequence[Pool], constant_pools: Sequence[Pool], program: Program) -> set[str]:
-    """Names of the pools that may hold storages of unknown size."""
-    filled = {p.name for p in constant_pools} if any(t.kind is BufferKind.CONSTANT for t in program.tensors) else set()
-    return {p.name for p in pools if p.size_bytes is None and p.name not in filled}
-
-
 def dynamic_sizes(
     program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()
 ) -> tuple[Extents, dict[Storage, int]]:
     """The storages of unknown size that can be planned, and their sizes: numbers of the extents."""
     devices = labels(program.vdevices)
-    free = [p for p in pools if p.name in roomy(pools, constant_pools, program)]
+    constants = any(t.kind is BufferKind.CONSTANT for t in program.tensors)
+    filled = {p.name for p in constant_pools} if constants else set()
+    free = [p for p in pools if p.size_bytes is None and p.name not in filled]
     known = entry_symbols(program.function)
     storages: list[Storage] = [t for t in program.tensors if t.size_bytes is None and not t.external]
     storages += [i for call in program.calls for i in call.internals if i.size_bytes is None]
-    shapes = {s: _shape(s) for s in storages}
-    extents = Extents([shape for shape, _ in shapes.values()], program.bounds)
+    extents = Extents([s.shape for s in storages], program.bounds)
     found = {}
-    for storage, (shape, dtype) in shapes.items():
-        unknown = sorted({v.name for e in shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known})
+    for storage in storages:
+        unknown = sorted(
+            {v.name for e in storage.shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known}
+        )
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
         if not unknown and served:
-            found[storage] = extents.size(shape, dtype)
+            found[storage] = extents.size(storage.shape, storage.dtype)
         elif isinstance(storage, RelaxTensor):
             why = "its size has no upper bound, and no pool without a size is free for it"
             storage.external = (
                 f"its size depends on {', '.join(unknown)}, which the inputs do not tell" if unknown else why
             )
     return extents, found
-
-
-def _shape(storage: Storage) -> tuple[Sequence[Any], str]:
-    if isinstance(storage, Internal):
-        return storage.shape, str(storage.allocation.buffer.dtype)
-    return storage.shape, storage.dtype

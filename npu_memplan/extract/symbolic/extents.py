@@ -14,7 +14,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..sizes import element_bytes, static_extent
+from ..sizes import element_bytes, number, static_extent
 from ..tir import nodes_of
 
 ALIGNMENT = 64
@@ -45,9 +45,9 @@ class Extents:
         self._gaps: dict[Any, int] = {}
         self._bounds = bounds
 
-    def constant(self, number: int) -> int:
+    def constant(self, value: int) -> int:
         """The number of a constant, which is taken as it is."""
-        return self._intern(number, number, {(): number} if number else {})
+        return self._intern(value, value, {(): value} if value else {})
 
     def size(self, shape: Sequence[Any], dtype: str) -> int:
         """The number of the size of a tensor."""
@@ -83,8 +83,7 @@ class Extents:
 
     def value(self, size: int, values: Values) -> int:
         """A size in bytes for values of the symbols."""
-        expr = self.exprs[size]
-        return expr if isinstance(expr, int) else evaluate(expr, values)
+        return number(self.exprs[size], values)
 
     def at_least(self, a: int, b: int) -> bool:
         """Whether size `a` is proven to be no smaller than size `b`, whatever the symbols are."""
@@ -100,21 +99,21 @@ class Extents:
             return left >= right
         if right == 0:  # as sizes and gaps are
             return True
-        if any(sample.number(left) < sample.number(right) for sample in self._refuting(left, right)):
+        if any(number(left, values) < number(right, values) for values in self._refuting(left, right)):
             return False
         p, q = self._exact[a], self._exact[b]
         if p is not None and q is not None and not_negative(p, q):
             return True
-        return bool(self._analyzer.can_prove(tirx.GE(_expr(self._before[a]), _expr(self._before[b]))))
+        return bool(self._analyzer.can_prove(tirx.GE(as_expr(self._before[a]), as_expr(self._before[b]))))
 
-    def _refuting(self, *exprs: Any) -> Iterable[_Sample]:
+    def _refuting(self, *exprs: Any) -> Iterable[Values]:
         symbols = sorted(
             {v for e in exprs if not isinstance(e, int) for v in nodes_of(e, ir.Var)}, key=lambda v: v.name
         )
-        for number in _REFUTING:
+        for most in _REFUTING:
             for turn in range(min(len(symbols), 3)):  # all alike, then each of the first symbols small
-                values = {v: 1 if turn and i == turn else number for i, v in enumerate(symbols)}
-                yield _Sample({v: min(n, self._bounds.get(v, n)) for v, n in values.items()})
+                values = {v: 1 if turn and i == turn else most for i, v in enumerate(symbols)}
+                yield {v: min(n, self._bounds.get(v, n)) for v, n in values.items()}
 
     def polynomial(self, expr: Any) -> Polynomial | None:
         """`expr` as a sum of monomials; None when it is not one. Symbols that are divided are quotient and rest."""
@@ -152,20 +151,13 @@ class Extents:
         return {(quotient,): divisor, (rest,): 1}
 
 
-class _Sample:
-    def __init__(self, values: Values) -> None:
-        self.values = values
-
-    def number(self, expr: Any) -> int:
-        return expr if isinstance(expr, int) else evaluate(expr, self.values)
-
-
 def rounded(size_bytes: int) -> int:
     """`size_bytes` rounded up to the alignment; at least one unit, so that every buffer has an address."""
     return max(1, -(-size_bytes // ALIGNMENT)) * ALIGNMENT
 
 
-def _expr(value: Any) -> Any:
+def as_expr(value: Any) -> Any:
+    """A number or an expression as an expression."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
 
 
@@ -216,41 +208,3 @@ def not_negative(a: Polynomial, b: Polynomial) -> bool:
             if any(c < 0 for c in shifted.values()):
                 return False
     return True
-
-
-_BINARY: tuple[tuple[Any, Any], ...] = (
-    (tirx.Add, lambda a, b: a + b),
-    (tirx.Sub, lambda a, b: a - b),
-    (tirx.Mul, lambda a, b: a * b),
-    (tirx.FloorDiv, lambda a, b: a // b),
-    (tirx.FloorMod, lambda a, b: a % b),
-    (tirx.Min, min),
-    (tirx.Max, max),
-    (tirx.LT, lambda a, b: a < b),
-    (tirx.LE, lambda a, b: a <= b),
-    (tirx.GT, lambda a, b: a > b),
-    (tirx.GE, lambda a, b: a >= b),
-    (tirx.EQ, lambda a, b: a == b),
-    (tirx.NE, lambda a, b: a != b),
-    (tirx.And, lambda a, b: a and b),
-    (tirx.Or, lambda a, b: a or b),
-)
-
-
-def evaluate(expr: Any, values: Values) -> int:
-    """The value of an integer expression."""
-    if isinstance(expr, tirx.IntImm):
-        return int(expr.value)
-    if isinstance(expr, ir.Var):
-        return values[expr]
-    for kind, meaning in _BINARY:
-        if isinstance(expr, kind):
-            return int(meaning(evaluate(expr.a, values), evaluate(expr.b, values)))
-    if isinstance(expr, tirx.Cast):
-        return evaluate(expr.value, values)
-    if isinstance(expr, tirx.Select):
-        return evaluate(expr.true_value if evaluate(expr.condition, values) else expr.false_value, values)
-    put = tvm_ffi.structural_map(
-        expr, (ir.Var, lambda v: tirx.IntImm(str(v.ty.dtype), values[v]) if v in values else v)
-    )
-    return int(sym.Analyzer().simplify(put))

@@ -125,16 +125,12 @@ def _settled(assigner: Assigner, pools: list[int], loads: list[list[int]], rule:
 
 def _overload(model: Model, loads: Sequence[Sequence[int]]) -> tuple[int, int] | None:
     """The pool and ranked point that is furthest over its size."""
-    worst: tuple[int, int, int] | None = None
-    for pool, load in enumerate(loads):
-        capacity = model.capacity[pool]
-        if capacity is None or not load:
-            continue
-        at = max(range(len(load)), key=load.__getitem__)
-        over = load[at] - capacity
-        if over > 0 and (worst is None or over > worst[0]):
-            worst = (over, pool, at)
-    return None if worst is None else worst[1:]
+    full = [(max(load, default=0), pool) for pool, load in enumerate(loads)]
+    over = [(most - size, -pool) for most, pool in full if (size := model.capacity[pool]) is not None and most > size]
+    if not over:
+        return None
+    pool = -max(over)[1]
+    return pool, loads[pool].index(max(loads[pool]))
 
 
 def _cheapest(

@@ -32,7 +32,7 @@ def relax(assigner: Assigner, best: float) -> Relaxation:
     """The bound at good prices; `best` is the cost of a known assignment (or a guess of it)."""
     model = assigner.model
     bounded = [pool for pool, capacity in enumerate(model.capacity) if capacity is not None]
-    room = [0 if model.capacity[pool] is None else model.capacity[pool] or 0 for pool in range(len(model.capacity))]
+    room = [capacity or 0 for capacity in model.capacity]
     costs = [[model.spill_cost(item.index, pool) for pool in item.pools] for item in model.items]
     sizes = assigner.sure
     prices = {pool: [0.0] * assigner.width for pool in bounded}

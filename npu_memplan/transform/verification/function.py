@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from ...extract.sizes import element_bytes
+from ...extract.sizes import Unknown, element_bytes, number
 from ...vocabulary import (
     CALLS,
     KEPT,
@@ -31,7 +31,6 @@ from ...vocabulary import (
 from .faults import FaultKind
 from .kernel import CallWalk, State
 from .memory import OwnedBytes, OwnedMemory
-from .numbers import Unknown, number
 
 POISON = "npu_memplan_poison"
 """Beginning of the name of the PrimFunc that fills a pool before its first use: nothing is defined after it."""

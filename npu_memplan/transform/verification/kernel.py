@@ -14,10 +14,9 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ...extract.sizes import element_bytes
+from ...extract.sizes import Unknown, element_bytes, number
 from .faults import Fault, FaultKind
 from .memory import OwnedBytes, Owners
-from .numbers import Unknown, number
 from .trace import MOST, Event, Nest, NestAccess, executions, stolen
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, tirx
 
+from ...extract.sizes import Unknown, number, value
 from .memory import OwnedBytes, Owners
-from .numbers import Unknown, number, value
 
 MOST = 1 << 23
 """Most executions of one access that are looked at one by one."""
@@ -96,7 +96,7 @@ class Nest:
 
     def expression(self, expr: Any, conditions: tuple[Any, ...]) -> None:
         """The loads of an expression; those that a condition inside it hides, too."""
-        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "tirx.if_then_else":
+        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "prim.if_then_else":
             condition, yes, no = expr.args
             self.expression(condition, conditions)
             self.expression(yes, (*conditions, (condition, True)))
