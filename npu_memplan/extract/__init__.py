@@ -16,8 +16,8 @@ from ..problem import Pool, Problem
 from ..stages import Loaded, Posed, Request
 from ..vocabulary import STATES
 from .build import build
-from .errors import ExtractionError
 from .lower import prepare
+from .program import ExtractionError
 from .relax.walk import walk
 from .symbolic.dynamic import sampled
 

@@ -13,10 +13,21 @@ from tvm import relax
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..stages import Request
-from .errors import ExtractionError
 from .homes import Homes
 from .liveness import ALWAYS, Storage, lifetimes
-from .program import Branch, Candidate, Loop, Node, Plain, Program, RelaxTensor, Step, View, result_views
+from .program import (
+    Branch,
+    Candidate,
+    ExtractionError,
+    Loop,
+    Node,
+    Plain,
+    Program,
+    RelaxTensor,
+    Step,
+    View,
+    result_views,
+)
 from .relax.calls import may_overlap
 from .sizes import lower_bound, static_extent
 from .symbolic.dynamic import Sample

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..names import Names
 from ..problem import Pool
-from .errors import ExtractionError
+from .program import ExtractionError
 
 
 def labels(virtual: Sequence[Any]) -> tuple[str, ...]:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from ..problem import BufferKind, Pool
 from .devices import labels, pools_by_device
-from .errors import ExtractionError
 from .liveness import Storage
-from .program import Program, RelaxTensor
+from .program import ExtractionError, Program, RelaxTensor
 
 
 class Homes:

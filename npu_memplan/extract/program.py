@@ -13,7 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..errors import NpuMemplanError
 from ..problem import Agent, AllowedOverlap, BufferKind
+
+
+class ExtractionError(NpuMemplanError):
+    """A module cannot be planned: what is missing or not understood, in which function, and what to do about it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -130,7 +130,8 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     if kind == "Select":
         return _chosen(expr.condition, expr.true_value, expr.false_value, known)
     if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "prim.if_then_else":
-        return _chosen(*expr.args, known)
+        condition, yes, no = expr.args
+        return _chosen(condition, yes, no, known)
     raise Unknown(kind)
 
 

@@ -28,11 +28,6 @@ class Peak:
     members: tuple[int, ...] = ()  # items of the clique, when that is what proves it
 
 
-def first_choice(model: Model) -> list[int]:
-    """Every item in its first candidate pool: the least cost there is."""
-    return [item.pools[0] for item in model.items]
-
-
 def forced(model: Model) -> list[int]:
     """The pool of items that have only one candidate, -1 for the others."""
     return [item.pools[0] if len(item.pools) == 1 else -1 for item in model.items]
@@ -40,7 +35,7 @@ def forced(model: Model) -> list[int]:
 
 def load_peak(model: Model, pool: int, pools: Sequence[int] | None = None) -> Peak:
     """The best bound for `pool` when `pools[i]` holds item i (-1: elsewhere); by default everyone's first choice."""
-    usual = first_choice(model)
+    usual = [item.pools[0] for item in model.items]
     if pools is None or pools == usual:
         if pool not in model.peaks:
             model.peaks[pool] = _load_peak(model, pool, usual)

@@ -54,12 +54,6 @@ def overfull(model: Model, point: int, pool: int) -> list[str]:
     return []
 
 
-def point_label(model: Model, point: int | None) -> str:
-    """The problem's label of `point`, empty when it has none."""
-    points = model.problem.points
-    return points[point] if point is not None and 0 <= point < len(points) else ""
-
-
 Limits = Sequence[int | None]
 
 
@@ -141,7 +135,8 @@ def _error(
     available = model.capacity[pool] or 0
     excess = need.bytes - available
     name = model.pool_names[pool]
-    label = point_label(model, peak.point)
+    points = model.problem.points
+    label = points[peak.point] if peak.point is not None and 0 <= peak.point < len(points) else ""
     largest = (
         tuple(live_at(model, peak.point, pool)[:5])
         if peak.point is not None

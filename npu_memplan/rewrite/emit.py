@@ -31,6 +31,7 @@ from ..extract.program import (
     View,
 )
 from ..extract.relax.calls import Symbols
+from ..extract.relax.walk import same_shape
 from ..extract.sizes import static_extent
 from ..names import Names
 from ..problem import Agent
@@ -175,11 +176,7 @@ class Emitter:
 
     def shaped(self, tensor: Any, view: View) -> Any:
         """An object seen with the shape of `view`."""
-        own = view.tensor.shape
-        same = len(own) == len(view.shape) and all(
-            tvm_ffi.structural_equal(a, b) for a, b in zip(own, view.shape, strict=True)
-        )
-        if same or view.tensor.external.startswith("its shape"):
+        if same_shape(view.tensor.shape, view.shape) or view.tensor.external.startswith("its shape"):
             return tensor
         return self.builder.emit(relax.op.reshape(tensor, relax.ShapeExpr(list(view.shape))))
 
@@ -200,7 +197,8 @@ class Emitter:
             elif isinstance(statement, Cast):
                 self.cast(statement)
             elif isinstance(statement, Transfer):
-                self.transfer(statement)
+                copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
+                self.external(copy, (statement.source,), (statement.target,))
             else:
                 self.choose(statement)
 
@@ -276,9 +274,6 @@ class Emitter:
             self.objects.setdefault(statement.result.tensor, result)
         elif isinstance(statement.result, Plain):
             self.values[statement.var] = result
-
-    def transfer(self, statement: Transfer) -> None:
-        self.external(relax.ExternFunc("runtime.TVMTensorCopyFromTo"), (statement.source,), (statement.target,))
 
     def external(self, function: Any, arguments: Sequence[Value], results: Sequence[Value]) -> None:
         """A call of a packed function that writes `results` and returns nothing."""

@@ -21,6 +21,7 @@ from tvm.tirx.analysis import undefined_vars
 
 from ..extract.program import Fixed, Invoke, Plain, View
 from ..extract.sizes import static_extent
+from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
 from .pools import PlannedPool, PoolSlot
 
@@ -120,7 +121,8 @@ class Placer:
         parameters = [*self.pools.values(), *(function.params[i] for i in positions), *self.offsets.values()]
         symbols = self.symbols(body, parameters, known) if self.values else []
         if known:
-            body = tvm_ffi.structural_map(body, (ir.Var, lambda v: _as(known[v], v) if v in known else v))
+            numbers = {v: tirx.IntImm(str(v.ty.dtype), int(e)) for v, e in known.items()}
+            body = tvm_ffi.structural_map(body, (ir.Var, lambda v: numbers.get(v, v)))
         parameters += [self.renamed.get(v, v) for v in symbols]
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
         # Two parameters may lie in one pool now. Nor is the promise kept where it holds: see `main._without_promise`.
@@ -146,8 +148,7 @@ class Placer:
     def pointer(self, call: Any) -> Any:
         """The pointer variable of a buffer in place of `buffer.data`."""
         assert self.pointers is not None
-        is_data = isinstance(call.op, ir.Op) and call.op.name == "tirx.buffer_data"
-        return self.pointers.get(call.args[0], call) if is_data else call
+        return self.pointers.get(call.args[0], call) if operator_of(call) == "tirx.buffer_data" else call
 
     def symbols(self, body: Any, parameters: Sequence[Any], known: Mapping[Any, Any]) -> list[Any]:
         """Original shape symbols that no remaining parameter defines and no number replaces."""
@@ -179,10 +180,6 @@ def _definitions(function: Any) -> list[Any]:
 
     tvm_ffi.structural_walk(function, with_def_region_kind=(ir.Var, define), order="pre")
     return list(found)
-
-
-def _as(value: Any, symbol: Any) -> Any:
-    return tirx.IntImm(str(symbol.ty.dtype), int(value))
 
 
 def _pool_buffer(name: str, extent: Any) -> Any:

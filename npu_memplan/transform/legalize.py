@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
 
 from ..extract.lower import prepare
-from ..extract.tir import nodes_of
+from ..extract.tir import nodes_of, operator_of
 from ..vocabulary import RELAX_VIEWS
 
 
@@ -41,14 +41,16 @@ def _views(module: Any) -> Any:
     copies = {
         gv.name_hint
         for gv, f in module.functions.items()
-        if isinstance(f, tirx.PrimFunc) and _is_root(f.body) and relax.analysis.has_reshape_pattern(f)
+        if isinstance(f, tirx.PrimFunc)
+        and isinstance(f.body, s_tir.SBlockRealize)  # TVM looks for reshapes in what is not lowered yet
+        and relax.analysis.has_reshape_pattern(f)
     }
     if not copies:
         return module
 
     def view(call: Any) -> Any:
-        legalised = isinstance(call.op, ir.Op) and call.op.name == "relax.call_tir"
-        if not legalised or call.args[0].name_hint not in copies or not isinstance(call.args[1], relax.Tuple):
+        legalised = operator_of(call) == "relax.call_tir" and call.args[0].name_hint in copies
+        if not legalised or not isinstance(call.args[1], relax.Tuple):
             return call
         source = call.args[1].fields[0] if len(call.args[1].fields) == 1 else None
         return call if source is None or not _as_large(source.ty, call.ty) else relax.op.reshape(source, call.ty.shape)
@@ -71,11 +73,6 @@ def _as_large(source: Any, result: Any) -> bool:
     one = tirx.IntImm("int64", 1)
     first, second = (functools.reduce(operator.mul, ty.shape.values, one) for ty in (source, result))
     return bool(sym.Analyzer().can_prove_equal(first, second))
-
-
-def _is_root(body: Any) -> bool:
-    """Whether a PrimFunc is in the form that TVM looks for reshapes in: blocks, not lowered yet."""
-    return isinstance(body, s_tir.SBlockRealize)
 
 
 @tvm.ir.transform.module_pass(opt_level=0, name="npu_memplan.LiftValues")

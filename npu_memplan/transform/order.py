@@ -18,6 +18,7 @@ from ..analysis import pressure_of
 from ..extract.build import build
 from ..extract.program import Several, View, views
 from ..extract.relax.walk import walk
+from ..extract.tir import operator_of
 from ..options import NO_NPU, CompileOptions
 from ..problem import Pool
 from ..stages import Request
@@ -127,14 +128,9 @@ class _Reorder:
 
     def made_here(self, binding: Any, number: dict[Any, int], index: int) -> bool:
         value = self.values.get(binding.var)
-        if not isinstance(value, View | Several) or not _is_call_tir(binding):
+        if not isinstance(value, View | Several) or operator_of(binding.value) != "relax.call_tir":
             return False
         return any(number.get(view.tensor) == index for view in views(value))
-
-
-def _is_call_tir(binding: Any) -> bool:
-    value = binding.value
-    return isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir"
 
 
 def _movable(binding: Any) -> bool:
@@ -142,7 +138,7 @@ def _movable(binding: Any) -> bool:
         return False
     value = binding.value
     if isinstance(value, ir.Call):
-        return isinstance(value.op, ir.Op) and (value.op.name == "relax.call_tir" or value.op.name in RELAX_VIEWS)
+        return operator_of(value) in ("relax.call_tir", *RELAX_VIEWS)
     return isinstance(value, ir.Var | ir.Tuple) or type(value).__name__ in ("TupleGetItem", "GenericConst")
 
 

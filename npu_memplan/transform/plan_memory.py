@@ -7,7 +7,7 @@ pass is idempotent. Every plan is verified before it is written into the module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tvm
@@ -32,6 +32,8 @@ from .legalize import legalize
 from .lower import lower
 from .symbolic import plan_symbolic
 from .typed_pass import TypedPass, typed_pass
+
+Definitions = Sequence[Sequence[tuple[Any, Any]]]
 
 
 @typed_pass
@@ -130,16 +132,15 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     asked = _request(module, name, chosen)
     posed = pose(lower(Loaded.given(asked, module)))
     program = posed.program
-    laid = _lay(posed)
-    slots = laid.slots
+    pools, slots, definitions = _lay(posed)
     _check_hard(program, [s for s in posed.lives if s.name not in slots], asked.pools)
     planned = rewrite_program(
         posed.loaded.module,
         program,
-        laid.pools,
+        pools,
         slots,
         poison=chosen.poison,
-        definitions=laid.definitions,
+        definitions=definitions,
         kept=asked.kept,
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
@@ -166,30 +167,20 @@ def _request(module: Any, name: str, chosen: PlanOptions) -> Request:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
-    """Pools, slots and the definitions that they use."""
-
-    pools: list[PlannedPool]
-    slots: dict[str, PoolSlot]
-    definitions: Sequence[Sequence[tuple[Any, Any]]] = ()
-
-
-def _lay(posed: Posed) -> _Laid:
-    """A verified plan of a program, or formulas where sizes depend on symbols."""
+def _lay(posed: Posed) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definitions]:
+    """Pools, slots and the definitions that they use: a verified plan, or formulas where sizes depend on symbols."""
     problem, options = posed.problem, posed.loaded.request.options
     if posed.sample is None:
         plan = last_pool.plan(problem, options.planner, options.seed)
         verify.check(problem, plan)
-        pools, slots = pools_of(problem, plan, posed.program)
-        return _Laid(pools, slots)
+        return *pools_of(problem, plan, posed.program), ()
     found = plan_symbolic(problem, posed.sample, options.planner, options.seed)
     pools, slots = pools_of(problem, found.plan, posed.program)
     index = {p.name: i for i, p in enumerate(pools)}
     pools = [replace(p, size=found.sizes.get(p.name, p.size)) for p in pools]
     homes = {p.buffer: p.pool for p in found.plan.placements}
     slots.update((name, PoolSlot(index[homes[name]], offset)) for name, offset in found.offsets.items())
-    return _Laid(pools, slots, found.definitions)
+    return pools, slots, found.definitions
 
 
 def _called(module: Any) -> set[str]:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
-from tvm import ir, relax
+from tvm import relax
+
+from ..extract.tir import operator_of
 
 Size = int | str | Callable[..., Any]
 
@@ -48,7 +50,8 @@ class _Adder(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """A call with its workspace, if it asks for one."""
         call = super().visit_call_(call)
-        name = str(call.args[0].global_symbol) if _is_packed(call) else ""
+        packed = operator_of(call) == "relax.call_dps_packed" and isinstance(call.args[0], relax.ExternFunc)
+        name = str(call.args[0].global_symbol) if packed else ""
         if name not in self.sizes:
             return call
         arguments = list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else [call.args[1]]
@@ -63,8 +66,3 @@ class _Adder(relax.PyExprMutator):  # type: ignore[misc]
         allocation = relax.op.builtin.alloc_tensor(relax.ShapeExpr([size]), "uint8", 0)
         workspace = self.builder_.emit(allocation, "workspace")
         return relax.Call(call.op, [call.args[0], relax.Tuple([*arguments, workspace])], call.attrs, call.ty_args)
-
-
-def _is_packed(call: Any) -> bool:
-    is_call = isinstance(call.op, ir.Op) and call.op.name == "relax.call_dps_packed"
-    return is_call and isinstance(call.args[0], relax.ExternFunc)

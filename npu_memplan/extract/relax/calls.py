@@ -17,8 +17,7 @@ from tvm import ir, tirx
 from ...names import Names
 from ...problem import Agent, BufferKind
 from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
-from ..errors import ExtractionError
-from ..program import Candidate, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
+from ..program import Candidate, ExtractionError, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
 from ..sizes import size_bytes, static_extent
 from ..tir.walk import Outline
 from .constants import Constants

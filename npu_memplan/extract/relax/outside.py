@@ -28,6 +28,7 @@ from ..program import (
     steps,
     views,
 )
+from ..tir import operator_of
 
 IN_PLACE = "relax.call_inplace_packed"
 KEEPERS = ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure")
@@ -86,7 +87,7 @@ class Outside:
         used = {v: env[v] for v in relax.analysis.free_vars(call) if v in env}
         touched = self.reached(used.values())
         accesses = [t.touched(writes=writes) for t in touched for writes in (False, True)]
-        operator = call.op.name if isinstance(call.op, ir.Op) else ""
+        operator = operator_of(call)
         packed = operator in (IN_PLACE, "relax.call_pure_packed")
         label = _label(call.args[0] if packed else call.op)
         if operator == IN_PLACE:

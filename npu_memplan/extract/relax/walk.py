@@ -17,12 +17,12 @@ from tvm import ir, relax
 from ...names import Names
 from ...problem import BufferKind
 from ...vocabulary import RELAX_VIEWS, STATES, UPPER_BOUND
-from ..errors import ExtractionError
 from ..program import (
     Body,
     Branch,
     Cast,
     Choose,
+    ExtractionError,
     Fixed,
     Invoke,
     Plain,
@@ -38,6 +38,7 @@ from ..program import (
     views,
 )
 from ..sizes import entry_symbols, size_bytes, static_extent
+from ..tir import operator_of
 from .calls import CallWalker
 from .constants import Constants
 from .outside import Outside
@@ -184,7 +185,7 @@ class _Walker:
         elif isinstance(value, Plain):
             result = Plain(var)
         checked = isinstance(value, Plain) or (
-            isinstance(value, View) and isinstance(result, View) and not _same_shape(value.shape, result.shape)
+            isinstance(value, View) and isinstance(result, View) and not same_shape(value.shape, result.shape)
         )
         if checked:
             if isinstance(value, View):
@@ -195,7 +196,7 @@ class _Walker:
     # -- calls -------------------------------------------------------------------------------
 
     def call(self, var: Any, call: Any) -> Value:
-        name = call.op.name if isinstance(call.op, ir.Op) else ""
+        name = operator_of(call)
         if name == "relax.call_tir":
             return self.call_tir(var, call, None)
         if name == "relax.call_tir_inplace":
@@ -319,7 +320,8 @@ def _is_plain(allocation: Any) -> bool:
     return static_extent(allocation.args[2]) == 0 and str(allocation.args[3].value) == "global"
 
 
-def _same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+def same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
+    """Whether two shapes are the same, symbols by symbols."""
     return len(left) == len(right) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(left, right, strict=True))
 
 

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, sym, tirx
 
 from ..sizes import element_bytes, number, static_extent
-from ..tir import nodes_of
+from ..tir import nodes_of, operator_of
 
 ALIGNMENT = 64
 """Of every size and offset, in bytes."""
@@ -165,8 +165,7 @@ def _selecting(expr: Any) -> Any:
     """`expr` without calls, which Relax does not take in shapes everywhere."""
 
     def select(call: Any) -> Any:
-        is_choice = isinstance(call.op, ir.Op) and call.op.name == "prim.if_then_else"
-        return tirx.Select(*call.args) if is_choice else call
+        return tirx.Select(*call.args) if operator_of(call) == "prim.if_then_else" else call
 
     return tvm_ffi.structural_map(expr, (ir.Call, select))
 

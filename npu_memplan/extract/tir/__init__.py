@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import tvm_ffi
+from tvm import ir
 
 
 def nodes_of(tree: Any, *kinds: type) -> list[Any]:
@@ -15,3 +16,8 @@ def nodes_of(tree: Any, *kinds: type) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(tree, (kinds, found.append), order="pre")
     return found
+
+
+def operator_of(expr: Any) -> str:
+    """The name of the operator that an expression calls; "" where it calls none."""
+    return str(expr.op.name) if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) else ""

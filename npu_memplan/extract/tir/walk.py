@@ -19,7 +19,7 @@ from tvm import ir, sym, tirx
 from ...vocabulary import ONLY_READ
 from ..program import Branch, Internal, Loop, Node, RelaxTensor, Step, StepAccess
 from ..sizes import static_extent
-from . import nodes_of
+from . import nodes_of, operator_of
 from .distance import highest_distance
 
 
@@ -181,8 +181,7 @@ def _declares(stmt: Any) -> bool:
 
 def _addressed(stmt: Any) -> list[Any]:
     """Buffers whose element address is taken: the pointer may reach any of their bytes."""
-    calls = (call for call in nodes_of(stmt, ir.Call) if isinstance(call.op, ir.Op))
-    return [call.args[0].source for call in calls if call.op.name == "tirx.address_of"]
+    return [call.args[0].source for call in nodes_of(stmt, ir.Call) if operator_of(call) == "tirx.address_of"]
 
 
 def _whole_write(stmt: Any) -> Any:

@@ -147,10 +147,8 @@ class Local:
         if search.best is not None and search.best != self.from_height:
             self.ejection.start_from(search.offsets)
             self.from_height = search.best
-        if self.enough is not None:
-            target = min(top, max(search.low, self.enough))
-        else:
-            target = _towards(search, top, AIM_LOCALLY)
+        towards = _towards(search, top, AIM_LOCALLY)
+        target = towards if self.enough is None else min(top, max(search.low, self.enough))
         offsets, choices = self.ejection.below(target, min(CHOICES, most))
         search.nodes += choices
         if offsets is not None:

@@ -64,12 +64,8 @@ class Portfolio:
         elif self.random.random() < OPEN:
             return self.random.choice(orders), noise
         entrants = [(self.random.choice(tried), self.random.choice(NOISES)) for _ in range(ENTRANTS)]
-        return max(entrants, key=lambda entrant: self._promise(entrant[0], tight, entrant[1]))
-
-    def _promise(self, order: Order, tight: bool, noise: float) -> float:
-        """The largest share of items it placed, with this chance if that was tried."""
-        key = (order, tight, noise) if (order, tight, noise) in self.reached else (order, tight, ANY)
-        return self.reached[key]
+        known = self.reached  # with this chance if that was tried
+        return max(entrants, key=lambda of: known.get((of[0], tight, of[1]), known[of[0], tight, ANY]))
 
     def learn(self, order: Order, tight: bool, noise: float, reached: float) -> None:
         """`order` placed at most this share of the items at once."""

@@ -44,7 +44,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Search:
-    """The search in one pool. `offsets` are those of `best`, by position in `sections.items`."""
+    """The search in one pool. `offsets` are those of `best`, by position in `sections`."""
 
     sections: Sections
     low: int
@@ -176,7 +176,6 @@ def restrict(sections: Sections, keep: Sequence[int]) -> Sections:
         for k in section:
             covers[k].append(s)
     return Sections(
-        [sections.items[k] for k in keep],
         [sections.sizes[k] for k in keep],
         [sections.aligns[k] for k in keep],
         members,

@@ -16,9 +16,8 @@ from ..model import Item, Model, events
 
 @dataclass(slots=True)
 class Sections:
-    """`members[s]` are the items of section s, as positions in `items`; `covers[k]` the sections of item k."""
+    """`members[s]` are the items of section s, by position; `covers[k]` the sections of item k."""
 
-    items: list[int]  # model item indices
     sizes: list[int]  # bytes
     aligns: list[int]  # bytes
     members: list[list[int]]
@@ -52,14 +51,7 @@ def build(model: Model, items: Sequence[Item]) -> Sections:
             members.append([k])
     sizes = [item.size for item in items]
     aligns = [item.modulus for item in items]
-    return Sections(
-        [item.index for item in items],
-        sizes,
-        aligns,
-        members,
-        covers,
-        _grain(sizes, aligns),
-    )
+    return Sections(sizes, aligns, members, covers, _grain(sizes, aligns))
 
 
 def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:

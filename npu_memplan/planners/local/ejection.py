@@ -1,8 +1,7 @@
 """Local search for a lower placement: what stands too high is taken out and put in again, what is in its way makes way.
 
 Invariant: `offsets` are a placement of all items whenever `below` says so. What was learned about items that are hard
-to place stays from call to call. Nothing is ever proven here. It is at its best where a complete search drowns: with
-hundreds of items that begin and end in different sections, a few per cent above the bound.
+to place stays from call to call. Nothing is ever proven here.
 """
 
 from __future__ import annotations

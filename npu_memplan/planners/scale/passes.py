@@ -3,10 +3,6 @@
 Invariant: memory and time of a pass grow with the buffers and with what is live at one
 time, never with all conflicting pairs (those are listed only while they are few). Every
 pass is a valid placement; the best is kept.
-
-What makes the difference: items that are live where memory is fullest come first, so the
-peak is packed before anything can stand in its way; items that still end above the bound
-are moved to the front for the next pass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which buffers leave a pool that cannot hold them all: least cost first, then packing.
 
 Invariant: a returned layout is complete and inside every hard pool; `context.cost_proven` is set only when no
-assignment costs less. Greedy eviction under several rules, each repaired until it packs and then improved by taking
-back what still fits; then a complete search below a bound from prices; then exchanges.
+assignment costs less.
 """
 
 from __future__ import annotations
