@@ -33,8 +33,9 @@ HEAD = """# Where networks fit
 
 Written by `python -m benchmarks.boards`; do not edit. A row is `npu-memplan compile NETWORK --all-boards`, turned on
 its side: KiB of the memory that holds the planned pools / KiB of constants and command streams, and the NPU's estimated
-milliseconds. **Bold**: does not fit, and what is short. *Size*: fits with `--optimise Size`, whose figures these are.
-Where the memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
+milliseconds, of the plan of the least memory (`compile --board` makes a faster one where the board has room). **Bold**:
+does not fit, and what is short. *Size*: fits with `--optimise Size`, whose figures these are. Where
+the memory mode has one memory for both (Ethos-U65, Dedicated_Sram), the first figure is all of it.
 
 Figures of boards are public texts', each with its source in `targets/boards/*.toml`; `npu-memplan boards NAME` prints
 them, and what no text was found for. **Of these boards, Corstone-300 alone was run by us, on emulators; milliseconds

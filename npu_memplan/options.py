@@ -89,12 +89,17 @@ class CompileOptions:
 
     @property
     def for_cycles(self) -> bool:
-        """Whether the fewest cycles that fit are wanted: who gives no size for a pool asks for few bytes."""
+        """Whether the fewest cycles that fit are wanted: who names neither a size nor a board asks for few bytes."""
         return self.objective == "cycles" or (self.objective == "auto" and self._has_goal)
 
     @property
+    def sized(self) -> bool:
+        """Whether a size of a pool is known: given, or the board's."""
+        return bool(self.pools or self.board)
+
+    @property
     def _has_goal(self) -> bool:
-        return bool(self.pools) or self.max_ms is not None
+        return self.sized or self.max_ms is not None
 
     @property
     def competes(self) -> bool:

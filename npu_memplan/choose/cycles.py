@@ -37,7 +37,7 @@ def contest(options: CompileOptions, load: Callable[[CompileOptions], Loaded], n
         from .speed import fast_enough
 
         return fast_enough(options, where, load, name)
-    if where is None or not (options.competes or (options.stripes and options.pools)):
+    if where is None or not (options.competes or (options.stripes and options.sized)):
         return None
     from .contest import fastest
 

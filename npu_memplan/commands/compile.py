@@ -41,7 +41,7 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 )
 @click.argument("model", type=click.Path(path_type=Path))
 @_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
-         "clock of a board (npu-memplan boards lists them, or a file of your own); says whether it fits.")  # fmt: skip
+         "clock of a board (npu-memplan boards lists them, or your own file); the fewest cycles that fit.")  # fmt: skip
 @_target("--accelerator", metavar="NAME", shell_complete=completion.accelerators, help="The NPU (npu-memplan "
          "accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
 @_target("--system-config", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: the "
@@ -50,7 +50,11 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
          help="A vela.ini of your own that describes --system-config.")  # fmt: skip
 @_target("--memory-mode", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, Shared_Sram or "
          "Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
-@_target("--all-boards", is_flag=True, help="Write nothing; say on which boards it fits, with bytes and time.")
+@_target(
+    "--all-boards",
+    is_flag=True,
+    help="Write nothing; say on which boards its plan of the least memory fits, with bytes and time.",
+)
 @_memory("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
 @_memory("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]", help="Pack weights and tables into "
          "read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
@@ -58,8 +62,8 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
-       "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool the better of both, "
-       "with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
+       "makes the NPU's operations: Vela's stream, lifted; our own lowering; auto: with a --pool or --board the better "
+       "of both, with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
 @_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
 @_work("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
@@ -68,8 +72,8 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 @_work("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of yours "
        "runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
 @_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
-       help="cycles: the fewest that fit each --pool, or the bytes that a plan needs without; bytes: the least memory; "
-       "auto: cycles with a --pool, else bytes.")  # fmt: skip
+       help="cycles: the fewest that fit each --pool or the board, or the bytes that a plan needs without; bytes: the "
+       "least memory; auto: cycles where sizes are known, else bytes.")  # fmt: skip
 @_goal("--max-ms", type=click.FloatRange(min=0, min_open=True), metavar="MS", help="The least memory in which the NPU "
        "takes at most so long, by the estimate, of the pool that feature maps lie in.")  # fmt: skip
 @_goal("--stripes", is_flag=True, help="Cut NPU operations into stripes of rows where that saves memory, for some "

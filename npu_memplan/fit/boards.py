@@ -1,7 +1,8 @@
 """One model on many boards: compiled once for each kind of NPU and memory mode, then held to each board.
 
-Invariant: a row is what `compile --board` of that board would find: the same plan, in the board's own memories, at its
-clock. What is too large as asked for is tried once more with Vela's `--optimise Size`.
+Invariant: a row is what `compile --board --objective bytes` of that board would find: the same plan of the least
+memory, in the board's own memories, at its clock. What is too large as asked for is tried once more with Vela's
+`--optimise Size`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def _tried(
     name: str, options: CompileOptions, compiled: Callable[[CompileOptions], Compiled | str]
 ) -> Iterator[BoardRow]:
     """The row as asked for, then of the smaller stream."""
-    asked = replace(options, board=name, accelerator=load_board(name).accelerator)
+    asked = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
     for optimise in (options.optimise, *smaller):
         wanted = replace(asked, optimise=optimise)
@@ -113,9 +114,7 @@ def _tried(
             wanted = wanted.resolved()
             # own lowering chooses by the board's memories, Vela's stream is the same for all boards alike
             kept = wanted.board if wanted.npu_compiler != "vela" else ""
-            found = compiled(
-                replace(wanted, board=kept, objective="bytes", pools={p.name: _ENDLESS for p in wanted.planned_pools()})
-            )
+            found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:
             found = str(error).splitlines()[0]
         if isinstance(found, str):

@@ -128,7 +128,7 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
 def lowered_for(request: Request) -> Aim:
     """Blocks are chosen as if constants were copied already, where cycles are what counts."""
     options = request.options
-    where, near = options.memory_map(), bool(options.pools) and options.for_cycles
+    where, near = options.memory_map(), options.sized and options.for_cycles
     return Aim(request.fast_region, where.with_constants_near() if where and near else where, options.for_cycles)
 
 
