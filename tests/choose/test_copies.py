@@ -22,7 +22,8 @@ from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
 from npu_memplan.ethosu.schedule.copies.compact import compact
 from npu_memplan.ethosu.schedule.copies.course import Course
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
-from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
+from npu_memplan.ethosu.schedule.copies.greedy import Choice, Copy, Greedy
+from npu_memplan.ethosu.schedule.copies.insert import insert
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
 from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
@@ -142,7 +143,31 @@ def test_kernels_read_in_place_what_was_copied(planned: Callable[..., Planned]) 
     found = pieces(without)
     assert {i for piece in found for i in piece.readers} == {
         i for i, o in enumerate(without.operations) if o.op in (Op.CONV, Op.DEPTHWISE)
-    }
+    } | set(operands_in(without, BufferRole.CONSTANTS))
+
+
+def operands_in(program: NpuProgram, role: BufferRole) -> list[int]:
+    """Operations whose second operand lies in a buffer of that role."""
+    holders = {b.name for b in program.buffers if b.role is role}
+    operands = [operation.addresses.get(Register.IFM2_BASE0, ("", 0))[0] for operation in program.operations]
+    return [index for index, name in enumerate(operands) if name in holders]
+
+
+@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
+def test_small_operands_are_copied_together_and_read_in_place_again(
+    planned: Callable[..., Planned], npu_compiler: str
+) -> None:
+    line = course_of(planned("kws_ref_model", npu_compiler))
+    plain = line.program
+    readers = operands_in(plain, BufferRole.CONSTANTS)
+    found = [k for k, piece in enumerate(line.pieces) if set(piece.readers) & set(readers)]
+    assert sorted(i for k in found for i in line.pieces[k].readers) == readers
+    if npu_compiler == "tvm":  # the numbers of softmax lie side by side
+        assert [len(line.pieces[k].spans) for k in found] == [1]
+    made, _ = insert(line, tuple(Copy(k, 0, 0) for k in found), 1, reblocked=False)
+    assert not operands_in(made, BufferRole.CONSTANTS)
+    assert operands_in(made, BufferRole.WEIGHTS) == [reader + len(found) for reader in readers]
+    assert in_place(made).operations == plain.operations
 
 
 def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:

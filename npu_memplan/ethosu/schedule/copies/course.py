@@ -17,7 +17,7 @@ from ...stream.isa import Op, Register
 from ...time import Clock, Demand, stream_words
 from ...time.cost import Load
 from .fitted import Changes, Fitted
-from .reads import STREAMS, Parcel
+from .reads import REGIONS, Parcel
 
 _COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
 Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
@@ -83,8 +83,7 @@ class Course:
         return needs.of(kernel)
 
     def _copied(self, kernel: Operation) -> Operation:
-        regions = {stream.region: self._fast_region for stream in STREAMS if stream.region in kernel.registers}
-        return kernel.with_registers(regions)
+        return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
     def step(self, index: int) -> _Step:
         """Operation `index`."""
@@ -120,7 +119,7 @@ def _least(one: Demand, other: Demand) -> Demand:
         known = least.setdefault((load.role, load.writes), load)
         if (load.cycles, load.asking) < (known.cycles, known.asking):
             least[load.role, load.writes] = load
-    for role in (Role.WEIGHTS, Role.SCALES):
+    for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):
         arrivals = [load for load in (*one.loads, *other.loads) if load.role is role]
         if arrivals:
             soonest = min(arrivals, key=lambda load: load.latency + load.asking)

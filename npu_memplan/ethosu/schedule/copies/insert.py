@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ....names import Names
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ...stream.groups import IFM2
 from ...stream.isa import Op, Register
 from .course import Course
 from .greedy import Copy
@@ -66,4 +67,7 @@ def _from_copy(operation: NpuOperation, piece: Parcel, name: str) -> NpuOperatio
             addresses[stream.base] = (name, piece.inner(addresses[stream.base][1]))
         elif stream.base in addresses:  # a core without channels: its registers must name the same region
             addresses[stream.base] = (name, 0)
+    for base in IFM2.bases:
+        if base in addresses:
+            addresses[base] = (name, piece.inner(addresses[base][1]))
     return replace(operation, addresses=addresses)

@@ -1,4 +1,4 @@
-"""Which constants each kernel reads through its weight and scale registers, and a program that reads them in place.
+"""Which constants kernels read as weights and scales, or as a small operand, and a program that reads them in place.
 
 Invariant: `in_place` changes only where weights and scales are read: a copy of constants that its readers see whole is
 gone, everything else of the program is untouched, transfers of tables included.
@@ -6,15 +6,17 @@ gone, everything else of the program is untouched, transfers of tables included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...program.program import BufferRole, NpuOperation, NpuProgram
-from ...stream.groups import SCALES, WEIGHTS
+from ...stream.groups import IFM2, SCALES, WEIGHTS
 from ...stream.isa import Op, Register
 
 STREAMS = (*WEIGHTS, *SCALES)
+REGIONS = frozenset({IFM2.region, *(stream.region for stream in STREAMS)})  # registers: where constants are read
 GRAIN = 16  # bytes; constants start and copies are multiples of it
+_SMALL = 64  # bytes of an operand that is copied together with its neighbours
 Span = tuple[int, int]  # first byte in the constants, and one past the last
 
 
@@ -49,7 +51,7 @@ def in_place(program: NpuProgram) -> NpuProgram:
     needed: set[str] = set()  # buffers that someone reads otherwise
     skipped: set[str] = set()
     weights = {b.name for b in program.buffers if b.role is BufferRole.WEIGHTS}
-    for operation in program.operations:
+    for index, operation in enumerate(program.operations):
         if operation.op is Op.DMA_START:
             (source, at), (target, to) = operation.addresses[Register.DMA0_SRC], operation.addresses[Register.DMA0_DST]
             if target in weights and source in constants:
@@ -57,7 +59,7 @@ def in_place(program: NpuProgram) -> NpuProgram:
                 copied.setdefault(target, []).insert(0, (to, stop, source, at))
                 skipped.add(target)
                 continue
-        moved = _moved(operation, copied)
+        moved = _moved(operation, copied, _ends(program, index, copied))
         needed.update(name for name, _ in moved.addresses.values() if name in weights)
         operations.append(moved)
     if skipped & needed:
@@ -67,18 +69,31 @@ def in_place(program: NpuProgram) -> NpuProgram:
     return replace(program, buffers=buffers, operations=tuple(operations)) if skipped else program
 
 
-def _moved(operation: NpuOperation, copied: dict[str, list[tuple[int, int, str, int]]]) -> NpuOperation:
+def _ends(program: NpuProgram, index: int, buffers: Container[str]) -> dict[Register, int]:
+    """Address registers through which an operation reads constants in `buffers`, and where what they read ends."""
+    operation, ends = program.operations[index], {}
+    for stream in STREAMS:
+        name, start = operation.addresses.get(stream.base, ("", 0))
+        if name in buffers:
+            ends[stream.base] = start + operation.registers.get(stream.length, 0)
+    operand = IFM2.bases[0]
+    name, _ = operation.addresses.get(operand, ("", 0))
+    if name in buffers:
+        ends[operand] = max(stop for found, _, stop, _ in program.accesses(index) if found == name)
+    return ends
+
+
+def _moved(
+    operation: NpuOperation, copied: dict[str, list[tuple[int, int, str, int]]], ends: Mapping[Register, int]
+) -> NpuOperation:
     """`operation` with what it reads of copies read from their source."""
     addresses = dict(operation.addresses)
-    for stream in STREAMS:
-        if stream.base not in addresses or addresses[stream.base][0] not in copied:
-            continue
-        buffer, start = addresses[stream.base]
-        stop = start + operation.registers.get(stream.length, 0)
+    for base, stop in ends.items():
+        buffer, start = addresses[base]
         # the latest copy that touches these bytes must have all of them
         latest = next((c for c in copied[buffer] if c[0] < max(stop, start + 1) and start < c[1]), None)
         if latest is not None and latest[0] <= start and stop <= latest[1]:
-            addresses[stream.base] = (latest[2], latest[3] + start - latest[0])
+            addresses[base] = (latest[2], latest[3] + start - latest[0])
     return replace(operation, addresses=addresses) if addresses != operation.addresses else operation
 
 
@@ -99,7 +114,23 @@ def pieces(program: NpuProgram) -> tuple[Parcel, ...]:
         spans = _joined((start, start + length + -length % GRAIN) for _, start, length in found if length)
         if spans[-1][1] <= sizes[holder] and not any(start % GRAIN for start, _ in spans):
             readers.setdefault((holder, spans), []).append(index)
-    return tuple(Parcel(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items())
+    parcels = [Parcel(holder, spans, tuple(indices)) for (holder, spans), indices in readers.items()]
+    return tuple(sorted((*parcels, *_operands(program, sizes)), key=lambda parcel: parcel.readers))
+
+
+def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Parcel]:
+    """Small constants that kernels read as their second operand, one from the other: each costs a memory's latency."""
+    found: dict[str, list[tuple[Span, int]]] = {}
+    for index, operation in enumerate(program.operations):
+        holder, start = operation.addresses.get(IFM2.bases[0], ("", 0))
+        for stop in _ends(program, index, sizes).values() if holder in sizes else ():
+            stop += -stop % GRAIN
+            if not start % GRAIN and stop - start <= _SMALL and stop <= sizes[holder]:
+                found.setdefault(holder, []).append(((start, stop), index))
+    for holder, reads in found.items():
+        for span in _joined(span for span, _ in reads):
+            inside = sorted(index for (start, _), index in reads if span[0] <= start < span[1])
+            yield Parcel(holder, (span,), tuple(inside))
 
 
 def _joined(spans: Iterable[Span]) -> tuple[Span, ...]:
