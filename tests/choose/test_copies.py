@@ -180,7 +180,7 @@ def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
                 (kernel.height - 1) // kernel.dilation_y + 1, (kernel.width - 1) // kernel.dilation_x + 1,
                 kernel.dilation_y, kernel.dilation_x, registers[Register.IFM_DEPTH_M1] + 1,
                 registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1,
-                program.accelerator.ofm_micro.depth, 8, kernel.part_kernel_first, False,
+                8, kernel.part_kernel_first, False, program.accelerator.ofm_micro.depth,
             )  # fmt: skip
             at = operation.addresses[Register.WEIGHT_BASE][1]
             found.append(order.arrange(mlw.decode(data[at : at + registers[Register.WEIGHT_LENGTH]]), str(index)))
