@@ -26,7 +26,7 @@ from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .modules import posed_again
 from .ranking import Ranking
-from .travel import fast_pool, travel
+from .travel import fast_pool, read_in_place, travel
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -46,7 +46,7 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
     reason: NpuMemplanError | None = None
     if options.npu_compiler != "tvm":
         asked = replace(options, npu_compiler="vela", stripes=False)
-        lifted, failed = _attempt(lambda: [_planned(_named(load(asked), VELA))])
+        lifted, failed = _attempt(lambda: [_lifted(_named(load(asked), VELA))])
         first = travel(lifted[0], rank) if lifted else None
         if first is not None and rank(first)[0] <= _CLOSE * port_bound(first, where):
             return _said(first, rank, (), options)
@@ -70,10 +70,16 @@ def _named(loaded: Loaded, maker: str) -> Loaded:
     return replace(loaded, maker=maker)
 
 
-def _planned(loaded: Loaded) -> Planned:
-    posed = pose(loaded)
-    options = loaded.request.options
-    return Planned(posed, prefetch.plan(posed.problem, options.planner, options.time_limit_s, options.seed))
+def _lifted(loaded: Loaded) -> Planned:
+    """The program as its compiler made it; without the copies that it makes where they do not fit."""
+    posed, options = pose(loaded), loaded.request.options
+    try:
+        return Planned(posed, prefetch.plan(posed.problem, options.planner, options.time_limit_s, options.seed))
+    except PlanningError:
+        without = read_in_place(posed)
+        if without is posed:
+            raise
+        return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s, options.seed))
 
 
 def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap) -> Iterator[Planned]:

@@ -123,19 +123,20 @@ def _limit(planned: Planned, fast: int) -> int:
     return used if pool.size_bytes is None else pool.size_bytes
 
 
-def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
-    """The program without its compiler's copies and with tables loaded early, in pools that are no larger; None where
-    that cannot be planned.
-    """
-    posed = planned.posed
+def read_in_place(posed: Posed) -> Posed:
+    """The program without its compiler's copies, and with tables loaded early."""
     changed = {}
     for call in called_once(posed):
         program = loaded_early(in_place(call.program))
         if program is not call.program:
             changed[call.invoke.function] = program
-    if not changed:
-        return planned
-    return _planned_again(planned, posed_again(posed, changed), fast, limit)
+    return posed_again(posed, changed) if changed else posed
+
+
+def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
+    """The same of a plan, in pools that are no larger; None where that cannot be planned."""
+    without = read_in_place(planned.posed)
+    return planned if without is planned.posed else _planned_again(planned, without, fast, limit)
 
 
 def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fvp_runner.npu_model.errors import NpuModelError
 from npu_memplan import pipeline
+from npu_memplan.choose.contest import fastest
 from npu_memplan.choose.ranking import Ranking
 from npu_memplan.choose.travel import travel
 from npu_memplan.ethosu.stream.commands import Wait
 from npu_memplan.ethosu.stream.isa import Op
-from npu_memplan.stages import Planned
+from npu_memplan.options import CompileOptions
+from npu_memplan.planners import PlanningError
+from npu_memplan.stages import Loaded, Planned, request
 from npu_memplan.verify import verify
+from tests.choose.conftest import MODELS
 
 
 def cycles(planned: Planned) -> int:
@@ -107,3 +112,21 @@ def test_no_wait_around_copies_can_be_left_out(
         except NpuModelError:  # and in another order of completion other bytes, or no weights at all, are read
             shown.add(commands[i].op)
     assert shown == {Op.DMA_WAIT, Op.KERNEL_WAIT}
+
+
+def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[[Planned], Any]) -> None:
+    """Vela's for Size would fit; this one is for its Performance's arena."""
+    asked = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")
+    small, large = (replace(asked, pools={"sram": size}).resolved() for size in (5968, 7120))
+    where = small.memory_map()
+    assert where is not None
+
+    def load(options: CompileOptions) -> Loaded:
+        return pipeline.lower(pipeline.read(MODELS / "micro_speech_quantized.tflite", request(options)))
+
+    with pytest.raises(PlanningError):
+        pipeline.plan(pipeline.pose(load(small)))
+    best = fastest(small, where, load)
+    assert verify(best.posed.problem, best.plan) == ()
+    old, new = stream(pipeline.plan(pipeline.pose(load(large)))), stream(best)
+    assert new.run(new.commands, fuzz=4) == old.run(old.commands)

@@ -92,6 +92,11 @@ class Greedy:
             self.run.step(index, piece in self.copies)
         return Itinerary(self.run.cycles, tuple(self.copies.values()))
 
+    @property
+    def steps(self) -> int:
+        """Operations that were run on the clock."""
+        return len(self.line) - self._start
+
     def otherwise(self, choice: Choice, piece: int) -> Greedy | None:
         """The schedule of a choice that differs for one piece; None where it is this one."""
         line, kept, was_kept = self.line, piece in choice.kept, piece in self.choice.kept

@@ -15,6 +15,7 @@ from .room import Volume
 
 WORK = 30_000  # operations on the clock: about a CPU second
 _MANNERS = (Choice(in_turn=True), Choice(from_top=True), Choice(in_turn=True, from_top=True))
+_LEAST = 8  # operations that a choice counts for at least
 _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most
 
 
@@ -82,7 +83,7 @@ class _Search:
         return self._taken(made)
 
     def _taken(self, made: Greedy | None) -> bool:
-        self.left -= len(self.line)
+        self.left -= _LEAST if made is None else max(_LEAST, made.steps)
         if made is None or made.made.cycles >= self.best.cycles:
             return False
         self.best, self.schedule = made.made, made
