@@ -18,7 +18,7 @@ from npu_memplan.ethosu.stream.isa import Op, Register, Upscale
 
 from ..errors import BlockDependencyError
 from ..spec.dma import DmaSpec
-from ..spec.layout import MapLayout
+from ..spec.layout import Interval, MapLayout
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.u85.kernels import ResizeSpec
@@ -26,8 +26,7 @@ from ..spec.window import Window, WindowedSpec
 from .footprint import Access, internal_scratch, of_pieces, table
 from .operands import MapRead, WindowKernel, is_continued, operands
 
-Span = tuple[int, int]
-Box = tuple[Span, Span, Span]  # rows, columns, channels; half open
+Box = tuple[Interval, Interval, Interval]  # rows, columns, channels; half open
 
 
 def check(program: DecodedStream) -> tuple[str, ...]:
@@ -110,11 +109,11 @@ def _output_access(output: OutputSpec, box: Box) -> Access:
     return of_pieces("OFM", output.layout.region, output.layout.block(rows, columns, channels), output.dtype.itemsize)
 
 
-def _steps(total: int, step: int) -> list[Span]:
+def _steps(total: int, step: int) -> list[Interval]:
     return [(start, min(start + step, total)) for start in range(0, total, step)]
 
 
-def _grid(step: DecodedStep) -> tuple[list[Span], list[Span], list[Span]]:
+def _grid(step: DecodedStep) -> tuple[list[Interval], list[Interval], list[Interval]]:
     """Block boundaries along rows, columns, channels."""
     registers = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
     extents = step.spec.output.shape  # type: ignore[union-attr]
@@ -178,7 +177,7 @@ def _resized(spec: ResizeSpec, box: Box) -> Access:
     return _access("IFM", spec.ifm, (spans[0], spans[1], box[2]))
 
 
-def _input_rows(window: Window, span: Span, columns: bool) -> Span:
+def _input_rows(window: Window, span: Interval, columns: bool) -> Interval:
     """Rows (or columns) of the input in memory that output rows `span` need."""
     stride, taps, dilation, pad = (
         (window.stride_x, window.width, window.dilation_x, window.pad_left)

@@ -6,6 +6,7 @@ the rest), and a piece is a regular grid, so it is a numpy view of the region an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS, Register
 from .registers import Registers
 
 Bytes = NDArray[np.uint8]
+Interval = tuple[int, int]  # half open
 # of IFM, IFM2 and OFM, by (size, signed) in their PRECISION registers
 ELEMENT_TYPES = {
     (size, signed): np.dtype(f"<{kind}{1 << size}") for size in range(4) for signed, kind in enumerate("ui")
@@ -120,68 +122,43 @@ class MapLayout:
             piece.inner(found)[...] = address
         return found
 
-    def block(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> tuple[Piece, ...]:
+    def block(self, rows: Interval, columns: Interval, channels: Interval) -> tuple[Piece, ...]:
         """Pieces of a box of elements, half open in each direction; y, x, c count from the box's corner."""
         found: list[Piece] = []
-        if self.chain >= 0:
-            return ()
-        for right, split in ((0, self.height0), (1, self.height1)):
-            x0, x1 = (
-                (columns[0], min(columns[1], self.width0))
-                if not right
-                else (
-                    max(columns[0], self.width0),
-                    columns[1],
-                )
-            )
+        for right, split in ((0, self.height0), (1, self.height1)) if self.chain < 0 else ():
+            x0, x1 = _part(columns, self.width0, right)
             for below in (0, 1):
-                y0, y1 = (rows[0], min(rows[1], split)) if not below else (max(rows[0], split), rows[1])
+                y0, y1 = _part(rows, split, below)
                 if x0 < x1 and y0 < y1:
-                    origin = (y0 - rows[0], x0 - columns[0])
-                    inside = (y0 - (split if below else 0), x0 - (self.width0 if right else 0))
-                    self._grid(found, self.bases[right + 2 * below], origin, inside, (y1 - y0, x1 - x0), channels)
+                    start = self.bases[right + 2 * below] + (y0 - split * below) * self.stride_y
+                    start += (x0 - self.width0 * right) * self._column
+                    for c, at, shape, strides in self._runs(start, channels):
+                        shape, strides = (y1 - y0, x1 - x0, *shape), (self.stride_y, self._column, *strides)
+                        stop = at + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+                        stop += self.dtype.itemsize
+                        found.append(Piece(y0 - rows[0], x0 - columns[0], c - channels[0], at, stop, shape, strides))
         return tuple(found)
 
-    def _grid(
-        self,
-        found: list[Piece],
-        base: int,
-        origin: tuple[int, int],
-        inside: tuple[int, int],
-        size: tuple[int, int],
-        channels: tuple[int, int],
-    ) -> None:
-        element = self.dtype.itemsize
-        c0, c1 = channels
+    @property
+    def _column(self) -> int:
+        """Bytes from one column to the next."""
+        return BRICK_CHANNELS * self.dtype.itemsize if self.brick else self.stride_x
+
+    def _runs(self, start: int, channels: Interval) -> Iterator[tuple[int, int, tuple[int, ...], tuple[int, ...]]]:
+        """First channel, address, extents and strides of each regular part of the channels at `start`."""
+        element, (c, stop) = self.dtype.itemsize, channels
         if not self.brick:
-            start = base + inside[0] * self.stride_y + inside[1] * self.stride_x + c0 * element
-            _add(found, origin, 0, start, (*size, c1 - c0), (self.stride_y, self.stride_x, element), element)
+            yield c, start + c * element, (stop - c,), (element,)
             return
-        column = BRICK_CHANNELS * element
-        start = base + inside[0] * self.stride_y + inside[1] * column
-        c = c0
-        while c < c1:
+        while c < stop:
             brick, lane = divmod(c, BRICK_CHANNELS)
             at = start + brick * self.stride_c + lane * element
-            whole = (c1 - c) // BRICK_CHANNELS if lane == 0 else 0
-            if whole:
-                shape, strides = (*size, whole, BRICK_CHANNELS), (self.stride_y, column, self.stride_c, element)
-                _add(found, origin, c - c0, at, shape, strides, element)
-                c += whole * BRICK_CHANNELS
-            else:
-                count = min(c1 - c, BRICK_CHANNELS - lane)
-                _add(found, origin, c - c0, at, (*size, count), (self.stride_y, column, element), element)
-                c += count
+            whole = (stop - c) // BRICK_CHANNELS if lane == 0 else 0
+            count = whole * BRICK_CHANNELS or min(stop - c, BRICK_CHANNELS - lane)
+            yield c, at, *(((whole, BRICK_CHANNELS), (self.stride_c, element)) if whole else ((count,), (element,)))
+            c += count
 
 
-def _add(
-    found: list[Piece],
-    origin: tuple[int, int],
-    c: int,
-    start: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    element: int,
-) -> None:
-    last = start + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-    found.append(Piece(*origin, c, start, last + element, shape, strides))
+def _part(span: Interval, split: int, far: int) -> Interval:
+    """What of a span is before `split`, or (`far`) behind it."""
+    return (max(span[0], split), span[1]) if far else (span[0], min(span[1], split))

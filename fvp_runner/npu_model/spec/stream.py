@@ -7,7 +7,7 @@ and legal while it was made, and no operation is larger than the limits below.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture, Language
@@ -23,10 +23,12 @@ from .elementwise import ElementwiseSpec
 from .pooling import PoolingSpec
 from .registers import Registers
 from .u85.confirmed import unconfirmed
-from .u85.read import U85KernelSpec, read_u85
+from .u85.dma import read_transfer
+from .u85.elementwise import OperandsSpec, read_elementwise
+from .u85.kernels import ResizeSpec, SumSpec, read_resize, read_sum
 from .window import WindowedSpec
 
-Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | U85KernelSpec
+Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | SumSpec | OperandsSpec | ResizeSpec
 
 # A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
 _MAX_OPERATIONS = 1 << 20
@@ -85,21 +87,26 @@ class DecodedStream:
             raise UnsetRegisterError(f"the estimate of time: {error}") from None
 
 
-def _read_u55_u65(registers: Registers, accelerator: Architecture) -> Spec:
-    if registers.op is Op.DMA_START:
-        return DmaSpec.read(registers)
-    if registers.op is Op.POOL:
-        return PoolingSpec.read(registers)
-    if registers.op is Op.ELEMENTWISE:
-        return ElementwiseSpec.read(registers)
-    return ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
-
-
-_READERS = {Language.U55_U65: _read_u55_u65, Language.U85: read_u85}
+# By language and operation; what is not listed is a CONV, a DEPTHWISE or, on Ethos-U85, a POOL.
+_READERS: dict[tuple[Language, Op], Callable[[Registers], Spec]] = {
+    (Language.U55_U65, Op.DMA_START): DmaSpec.read,
+    (Language.U55_U65, Op.POOL): PoolingSpec.read,
+    (Language.U55_U65, Op.ELEMENTWISE): ElementwiseSpec.read,
+    (Language.U85, Op.DMA_START): read_transfer,
+    (Language.U85, Op.ELEMENTWISE): read_elementwise,
+    (Language.U85, Op.RESIZE): read_resize,
+}
 
 
 def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
-    spec = _READERS[accelerator.language](registers, accelerator)
+    reader = _READERS.get((accelerator.language, registers.op))
+    spec: Spec
+    if reader is not None:
+        spec = reader(registers)
+    elif accelerator.language is Language.U85:
+        spec = read_sum(registers, accelerator)
+    else:
+        spec = ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
     if isinstance(spec, DmaSpec):
         return spec
     elements = math.prod(spec.output.shape)
