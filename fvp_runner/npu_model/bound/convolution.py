@@ -52,12 +52,11 @@ class Convolution:
     ) -> None:
         self.spec, self.regs, self.checks, self.memo = spec, regs, checks, memo
         self.output = OutputPath(spec.output, memory, regs)
-        is_float32 = spec.ifm.dtype.itemsize == 1
-        kind = np.float32 if is_float32 else np.float64
-        self.input = PaddedInput(memory, regs, spec.ifm, spec.window, spec.ifm_depth, kind, spec.ifm.zero_point)
+        kind = np.float32 if spec.ifm.dtype.itemsize == 1 else np.float64
+        self.input = PaddedInput(spec, memory, regs, kind, spec.ifm.zero_point)
         self.maps = [self.input.map]
-        self._spans = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.weights + spec.scales]
-        self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.weights + spec.scales]
+        self._spans = [memory.span(span, regs) for span in spec.weights + spec.scales]
+        self._shadows = [memory.span_shadow(span) for span in spec.weights + spec.scales]
         self._constants: DecodedConstants | None = None
 
     def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:
@@ -172,10 +171,9 @@ class Convolution:
             rows = range(first, min(first + self.output.rows_per_block, out.height))
             sums = np.zeros((len(rows), out.width, out.depth), taps.dtype)
             product = np.empty_like(sums)
-            for y in range(window.height):
-                for x in range(window.width):
-                    np.multiply(window.tap(padded, y, x, rows, out.width), taps[y, x], out=product)
-                    np.add(sums, product, out=sums)
+            for y, x in window.taps:
+                np.multiply(window.tap(padded, y, x, rows, out.width), taps[y, x], out=product)
+                np.add(sums, product, out=sums)
             self._check(sums, constants)
             self._put(first, sums, constants)
 

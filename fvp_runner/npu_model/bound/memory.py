@@ -16,6 +16,7 @@ from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
 
 from ..errors import OutOfRegionError, UninitialisedReadError
+from ..spec.convolution import Span
 from ..spec.layout import Bytes, MapLayout, Piece
 from ..spec.registers import Registers
 
@@ -36,9 +37,8 @@ class RegionMemory:
         self.regions = list(regions)
         self.shadows: list[Shadow | None] = list(defined) if defined is not None else [None] * len(self.regions)
         self.shadows += [None] * (len(self.regions) - len(self.shadows))
-        size = accelerator.shram_kib * 1024
-        self.shram = np.zeros(size, np.uint8)
-        self.shram_shadow = np.zeros(size, np.bool_)
+        self.shram = np.zeros(accelerator.shram_kib * 1024, np.uint8)
+        self.shram_shadow = np.zeros(self.shram.size, np.bool_)
         self.chains: dict[int, NDArray[Any]] = {}  # chaining buffers: whole maps, by number
         self.accumulators: NDArray[np.int64] | None = None  # that an operation left for the next
 
@@ -60,12 +60,14 @@ class RegionMemory:
             )
         return memory
 
-    def span(self, number: int, start: int, length: int, regs: Registers, what: str) -> Bytes:
-        return self.region(number, start, start + length, regs, what)[start : start + length]
+    def span(self, span: Span, regs: Registers) -> Bytes:
+        """Constants that an operation reads."""
+        stop = span.start + span.length
+        return self.region(span.region, span.start, stop, regs, span.name)[span.start : stop]
 
-    def span_shadow(self, number: int, start: int, length: int) -> Shadow | None:
-        shadow = self.shadows[number] if number < len(self.shadows) else None
-        return None if shadow is None else shadow[start : start + length]
+    def span_shadow(self, span: Span) -> Shadow | None:
+        shadow = self.shadows[span.region] if span.region < len(self.shadows) else None
+        return None if shadow is None else shadow[span.start : span.start + span.length]
 
     def writable(self, memory: Bytes, number: int, regs: Registers, what: str) -> None:
         """`OutOfRegionError` when the region may only be read."""
@@ -162,11 +164,7 @@ class FeatureMapAccess:
         """`UninitialisedReadError` when a byte of the map was never written."""
         for view in self._shadows:
             if not view.all():
-                missing = int(np.count_nonzero(~view))
-                raise UninitialisedReadError(
-                    f"{self.regs.where}: {self.layout.name} reads {missing} bytes of region {self.layout.region} that "
-                    f"nobody wrote, the first at address {_first_undefined(view, self._shadow):#x}"
-                )
+                raise unwritten(self.regs, self.layout, view, _first_undefined(view, self._shadow))
 
     def mark_defined(self) -> None:
         for view in self._shadows:
@@ -189,6 +187,14 @@ def _chained(
             f"{shape[0]} x {shape[1]} x {shape[2]} elements of {layout.dtype.itemsize} bytes"
         )
     return found.view(layout.dtype)
+
+
+def unwritten(regs: Registers, read: Span | MapLayout, shadow: Shadow, first: int) -> UninitialisedReadError:
+    """The error of a read whose `shadow` is not all there, for the first time at address `first`."""
+    return UninitialisedReadError(
+        f"{regs.where}: {read.name} reads {int(np.count_nonzero(~shadow))} bytes of region {read.region} that nobody "
+        f"wrote, the first at address {first:#x}"
+    )
 
 
 def _first_undefined(view: Shadow, whole: Shadow) -> int:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import Upscale
 
-from ..spec.layout import MapLayout
 from ..spec.registers import Registers
-from ..spec.window import Window
+from ..spec.window import WindowedSpec
 from .memory import FeatureMapAccess, RegionMemory
 
 
@@ -24,17 +23,9 @@ class PaddedInput:
     Padding (and what upscaling leaves out) holds `fill`; `array` has type `dtype`.
     """
 
-    def __init__(
-        self,
-        memory: RegionMemory,
-        regs: Registers,
-        layout: MapLayout,
-        window: Window,
-        depth: int,
-        dtype: Any,
-        fill: int,
-    ) -> None:
-        self.map = FeatureMapAccess(memory, regs, layout, (*window.input_shape, depth), is_write=False)
+    def __init__(self, spec: WindowedSpec, memory: RegionMemory, regs: Registers, dtype: Any, fill: int) -> None:
+        window, depth = spec.window, spec.ifm_depth
+        self.map = FeatureMapAccess(memory, regs, spec.ifm, (*window.input_shape, depth), is_write=False)
         source = self.map.array
         self.array: NDArray[Any] = np.full((window.padded_height, window.padded_width, depth), fill, dtype)
         inner = self.array[window.inner]

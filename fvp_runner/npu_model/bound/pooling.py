@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import AccFormat, PoolMode
 
-from ..arithmetic.rescale import Scale
+from ..arithmetic.rescale import Int64, Scale
 from ..errors import AccumulatorOverflowError
 from ..spec.pooling import PoolingSpec
 from ..spec.registers import Registers
@@ -34,7 +34,7 @@ class Pooling:
         fill = zero
         if spec.mode is PoolMode.MAX:
             kind, fill = dtype, int(np.iinfo(dtype).min)
-        self.input = PaddedInput(memory, regs, spec.ifm, window, spec.ifm_depth, kind, fill)
+        self.input = PaddedInput(spec, memory, regs, kind, fill)
         self.maps = [self.input.map]
         self.valid = self._valid() if window.is_padded and spec.mode is PoolMode.AVERAGE else None
         limit = 2**31 if spec.accumulator is AccFormat.INT32 else 2**39
@@ -89,8 +89,7 @@ class Pooling:
         else:
             if self.valid is not None:
                 total = sums.astype(np.int64) - spec.ifm.zero_point * spec.window.height * spec.window.width
-                half = self.valid // 2
-                sums = np.where(total < 0, -((half - total) // self.valid), (total + half) // self.valid)
+                sums = average(total, self.valid)
             step = output.rows_per_block
             for first in range(0, spec.output.height, step):
                 output.put(first, sums[first : first + step])
@@ -104,3 +103,9 @@ class Pooling:
                 f"{self.regs.where}: a sum reaches {worst}, beyond the accumulator's {self._overflow} "
                 f"(ACC_FORMAT {self.spec.accumulator.name}); what hardware does then is not defined"
             )
+
+
+def average(sums: Int64, count: Int64) -> Int64:
+    """`sums` / `count`, halves away from zero."""
+    half = count // 2
+    return np.where(sums < 0, -((half - sums) // count), (sums + half) // count)

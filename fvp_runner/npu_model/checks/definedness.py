@@ -11,7 +11,7 @@ import numpy as np
 
 from ..bound.convolution import Convolution
 from ..bound.dma import Dma
-from ..bound.memory import RegionMemory
+from ..bound.memory import RegionMemory, unwritten
 from ..bound.operation import Bound
 from ..bound.u85.pooling import U85Pooling
 from ..errors import UninitialisedReadError
@@ -29,10 +29,7 @@ def check(memory: RegionMemory, step: DecodedStep, operation: Bound) -> None:
     if isinstance(operation, (Convolution, U85Pooling)):
         for span, shadow in operation.constants():
             if not shadow.all():
-                raise UninitialisedReadError(
-                    f"{step.registers.where}: {span.name} reads {int(np.count_nonzero(~shadow))} bytes of region "
-                    f"{span.region} that nobody wrote, the first at address {span.start + int(np.argmin(shadow)):#x}"
-                )
+                raise unwritten(step.registers, span, shadow, span.start + int(np.argmin(shadow)))
     output = operation.output.spec
     lookup = table(output, memory.accelerator)
     if lookup is not None and not memory.shram_shadow[lookup[0] : lookup[1]].all():

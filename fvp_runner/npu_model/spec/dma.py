@@ -13,7 +13,7 @@ from npu_memplan.ethosu.stream.isa import Register
 
 from .registers import Registers
 
-_INTERNAL = 1 << 8
+INTERNAL = 1 << 8
 _MAX_ROWS = 1 << 20
 
 
@@ -57,15 +57,9 @@ class DmaSpec:
     @staticmethod
     def read(regs: Registers) -> DmaSpec:
         r = Register
-        if regs.operation.parameter:
-            regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
-        length = regs.raw(r.DMA0_LEN)
         words = [regs.bits(x, 0x707) for x in (r.DMA0_SRC_REGION, r.DMA0_DST_REGION)]
         dimensions = [regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), word >> 9 & 3) + 1 for word in words]
-        rows = regs.raw(r.DMA0_SIZE0) if max(dimensions) > 1 else 1
-        planes = regs.raw(r.DMA0_SIZE1) if max(dimensions) > 2 else 1
-        if length < 1 or rows < 1 or planes < 1 or rows * planes > _MAX_ROWS:
-            regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
+        planes, rows, length = read_extents(regs, max(dimensions) > 1, max(dimensions) > 2, _MAX_ROWS)
         sides = []
         for name, word, dims, base in (
             ("DMA0_SRC", words[0], dimensions[0], r.DMA0_SRC),
@@ -73,9 +67,7 @@ class DmaSpec:
         ):
             row = length + (regs.low(r.DMA0_SKIP0) if dims > 1 else 0)
             plane = row * rows + (regs.low(r.DMA0_SKIP1) if dims > 2 else 0)
-            sides.append(Side(name, word & 7, bool(word & _INTERNAL), regs.raw(base), (plane, row)))
-        if sides[0].internal:
-            regs.illegal("DMA0_SRC_REGION asks to read from inside the NPU, which is not possible")
+            sides.append(Side(name, word & 7, bool(word & INTERNAL), regs.raw(base), (plane, row)))
         return DmaSpec(sides[0], sides[1], (planes, rows, length))
 
     @property
@@ -86,3 +78,18 @@ class DmaSpec:
     def is_1d(self) -> bool:
         """True for the only kind that compilers emit."""
         return self.shape[:2] == (1, 1)
+
+
+def read_extents(regs: Registers, has_rows: bool, has_planes: bool, most_rows: int) -> tuple[int, int, int]:
+    """Planes, rows and bytes of a transfer that there can be."""
+    r = Register
+    if regs.operation.parameter:
+        regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
+    length = regs.raw(r.DMA0_LEN)
+    rows = regs.raw(r.DMA0_SIZE0) if has_rows else 1
+    planes = regs.raw(r.DMA0_SIZE1) if has_planes else 1
+    if length < 1 or rows < 1 or planes < 1 or rows * planes > most_rows:
+        regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
+    if regs.raw(r.DMA0_SRC_REGION) & INTERNAL:
+        regs.illegal("DMA0_SRC_REGION asks to read from inside the NPU, which is not possible")
+    return planes, rows, length

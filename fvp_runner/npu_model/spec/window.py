@@ -7,7 +7,9 @@ and width, which no register holds, follow.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -131,6 +133,11 @@ class Window:
             (sy * self.stride_y, sx * self.stride_x, sy * self.dilation_y, sx * self.dilation_x, sc),
             writeable=False,
         )
+
+    @property
+    def taps(self) -> Iterator[tuple[int, int]]:
+        """(y, x) of each kernel element, x fastest."""
+        return product(range(self.height), range(self.width))
 
     def tap(self, padded: NDArray[Any], y: int, x: int, rows: range, out_width: int) -> NDArray[Any]:
         """The input elements that kernel element (y, x) meets for output rows `rows`: a view."""

@@ -24,6 +24,7 @@ from ...spec.u85.kernels import SumSpec
 from ..memory import RegionMemory
 from ..output import OutputPath
 from ..padded_input import PaddedInput
+from ..pooling import average
 from .accumulators import Accumulators
 
 _EXTREMES = (PoolOperation.MAX, PoolOperation.MIN, PoolOperation.ARGMAX_X, PoolOperation.ARGMAX_Y)
@@ -43,12 +44,12 @@ class U85Pooling:
         info = np.iinfo(spec.ifm.dtype)
         fill = int(info.max if self.pool is PoolOperation.MIN else info.min)
         fill = fill if self.pool in _EXTREMES else spec.ifm.zero_point
-        self.input = PaddedInput(memory, regs, spec.ifm, spec.window, spec.ifm_depth, np.int64, fill)
+        self.input = PaddedInput(spec, memory, regs, np.int64, fill)
         self.accumulators = Accumulators(spec, memory, regs)
         first = None if spec.ignores_input else self.input.map
         self.maps = [found for found in (first, self.accumulators.loaded) if found is not None]
-        self._tables = [memory.span(s.region, s.start, s.length, regs, s.name) for s in spec.scales]
-        self._shadows = [memory.span_shadow(s.region, s.start, s.length) for s in spec.scales]
+        self._tables = [memory.span(span, regs) for span in spec.scales]
+        self._shadows = [memory.span_shadow(span) for span in spec.scales]
 
     def constants(self) -> list[tuple[Span, NDArray[np.bool_]]]:
         """The scale table, with the shadow of the bytes that are used."""
@@ -93,39 +94,29 @@ class U85Pooling:
             return self._over_window(padded, np.add).reshape(out.height, out.width, -1)
         if self.pool.is_argmax:
             return self._places(padded)
-        if self.pool is PoolOperation.MAX:
-            return self._over_window(padded, np.maximum) - zero
-        if self.pool is PoolOperation.MIN:
-            return self._over_window(padded, np.minimum) - zero
+        if self.pool in (PoolOperation.MAX, PoolOperation.MIN):
+            return self._over_window(padded, np.maximum if self.pool is PoolOperation.MAX else np.minimum) - zero
         sums = self._over_window(padded - zero, np.add)
         if self.pool is not PoolOperation.AVERAGE:
             return sums
         inside = np.zeros((*padded.shape[:2], 1), np.int64)
         inside[window.inner] = 1
         count = np.maximum(self._over_window(inside, np.add), 1)
-        half = count // 2
-        average: Int64 = np.where(sums < 0, -((half - sums) // count), (sums + half) // count)
-        return average
+        return average(sums, count)
 
     def _over_window(self, padded: NDArray[Any], combine: np.ufunc) -> Int64:
         window, out = self.spec.window, self.spec.output
         rows, found = range(out.height), None
-        for y in range(window.height):
-            for x in range(window.width):
-                part = window.tap(padded, y, x, rows, out.width)
-                found = part.astype(np.int64) if found is None else combine(found, part, out=found)
+        for y, x in window.taps:
+            part = window.tap(padded, y, x, rows, out.width)
+            found = part.astype(np.int64) if found is None else combine(found, part, out=found)
         assert found is not None
         return found
 
     def _places(self, padded: NDArray[Any]) -> Int64:
         """The first place of each window's maximum, above 16 bits of the value: OFM_SCALE shifts the value out."""
         window, out = self.spec.window, self.spec.output
-        taps = [
-            window.tap(padded, y, x, range(out.height), out.width)
-            for y in range(window.height)
-            for x in range(window.width)
-        ]
-        values = np.stack(taps)
+        values = np.stack([window.tap(padded, y, x, range(out.height), out.width) for y, x in window.taps])
         place = np.argmax(values, axis=0).astype(np.int64)
         value = np.take_along_axis(values, place[None], 0)[0]
         found: Int64 = (place << 16) | (value & 0xFFFF)

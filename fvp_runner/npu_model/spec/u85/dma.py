@@ -7,30 +7,22 @@ from __future__ import annotations
 
 from npu_memplan.ethosu.stream.isa import Register
 
-from ..dma import DmaSpec, Index, Side
+from ..dma import INTERNAL, DmaSpec, Index, Side, read_extents
 from ..registers import Registers
 
-_INTERNAL, _INDEXED = 1 << 8, 1 << 11
+_INDEXED = 1 << 11
 _MAX_ROWS = 1 << 24
 _INDEX_BYTES = 4
 
 
 def read_transfer(regs: Registers) -> DmaSpec:
     r = Register
-    if regs.operation.parameter:
-        regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
     source, target = regs.bits(r.DMA0_SRC_REGION, 0xF07), regs.bits(r.DMA0_DST_REGION, 0x907)
     dimensions = regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), source >> 9 & 3) + 1
     gathers, scatters = bool(source & _INDEXED), bool(target & _INDEXED)
     if gathers and scatters:
         regs.illegal("both sides of the transfer are indexed, but there is one index")
-    length = regs.raw(r.DMA0_LEN)
-    rows = regs.raw(r.DMA0_SIZE0) if dimensions > 1 or gathers or scatters else 1
-    planes = regs.raw(r.DMA0_SIZE1) if dimensions > 2 else 1
-    if length < 1 or rows < 1 or planes < 1 or rows * planes > _MAX_ROWS:
-        regs.illegal(f"a transfer of {planes} x {rows} rows of {length} bytes is empty or too large")
-    if source & _INTERNAL:
-        regs.illegal("DMA0_SRC_REGION asks to read from inside the NPU, which is not possible")
+    planes, rows, length = read_extents(regs, dimensions > 1 or gathers or scatters, dimensions > 2, _MAX_ROWS)
     index = None
     if gathers or scatters:
         apart = regs.raw(r.DMA0_IDX_SKIP1) if dimensions > 2 else 0
@@ -44,7 +36,7 @@ def read_transfer(regs: Registers) -> DmaSpec:
     def side(name: str, word: int, base: Register, near: Register, far: Register, indexed: bool) -> Side:
         row = regs.raw(near) if dimensions > 1 or indexed else 0
         plane = regs.raw(far) if dimensions > 2 else 0
-        inside = bool(word & _INTERNAL)
+        inside = bool(word & INTERNAL)
         return Side(name, word & 7, inside, regs.raw(base), (plane, row), choices if indexed else 0)
 
     return DmaSpec(
