@@ -91,7 +91,6 @@ class Runner(Protocol):
 
     def run(self, inputs: Sequence[Array]) -> RunOutputs:
         """Run one inference on `inputs` (artifact's order, shapes and types)."""
-        ...
 
 
 def load_artifact(directory: Path | str, options: RunOptions) -> Artifact:

@@ -96,11 +96,9 @@ class Machine(GuestMemory, Protocol):
 
     def run(self, device: EthosURegisters, watch: Stopwatch) -> End:
         """Let the CPU run to the program's end, serving its accesses to the NPU's registers."""
-        ...
 
     def read(self, address: int, size_bytes: int) -> Bytes:
         """Memory as it is now."""
-        ...
 
 
 class Device:

@@ -27,15 +27,12 @@ class GuestMemory(Protocol):
 
     def reaches(self, address: int, size_bytes: int) -> bool:
         """Whether the NPU may access all of `[address, address + size_bytes)`."""
-        ...
 
     def fetch(self, address: int, size_bytes: int) -> Bytes:
         """The bytes; an array that cannot be written where nobody may write."""
-        ...
 
     def commit(self) -> None:
         """Make what was written to fetched arrays the machine's memory, and forget them."""
-        ...
 
 
 class JobRunner:

@@ -43,7 +43,6 @@ _ALIGNMENT_BYTES = 64
 
 
 def missing(options: RunOptions) -> str | None:
-    """Why the host runner cannot run here: it needs a C compiler."""
     return missing_compiler()
 
 
@@ -56,11 +55,9 @@ class Watch(Protocol):
 
     def npu(self, launch: int, step: DecodedStep, bound: Bound) -> None:
         """An operation of NPU launch number `launch` has ended; `bound` is its memory."""
-        ...
 
     def host(self, number: int) -> None:
         """Call number `number` of the program, one of the host's, has ended."""
-        ...
 
 
 class HostRunner:

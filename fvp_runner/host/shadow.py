@@ -45,7 +45,6 @@ class PoolShadows:
         self._next = 0  # call of main that comes next
 
     def reset(self) -> None:
-        """Nothing is written."""
         for flags in self.defined:
             flags[:] = False
 

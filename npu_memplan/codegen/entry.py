@@ -6,7 +6,6 @@ Invariant: `run` is main's call list and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ from . import reset
 from .builds.incbin import included
 from .c_array import c_array
 from .interface import Interface, identifier
+from .program import FunctionCall, IfElse
 
 RUNTIME_HEADER = "npu_memplan_runtime.h"
 
@@ -55,23 +55,6 @@ int32_t npu_memplan_npu_launch(const uint32_t *command_stream, uint32_t bytes, c
 """
 
 
-@dataclass(frozen=True, slots=True)
-class RunStep:
-    """One call of `run`: a C function over the pools, and what a reader should know of it."""
-
-    symbol: str
-    comment: str
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """A choice between steps by a C condition."""
-
-    condition: str
-    then: tuple[RunStep | Either, ...]
-    other: tuple[RunStep | Either, ...]
-
-
 def print_constant_pools(
     interface: Interface, images: Mapping[str, npt.NDArray[np.generic]], files: dict[str, bytes]
 ) -> str:
@@ -96,8 +79,8 @@ def print_constant_pools(
 
 def print_main(
     interface: Interface,
-    steps: Sequence[RunStep | Either],
-    initialise: Sequence[RunStep | Either] = (),
+    steps: Sequence[FunctionCall | IfElse],
+    initialise: Sequence[FunctionCall | IfElse] = (),
     starts: Sequence[bytes] = (),
 ) -> str:
     """Text of `<name>.c`; `starts` are the bytes that states start with (see `reset`)."""
@@ -113,7 +96,7 @@ def print_main(
     return "\n".join([*lines, *_function(interface, "run", steps), ""])
 
 
-def _function(interface: Interface, name: str, steps: Sequence[RunStep | Either]) -> list[str]:
+def _function(interface: Interface, name: str, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
     lines = [f"int32_t {interface.name}_{name}({interface.parameters}) {{", "  int32_t status = 0;"]
     lines += [f"  if ({symbol} < 0 || {symbol} > {most}) return -1;" for symbol, most in interface.symbols.items()]
     lines += _lines(steps, interface.arguments, "  ")
@@ -122,14 +105,14 @@ def _function(interface: Interface, name: str, steps: Sequence[RunStep | Either]
     return [*lines, "  return status;", "}"]
 
 
-def _lines(steps: Iterable[RunStep | Either], arguments: str, indent: str) -> Iterator[str]:
+def _lines(steps: Iterable[FunctionCall | IfElse], arguments: str, indent: str) -> Iterator[str]:
     for step in steps:
-        if isinstance(step, Either):
-            yield f"{indent}if ({step.condition}) {{"
+        if isinstance(step, IfElse):
+            yield f"{indent}if (pools[{step.condition.pool}][{step.condition.offset_bytes}]) {{"
             yield from _lines(step.then, arguments, f"{indent}  ")
             yield f"{indent}}} else {{"
             yield from _lines(step.other, arguments, f"{indent}  ")
             yield f"{indent}}}"
         else:
-            yield f"{indent}status = {step.symbol}({arguments}); /* {step.comment} */"
+            yield f"{indent}status = {step.symbol}({arguments}); /* {'NPU' if step.is_npu else 'host'} */"
             yield f"{indent}if (status != 0) return status;"

@@ -24,7 +24,6 @@ class ExternalFunction:
 
 
 def external_functions(primfuncs: Iterable[Any], interface: Interface) -> tuple[ExternalFunction, ...]:
-    """The functions that `primfuncs` call, each once."""
     found: dict[str, ExternalFunction] = {}
     for primfunc in primfuncs:
         told = (primfunc.attrs or {}).get(EXTERNAL)

@@ -7,20 +7,20 @@ macro of the header, so no number is written twice; its functions are inline and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
 from . import reset
 from .c_array import c_type
-from .entry import Either, RunStep
 from .external import ExternalFunction, declarations
 from .interface import Interface, PoolSpec, identifier
+from .program import FunctionCall, IfElse, calls_in
 
 
 def print_header(
     interface: Interface,
-    steps: Sequence[RunStep | Either],
-    initialise: Sequence[RunStep | Either] = (),
+    steps: Sequence[FunctionCall | IfElse],
+    initialise: Sequence[FunctionCall | IfElse] = (),
     external: Sequence[ExternalFunction] = (),
 ) -> str:
     """Text of `<name>.h`; `initialise` are the steps that put constants into writable pools."""
@@ -76,7 +76,7 @@ def print_header(
         *declarations(external),
         *_accessors(interface),
         "/* The steps of a run, in order. */",
-        *dict.fromkeys(f"int32_t {symbol}({interface.parameters});" for symbol in _functions((*steps, *initialise))),
+        *dict.fromkeys(f"int32_t {c.symbol}({interface.parameters});" for c in calls_in((*steps, *initialise))),
         "",
         "#ifdef __cplusplus",
         "}",
@@ -88,15 +88,7 @@ def print_header(
     return "\n".join(lines)
 
 
-def _functions(steps: Iterable[RunStep | Either]) -> Iterator[str]:
-    for step in steps:
-        if isinstance(step, Either):
-            yield from _functions((*step.then, *step.other))
-        else:
-            yield step.symbol
-
-
-def _initialise_declaration(interface: Interface, steps: Sequence[RunStep | Either]) -> list[str]:
+def _initialise_declaration(interface: Interface, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
     if not steps:
         return []
     return [

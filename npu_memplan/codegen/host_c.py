@@ -38,7 +38,6 @@ _FUNCTION = re.compile(r"(?m)^[A-Za-z_][\w \t*]*[ \t*](?P<name>\w+)\(")
 
 
 def defined_in(texts: Iterable[str]) -> frozenset[str]:
-    """Names of the functions that C texts define."""
     return frozenset(match["name"] for text in texts for match in _FUNCTION.finditer(text))
 
 

@@ -58,7 +58,6 @@ class Interface:
 
     @classmethod
     def of(cls, artifact: Artifact) -> Interface:
-        """The interface that an artifact's plan describes."""
 
         def specs(*, read_only: bool) -> tuple[PoolSpec, ...]:
             return tuple(
@@ -80,7 +79,6 @@ class Interface:
 
     @property
     def parameters(self) -> str:
-        """What every generated function takes."""
         return ", ".join(["uint8_t *const pools[]", *(f"int64_t {name}" for name in self.symbols)])
 
     @property

@@ -50,12 +50,10 @@ class ModuleInterface:
 
     @property
     def prefix(self) -> str:
-        """`tvmgen_<module>`."""
         return f"tvmgen_{sanitise(self.module)}"
 
     @property
     def public_pools(self) -> tuple[WorkspacePool, ...]:
-        """The workspace pools that the caller supplies."""
         return tuple(p for p in self.pools if not p.internal)
 
     @property

@@ -23,7 +23,7 @@ from .interface_c import ModuleInterface, print_entry, print_header, print_main
 from .mlf_npu import SECTION, print_npu
 from .mlf_runtime import runtime_files
 from .program import IfElse, read_program
-from .sources import call_symbols, print_sources
+from .sources import print_sources
 
 VERSION = 7
 _CPU = 1  # kDLCPU
@@ -32,8 +32,6 @@ _EMPTY_PARAMETERS = bytes.fromhex("b79c04054f8de5f7") + bytes(24)  # TVM's list 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A module in Model Library Format, in memory."""
-
     files: Mapping[str, bytes]  # path in the tree -> content
     constants_bytes: int
     payload_bytes: int
@@ -63,18 +61,16 @@ def build_library(
     date: datetime,
 ) -> Library:
     """The tree of a planned module. `pools` are main's parameters in order; `source` is the module as text."""
-    name = interface.module
-    program = read_program(module)
+    name, program = interface.module, read_program(module, interface.prefix)
     if any(isinstance(item, IfElse) for item in program.body):
         raise CodegenError(f"{name} has branches, which Model Library Format has no code for; use npu-memplan compile")
     constant_pools = tuple(PoolSpec(p.name, p.size_bytes, p.alignment, region=0) for p in interface.constant_pools)
     places = Interface(interface.prefix, tuple(pools), constant_pools=constant_pools, constants_passed=True)
     printed = print_sources(module, places)
-    symbols = call_symbols(program.calls, places)
-    npu_text, constants_bytes, payload_bytes = print_npu(program, symbols, places)
+    npu_text, constants_bytes, payload_bytes = print_npu(program, places)
     images = {p.name: bytes(1) for p in constant_pools}  # C has no empty arrays
     images |= {pool: program.constants[index].tobytes() for index, pool in program.constant_pools.items()}
-    steps = [(s, c.is_npu) for s, c in zip(symbols, program.calls, strict=True)]
+    steps = [(call.symbol, call.is_npu) for call in program.calls]
     texts = {
         f"codegen/host/include/{interface.prefix}.h": print_header(interface, images),
         f"codegen/host/src/{name}_lib0.c": print_entry(interface),

@@ -31,17 +31,13 @@ SECTION = (
 )
 
 
-def print_npu(program: PlannedProgram, symbols: Sequence[str], interface: Interface) -> tuple[str, int, int]:
-    """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads. `symbols[i]` names call i."""
+def print_npu(program: PlannedProgram, interface: Interface) -> tuple[str, int, int]:
+    """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads."""
     parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", SECTION]
     weights: dict[str, str] = {}  # digest -> C array
     constants = payloads = 0
-    printed: set[str] = set()
-    for symbol, call in zip(symbols, program.calls, strict=True):
-        if not call.is_npu or symbol in printed:
-            continue
-        printed.add(symbol)
-        index = _weights(symbol, call)
+    for symbol, call in {call.symbol: call for call in program.calls if call.is_npu}.items():
+        index = _weights(call)
         pool = program.constant_pools.get(index, "") if index is not None else ""
         values, array = _NOTHING, "NULL"
         if index is not None:
@@ -59,23 +55,19 @@ def print_npu(program: PlannedProgram, symbols: Sequence[str], interface: Interf
         payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))
         payloads += payload.nbytes
-        parts.append(
-            _launch(symbol, call, array, values.nbytes, payload.nbytes, [p.size_bytes for p in interface.pools])
-        )
+        parts.append(_launch(call, array, values.nbytes, payload.nbytes, [p.size_bytes for p in interface.pools]))
     return "\n".join(parts), constants, payloads
 
 
-def _weights(symbol: str, call: FunctionCall) -> int | None:
+def _weights(call: FunctionCall) -> int | None:
     found = [a.index for a in call.arguments if isinstance(a, ConstantArgument)]
     if len(found) > 1:
-        raise CodegenError(f"{symbol}: an NPU function has one constant at most, this one has {len(found)}")
+        raise CodegenError(f"{call.symbol}: an NPU function has one constant at most, this one has {len(found)}")
     return found[0] if found else None
 
 
-def _launch(
-    symbol: str, call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]
-) -> str:
-    regions = [int(r) for r in call.primfunc.attrs[REGIONS] if r]  # 0 are the constants
+def _launch(call: FunctionCall, array: str, weights_bytes: int, payload_bytes: int, pool_bytes: Sequence[int]) -> str:
+    symbol, regions = call.symbol, [int(r) for r in call.primfunc.attrs[REGIONS] if r]  # 0 are the constants
     pools = [a.index for a in call.arguments if isinstance(a, PoolArgument)]
     count = max([_BASES, *(r + 1 for r in regions)])
     lines = [f"int32_t {symbol}(uint8_t* const pools[], void* ethos_u) {{"]

@@ -24,8 +24,6 @@ from .program import ConstantArgument, FunctionCall, PoolArgument
 
 @dataclass(frozen=True, slots=True)
 class NpuLaunch:
-    """C of one launch, the bytes of its command stream, and the stream itself."""
-
     text: str
     stream_bytes: int
     commands: tuple[Command, ...]
@@ -34,19 +32,18 @@ class NpuLaunch:
 
 
 def print_launch(
-    symbol: str,
     call: FunctionCall,
     constant_symbols: Mapping[int, tuple[str, int]],
     pool_macros: Sequence[str],
     payload: bool = False,
 ) -> NpuLaunch:
-    """`int32_t symbol(uint8_t *const pools[])`, with the stream it launches.
+    """`int32_t <symbol>(uint8_t *const pools[])`, with the stream it launches.
 
     `constant_symbols` maps a constant's index to its C array and true size in bytes;
     `pool_macros[i]` is the macro that holds the size of pool i. With `payload` the array begins with the header of a
     driver payload (COP1), and the stream in it is launched.
     """
-    commands = schedule_primfunc(call.primfunc)
+    symbol, commands = call.symbol, schedule_primfunc(call.primfunc)
     npu = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
     encoded = encode(commands)
     words = np.asarray(encoded, dtype=np.uint32)
@@ -56,7 +53,7 @@ def print_launch(
         words = np.frombuffer(build_payload(payload_of(npu, encoded)), np.uint32)
         header = f"NPU_MEMPLAN_PAYLOAD_HEADER_BYTES / {words.itemsize}"
         launched = f"{stream} + {header}, (uint32_t)sizeof {stream} - NPU_MEMPLAN_PAYLOAD_HEADER_BYTES"
-    bases = _bases(symbol, call, constant_symbols, pool_macros)
+    bases = _bases(call, constant_symbols, pool_macros)
     count = len(bases)
     pointers = ", ".join(pointer for pointer, _ in bases)
     sizes = ", ".join(size for _, size in bases)
@@ -74,7 +71,7 @@ def print_launch(
 
 
 def _bases(
-    symbol: str, call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
+    call: FunctionCall, constant_symbols: Mapping[int, tuple[str, int]], pool_macros: Sequence[str]
 ) -> list[tuple[str, str]]:
     regions = [int(r) for r in call.primfunc.attrs[REGIONS]]
     regions += [0] * (len(call.arguments) - len(regions))  # what follows the pools is a constant
@@ -82,7 +79,7 @@ def _bases(
     for argument, region in zip(call.arguments, regions, strict=True):
         if region in bases:
             raise CodegenError(
-                f"{symbol}: two arguments are at base pointer {region}; an NPU function has one constant"
+                f"{call.symbol}: two arguments are at base pointer {region}; an NPU function has one constant"
             )
         if isinstance(argument, PoolArgument):
             bases[region] = (f"pools[{argument.index}]", pool_macros[argument.index])

@@ -19,6 +19,7 @@ from tvm import ir, relax, tirx
 from ..rewrite.formula import formula
 from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
 from .errors import CodegenError
+from .interface import identifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class FunctionCall:
     function: str
     primfunc: Any
     arguments: tuple[Argument, ...]
+    symbol: str  # the C function that makes it; equal calls share one
 
     @property
     def is_npu(self) -> bool:
@@ -101,11 +103,14 @@ class PlannedProgram:
         return list(calls_in(self.body))
 
 
-def read_program(module: Any) -> PlannedProgram:
-    """Read the planned `main` of `module`; `CodegenError` says which binding is not planned."""
+def read_program(module: Any, name: str = "model") -> PlannedProgram:
+    """Read the planned `main` of `module`; `CodegenError` says which binding is not planned.
+
+    C functions are called after `name`.
+    """
     main = module["main"]
     program = PlannedProgram(pool_bytes=tuple(_pool_bytes(p) for p in main.params if not _gives_symbols(p)))
-    reader = _Reader(module, program)
+    reader = _Reader(module, program, name)
     program.body = reader.function(main)
     if INITIALISE in main.attrs:
         program.initialise = list(calls_in(reader.function(module[str(main.attrs[INITIALISE])])))
@@ -120,9 +125,9 @@ def _gives_symbols(parameter: Any) -> bool:
 
 
 class _Reader:
-    def __init__(self, module: Any, program: PlannedProgram) -> None:
-        self.module = module
-        self.program = program
+    def __init__(self, module: Any, program: PlannedProgram, name: str) -> None:
+        self.module, self.program, self.name = module, program, name
+        self.symbols: dict[str, tuple[str, tuple[Argument, ...]]] = {}  # of the C functions so far, with their calls
         self.seen: dict[tuple[str, str], int] = {}  # dtype and digest -> constant
 
     def function(self, function: Any) -> list[FunctionCall | IfElse]:
@@ -191,7 +196,14 @@ class _Reader:
         arguments = tuple(self.argument(function, a, known) for a in value.args)
         if len(arguments) != len(primfunc.params):
             raise CodegenError(f"main passes {len(arguments)} arguments to {function} of {len(primfunc.params)}")
-        return FunctionCall(function, primfunc, arguments)
+        return FunctionCall(function, primfunc, arguments, self.symbol(function, arguments))
+
+    def symbol(self, function: str, arguments: tuple[Argument, ...]) -> str:
+        base = f"{self.name}_{identifier(function)}"
+        symbol, number = base, 1
+        while self.symbols.setdefault(symbol, (function, arguments)) != (function, arguments):
+            symbol, number = f"{base}_{number}", number + 1
+        return symbol
 
     def argument(self, function: str, argument: Any, known: _Known) -> Argument:
         found = known.get(argument) if isinstance(argument, ir.Var) else None

@@ -16,7 +16,7 @@ carry the model's name, so that two models link together. The files are
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,21 +29,14 @@ from .builds.arm_driver import GLUE, GLUE_TEXT, HEADER_MACRO
 from .builds.fragments import fragments
 from .builds.incbin import LEAST_BYTES, included
 from .c_array import c_array, c_type
-from .entry import (
-    RUNTIME_HEADER,
-    RUNTIME_TEXT,
-    Either,
-    RunStep,
-    print_constant_pools,
-    print_main,
-)
+from .entry import RUNTIME_HEADER, RUNTIME_TEXT, print_constant_pools, print_main
 from .errors import CodegenError
 from .external import external_functions, renamed
 from .header import pool_macro, print_header
 from .host_c import defined_in, print_functions, used_parameters
-from .interface import Interface, identifier
+from .interface import Interface
 from .npu_c import NpuLaunch, print_launch
-from .program import Argument, ConstantArgument, FunctionCall, IfElse, PlannedProgram, PoolArgument, read_program
+from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument, read_program
 
 _HOST_INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n"
 
@@ -80,7 +73,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     Errors: `CodegenError` when the module is not planned, or when its pools are not the
     interface's.
     """
-    program = read_program(module)
+    program = read_program(module, interface.name)
     expected = tuple(pool.size_bytes for pool in interface.pools)
     # A pool that nothing lies in is still an argument; it has one byte in the module.
     if tuple(max(1, size) for size in expected) != tuple(max(1, size) for size in program.pool_bytes):
@@ -89,18 +82,13 @@ def print_sources(module: Any, interface: Interface) -> Sources:
             f"the plan has {list(expected)}; rewrite the module with the same plan"
         )
     files: dict[str, bytes] = {}
-    symbols = call_symbols(program.calls, interface)
-    initialise_symbols = call_symbols(program.initialise, interface)
-    steps = _steps(program.body, iter(symbols))
-    initialise = _steps(program.initialise, iter(initialise_symbols))
-    npu_text, npu_constants, launches = _npu_file(program, interface, symbols, files)
-    host_calls = [*zip(symbols, program.calls, strict=True), *zip(initialise_symbols, program.initialise, strict=True)]
-    host_text, host_constants = _host_file(program, interface, host_calls, files)
+    npu_text, npu_constants, launches = _npu_file(program, interface, files)
+    host_text, host_constants = _host_file(program, interface, files)
     external = external_functions((call.primfunc for call in program.calls), interface)
     name = interface.name
     texts = {
-        f"{name}.h": print_header(interface, steps, initialise, external),
-        f"{name}.c": print_main(interface, steps, initialise, _state_starts(module["main"])),
+        f"{name}.h": print_header(interface, program.body, program.initialise, external),
+        f"{name}.c": print_main(interface, program.body, program.initialise, _state_starts(module["main"])),
         f"{name}_host.c": host_text,
         f"{name}_npu.c": npu_text,
         RUNTIME_HEADER: RUNTIME_TEXT,
@@ -115,7 +103,7 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         texts,
         npu_constants + host_constants + sum(image.nbytes for image in images.values()),
         sum(launch.stream_bytes for launch in launches.values()),
-        {c.function: launches[s] for s, c in zip(symbols, program.calls, strict=True) if c.is_npu},
+        {c.function: launches[c.symbol] for c in program.calls if c.is_npu},
         files,
     )
 
@@ -123,32 +111,6 @@ def print_sources(module: Any, interface: Interface) -> Sources:
 def _state_starts(main: Any) -> list[bytes]:
     attributes = main.attrs or {}
     return [bytes.fromhex(str(text)) for text in attributes.get(STATE_STARTS, ())]
-
-
-def call_symbols(calls: Sequence[FunctionCall], interface: Interface) -> list[str]:
-    """The C function of each call; equal calls share one."""
-    taken: dict[str, tuple[Any, ...]] = {}
-    symbols: list[str] = []
-    for call in calls:
-        base = f"{interface.name}_{identifier(call.function)}"
-        symbol, number = base, 1
-        while taken.setdefault(symbol, (call.function, call.arguments)) != (call.function, call.arguments):
-            symbol, number = f"{base}_{number}", number + 1
-        symbols.append(symbol)
-    return symbols
-
-
-def _steps(body: Iterable[FunctionCall | IfElse], symbols: Iterator[str]) -> list[RunStep | Either]:
-    """`body` as C; `symbols` are its calls' functions in textual order."""
-    steps: list[RunStep | Either] = []
-    for item in body:
-        if isinstance(item, IfElse):
-            condition = f"pools[{item.condition.pool}][{item.condition.offset_bytes}]"
-            then, other = (tuple(_steps(side, symbols)) for side in (item.then, item.other))
-            steps.append(Either(condition, then, other))
-        else:
-            steps.append(RunStep(next(symbols), "NPU" if item.is_npu else "host"))
-    return steps
 
 
 def _constant_arrays(
@@ -181,14 +143,14 @@ def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
 
 
 def _npu_file(
-    program: PlannedProgram, interface: Interface, symbols: Sequence[str], files: dict[str, bytes]
+    program: PlannedProgram, interface: Interface, files: dict[str, bytes]
 ) -> tuple[str, int, dict[str, NpuLaunch]]:
     """Text of the file, bytes of its constants, and symbol -> launch."""
-    calls = {s: c for s, c in zip(symbols, program.calls, strict=True) if c.is_npu}
+    calls = {c.symbol: c for c in program.calls if c.is_npu}
     wanted = _constants_of(list(calls.values()))
     arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_npu_constants", files)
     macros = [pool_macro(interface, index) for index in range(len(interface.pools))]
-    launches = {symbol: print_launch(symbol, call, table, macros, interface.payloads) for symbol, call in calls.items()}
+    launches = {symbol: print_launch(call, table, macros, interface.payloads) for symbol, call in calls.items()}
     parts = [
         f"/* {interface.name}: what the NPU runs. Generated by npu_memplan. */",
         f'#include "{interface.name}.h"\n#include "{RUNTIME_HEADER}"\n',
@@ -199,15 +161,15 @@ def _npu_file(
     return "\n".join(parts), total, launches
 
 
-def _host_file(
-    program: PlannedProgram, interface: Interface, listed: Sequence[tuple[str, FunctionCall]], files: dict[str, bytes]
-) -> tuple[str, int]:
-    """Text of the file and bytes of its constants; `listed` are all calls by symbol."""
+def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, bytes]) -> tuple[str, int]:
+    """Text of the file and bytes of its constants."""
     calls = {}
-    for symbol, call in listed:
+    for call in (*program.calls, *program.initialise):
         if not call.is_npu:  # of a constant that a body does not need after all there shall be no array
             trimmed, kept = used_parameters(call.primfunc)
-            calls[symbol] = replace(call, primfunc=trimmed, arguments=tuple(call.arguments[index] for index in kept))
+            calls[call.symbol] = replace(
+                call, primfunc=trimmed, arguments=tuple(call.arguments[index] for index in kept)
+            )
     wanted = _constants_of(list(calls.values()))
     arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_host_constant", files)
     functions: dict[str, Any] = {}
@@ -219,7 +181,7 @@ def _host_file(
     for symbol, call in calls.items():
         functions[f"{symbol}_body"] = call.primfunc
         read_only[f"{symbol}_body"] = [isinstance(a, ConstantArgument) for a in call.arguments]
-        wrappers.append(_wrapper(interface, symbol, call.primfunc, call.arguments, table))
+        wrappers.append(_wrapper(interface, call, table))
     brought = external_functions((call.primfunc for call in calls.values()), interface)
     known = defined_in(called) | {function.symbol for function in brought}
     parts = [
@@ -233,15 +195,9 @@ def _host_file(
     return "\n".join(parts), total
 
 
-def _wrapper(
-    interface: Interface,
-    symbol: str,
-    primfunc: Any,
-    arguments: Sequence[Argument],
-    table: dict[int, tuple[str, int]],
-) -> str:
-    values = []
-    for parameter, argument in zip(primfunc.params, arguments, strict=True):
+def _wrapper(interface: Interface, call: FunctionCall, table: dict[int, tuple[str, int]]) -> str:
+    values, symbol = [], call.symbol
+    for parameter, argument in zip(call.primfunc.params, call.arguments, strict=True):
         if isinstance(argument, PoolArgument):
             kind = c_type(str(parameter.dtype))
             cast = "" if kind == "uint8_t" else f"({kind} *)"

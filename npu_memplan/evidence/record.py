@@ -77,8 +77,6 @@ class ProgramRun:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRecord:
-    """All programs on one runner."""
-
     runner: str
     runner_version: str
     counted_by: str
@@ -94,7 +92,6 @@ class EvidenceRecord:
     sha256: str = ""  # of this record without it
 
     def sealed(self) -> EvidenceRecord:
-        """With its own digest."""
         return replace(self, sha256=digest(self))
 
     def to_json(self) -> bytes:

@@ -6,15 +6,17 @@ They let firmware and runners be tested without the planner, and with faults put
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import Call, TensorSlot
 from npu_memplan.codegen.c_array import c_array
-from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, RunStep, print_main
+from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT, print_main
 from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
+from npu_memplan.codegen.program import FunctionCall
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
@@ -96,7 +98,7 @@ def write(artifact: Artifact, directory: Path, step_text: str) -> None:
     artifact.save(directory)
     name = artifact.name
     interface = Interface.of(artifact)
-    steps = [RunStep(f"{name}_step", "by hand")]
+    steps = [FunctionCall("step", SimpleNamespace(attrs=None), (), f"{name}_step")]  # whose C is written by hand
     (folder / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     (folder / f"{name}.h").write_text(print_header(interface, steps))
     (folder / f"{name}.c").write_text(print_main(interface, steps))

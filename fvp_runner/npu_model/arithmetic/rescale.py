@@ -47,7 +47,6 @@ class Scale:
 
     @property
     def is_identity(self) -> bool:
-        """True when nothing is multiplied and nothing shifted."""
         return bool(np.all(self.multiplier == 1) and np.all(self.shift == 0))
 
     def exact(self, value: Any) -> Int64:

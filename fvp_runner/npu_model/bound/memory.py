@@ -147,16 +147,13 @@ class FeatureMapAccess:
 
     @property
     def is_scratch(self) -> bool:
-        """True when `array` is not the memory itself."""
         return bool(self._moves)
 
     def load(self) -> None:
-        """Bring the map's bytes into `array`."""
         for inside, outside in self._moves:
             np.copyto(inside, outside)
 
     def store(self) -> None:
-        """Bring `array` into the map's bytes."""
         for inside, outside in self._moves:
             np.copyto(outside, inside)
 

@@ -32,7 +32,6 @@ class MapRead:
 
 
 def operands(spec: Kernel) -> Iterator[MapRead]:
-    """Inputs of a kernel that have an address."""
     if isinstance(spec, ElementwiseSpec):
         yield MapRead("IFM", spec.ifm, spec.output.shape, False)
         if spec.ifm2 is not None:

@@ -22,8 +22,6 @@ MAX_KERNELS = 2  # started and unfinished at once, on U55 and U65
 
 
 class Policy(Enum):
-    """When something that may finish does so."""
-
     EAGER = "eager"
     LAZY = "lazy"
     RANDOM = "random"

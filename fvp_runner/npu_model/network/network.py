@@ -41,8 +41,6 @@ class NetworkInputError(NpuModelError):
 
 @dataclass(frozen=True, slots=True)
 class NetworkRun:
-    """Outputs of one inference, and what the NPU calls did."""
-
     outputs: tuple[NDArray[Any], ...]
     stats: tuple[RunStats, ...]
     host_kernels: tuple[str, ...]  # whose kernels ran the operators that Vela left on the CPU
@@ -65,8 +63,6 @@ _TRANSFER = (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """The bytes of one tensor, with their shadow."""
-
     data: Bytes
     shadow: Shadow
 

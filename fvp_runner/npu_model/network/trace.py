@@ -48,7 +48,6 @@ def title(step: DecodedStep) -> str:
 
 
 def details(step: DecodedStep, call: int) -> dict[str, Any]:
-    """What an operation works on, and where."""
     spec = step.spec
     found: dict[str, Any] = {
         "call": call,

@@ -61,7 +61,6 @@ class Window:
 
     @property
     def is_padded(self) -> bool:
-        """True when any padding register is not zero."""
         return bool(self.pad_top or self.pad_left or self.pad_bottom or self.pad_right)
 
     @property
