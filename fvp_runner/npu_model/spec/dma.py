@@ -56,6 +56,7 @@ class DmaSpec:
 
     @staticmethod
     def read(regs: Registers) -> DmaSpec:
+        check_mode(regs)
         r = Register
         words = [regs.bits(x, 0x707) for x in (r.DMA0_SRC_REGION, r.DMA0_DST_REGION)]
         dimensions = [regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), word >> 9 & 3) + 1 for word in words]
@@ -80,11 +81,15 @@ class DmaSpec:
         return self.shape[:2] == (1, 1)
 
 
+def check_mode(regs: Registers) -> None:
+    """The operation's own parameter, before any register."""
+    if regs.operation.parameter:
+        regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
+
+
 def read_extents(regs: Registers, has_rows: bool, has_planes: bool, most_rows: int) -> tuple[int, int, int]:
     """Planes, rows and bytes of a transfer that there can be."""
     r = Register
-    if regs.operation.parameter:
-        regs.illegal(f"DMA_START has parameter {regs.operation.parameter}; only channel 0, mode 0 exists")
     length = regs.raw(r.DMA0_LEN)
     rows = regs.raw(r.DMA0_SIZE0) if has_rows else 1
     planes = regs.raw(r.DMA0_SIZE1) if has_planes else 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from npu_memplan.ethosu.stream.isa import Register
 
-from ..dma import INTERNAL, DmaSpec, Index, Side, read_extents
+from ..dma import INTERNAL, DmaSpec, Index, Side, check_mode, read_extents
 from ..registers import Registers
 
 _INDEXED = 1 << 11
@@ -16,6 +16,7 @@ _INDEX_BYTES = 4
 
 
 def read_transfer(regs: Registers) -> DmaSpec:
+    check_mode(regs)
     r = Register
     source, target = regs.bits(r.DMA0_SRC_REGION, 0xF07), regs.bits(r.DMA0_DST_REGION, 0x907)
     dimensions = regs.one_of(r.DMA0_SRC_REGION, (0, 1, 2), source >> 9 & 3) + 1
