@@ -1,4 +1,4 @@
-"""Convolutions over few channels, seen as ones over more: the same sums, in fewer cycles, in no more memory."""
+"""Maps of few channels, seen as ones of more: the same sums and the same elements, in fewer cycles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from npu_memplan.ethosu.program.kernel import Kernel
 from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
 from tests.support.against_reference import equals_reference
-from tests.support.arithmetic_models import SAME, VALID, convolution
+from tests.support.arithmetic_models import SAME, VALID, convolution, quantize
 from tests.support.on_model import only_graph
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
@@ -78,15 +78,15 @@ def test_the_sums_are_the_same_however_the_input_is_seen() -> None:
 
 
 def kernels(made: Case, npu: str) -> list[tuple[int, int, int]]:
-    """Input width, input depth and taps of each convolution."""
+    """Input width, input depth and taps of each operation."""
     graph = only_graph(partition_for_ethosu(import_relax(made.build()), npu))
     program = lower(graph, accelerator(npu)).program
     found = []
     for index, operation in enumerate(program.operations):
-        if operation.op is Op.CONV:
-            placed = program.at_zero(index)
-            ifm, kernel = FeatureMap.ifm(placed), Kernel.of(placed)
-            found.append((ifm.width, ifm.depth, kernel.height * kernel.width))
+        assert operation.op in (Op.CONV, Op.POOL)
+        placed = program.at_zero(index)
+        ifm, kernel = FeatureMap.ifm(placed), Kernel.of(placed)
+        found.append((ifm.width, ifm.depth, kernel.height * kernel.width))
     return found
 
 
@@ -132,3 +132,20 @@ EXACT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("label", EXACT)
 def test_equals_the_reference(label: str, npu: str) -> None:
     equals_reference(model(label, **EXACT[label]), npu, 5)
+
+
+ROWS = {
+    "three": ((6, 32, 3), (6, 16)),
+    "one": ((6, 32, 1), (2, 16)),
+    "odd": ((6, 31, 3), (31, 3)),
+    "four": ((6, 32, 4), (32, 4)),
+}
+
+
+@pytest.mark.parametrize("label", ROWS)
+@pytest.mark.parametrize("source, target", [("int8", "int8"), ("int16", "int16"), ("uint8", "int8")])
+def test_elements_of_few_channels_are_bricks_to_what_works_on_each(label: str, source: str, target: str) -> None:
+    shape, seen = ROWS[label]
+    made = Case(f"narrow_{label}", "quantize", lambda rng: quantize(rng, source, target, (1, *shape)))
+    assert kernels(made, "ethos-u55-256") == [(*seen, 1)]
+    equals_reference(made, "ethos-u55-256", 5)

@@ -217,10 +217,11 @@ def prelu(
     return b.made([x], [y])
 
 
-def quantize(rng: np.random.Generator, source: str, target: str) -> ModelBuilder:
+def quantize(
+    rng: np.random.Generator, source: str, target: str, shape: tuple[int, ...] = (1, 5, 6, 10)
+) -> ModelBuilder:
     """QUANTIZE: another scale, zero point or precision."""
     b = ModelBuilder()
-    shape = (1, 5, 6, 10)
     s_in = random_scale(rng, source)
     s_out = s_in * 1.37 * {"int16": 1 / 256}.get(target, 1) * {"int16": 256}.get(source, 1)
     x = b.tensor(shape, source, s_in, random_zero(rng, source))

@@ -94,11 +94,13 @@ def split(rng: np.random.Generator, axis: int, count: int, dtype: str = "int8") 
     return b.made([x], parts)
 
 
-def transpose(rng: np.random.Generator, order: tuple[int, ...], dtype: str = "int8") -> ModelBuilder:
-    """TRANSPOSE."""
+def transpose(
+    rng: np.random.Generator, order: tuple[int, ...], dtype: str = "int8", shape: tuple[int, ...] = (1, 5, 6, 10)
+) -> ModelBuilder:
+    """TRANSPOSE of the last dimensions of `shape`."""
     b = ModelBuilder()
     scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
-    shape = (1, 5, 6, 10)[-len(order) :]
+    shape = shape[-len(order) :]
     x = b.tensor(shape, dtype, scale, zero)
     p = b.constant(np.array(order, np.int32))
     y = b.tensor(tuple(shape[i] for i in order), dtype, scale, zero)

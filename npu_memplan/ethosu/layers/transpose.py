@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+
 from ..lower.emission import Emission
+from ..lower.emit import Builder
 from ..lower.layer import Layer, Limits, StorageTraits
+from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
+from ..lower.scaling import quantise_multiplier
 from ..lower.tensors import LayerTensor
+from ..lower.views import TensorView
 from ..reading.patterns import alone
 from ..reading.reader import Match, Reader
+from ..stream.isa import BRICK_CHANNELS
 
 _MAX_CHANNELS = 64
+_FEW_PLANES = 8  # more take longer together than one after the other
+_TO_PIXELS, _TO_PLANES = (1, 2, 0), (2, 0, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +47,16 @@ class Transpose(Layer):
         return StorageTraits(moves=True, keeps_scale=True)
 
     def emit(self, emission: Emission) -> None:
-        """One copy for each channel of the side that has fewer."""
+        """One convolution for few planes and pixels; else one copy for each channel of the side that has fewer."""
         source, target = emission.view(self.inputs[0]), emission.view(self.output)
         dtype = emission.tensors[self.output].dtype
+        inner = tuple(axis - len(self.axes) + 3 for axis in self.axes[-3:])
+        if inner in (_TO_PIXELS, _TO_PLANES):
+            planes, pixels = (source, target) if inner == _TO_PIXELS else (target, source)
+            both = _in_bricks(planes, pixels)
+            if both is not None:
+                _interleave(emission.builder, *(Operand(view, dtype) for view in both), inner == _TO_PIXELS)
+                return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))
             target = target.permuted(order)
@@ -48,6 +64,32 @@ class Transpose(Layer):
             source = source.permuted(self.axes)
         for channel in range(source.shape[-1]):
             emission.copy(source.channel(channel), target.channel(channel), dtype)
+
+
+def _in_bricks(planes: TensorView, pixels: TensorView) -> tuple[TensorView, TensorView] | None:
+    """[C, H, W] as bricks of 16 columns, one for each plane, and [H, W, C] as as many channels; None where the bytes
+    are not such.
+    """
+    (height, width, depth), size = pixels.shape[-3:], pixels.element_bytes
+    dense = planes.is_dense and pixels.is_dense and planes.offset % BRICK_CHANNELS == 0
+    if not dense or width % BRICK_CHANNELS or depth > _FEW_PLANES or size > 1:
+        return None
+    shape = (height, width // BRICK_CHANNELS, BRICK_CHANNELS * depth)
+    strides = (width, BRICK_CHANNELS, height * width)
+    columns = pixels.reshaped(shape)
+    assert columns is not None  # it is dense
+    return replace(planes, shape=shape, strides=strides, brick=True), columns
+
+
+def _interleave(builder: Builder, planes: Operand, pixels: Operand, to_pixels: bool) -> None:
+    """Stored values to other channels: sums of one value each."""
+    channels, info = planes.shape.depth, np.iinfo(planes.dtype)
+    ones = np.eye(channels, dtype=np.int16).reshape(-1, BRICK_CHANNELS, channels)
+    weights = ones.transpose(1, 0, 2).reshape(channels, channels)  # one in each row: the channel of `planes`
+    ifm, ofm, weights = (planes, pixels, weights) if to_pixels else (pixels, planes, weights.T)
+    output, none = Output((int(info.min), int(info.max))), np.zeros(channels, np.int64)
+    weights = weights.reshape(channels, 1, 1, channels)
+    builder.weighted(ifm, ofm, Window(), output, weights, none, [quantise_multiplier(1.0)], depthwise=False)
 
 
 def _parse(reader: Reader, root: Any) -> Match:

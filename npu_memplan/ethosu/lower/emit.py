@@ -23,7 +23,7 @@ from ..schedule.regions import place_of
 from ..schedule.shram import ceil_div
 from ..stream.fields import Activation, InputPrecision, OutputPrecision, word16
 from ..stream.groups import IFM, IFM2, OFM, SCALES, WEIGHTS, MapRegisters
-from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op
+from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Broadcast, Op, PoolMode
 from ..stream.isa import Register as R
 from ..time import MemoryMap
 from ..time.traffic import run
@@ -34,6 +34,7 @@ from .views import TensorView
 
 _LUT_SLOT_BYTES = 256
 _LUT_SLOTS = 8
+_FEW = 3  # channels: those of a micro-block take twice as long to pool as four of them to put out
 CONSTANTS = "constants"
 LUT = "lut"
 _AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
@@ -129,6 +130,8 @@ class Builder:
 
     def pool(self, mode: int, ifm: Operand, ofm: Operand, window: Window, output: Output) -> None:
         """POOL of `mode` (isa.PoolMode); REDUCE_SUM sums over the channels."""
+        if window == Window() and mode != PoolMode.REDUCE_SUM and ifm.shape == ofm.shape:
+            ifm, ofm = _without_padding(ifm, ofm)
         registers, addresses = self._common(ifm, ofm, window, output)
         self._choose(Op.POOL, mode, registers, addresses)
         self._add(Op.POOL, mode, registers, addresses)
@@ -333,3 +336,17 @@ class Builder:
 
     def _add(self, op: Op, parameter: int, registers: Mapping[R, int], addresses: Mapping[R, tuple[str, int]]) -> None:
         self._operations.append(NpuOperation(op, int(parameter), dict(registers), dict(addresses), self.operator))
+
+
+def _without_padding(ifm: Operand, ofm: Operand) -> tuple[Operand, Operand]:
+    """Both seen with whole bricks for channels, where they have so few that most of a micro-block would be empty."""
+    height, width, depth = ifm.view.shape
+    if depth > _FEW or width * depth % BRICK_CHANNELS or not (ifm.view.has_dense_rows and ofm.view.has_dense_rows):
+        return ifm, ofm
+    shape = (height, width * depth // BRICK_CHANNELS, BRICK_CHANNELS)
+    seen = []
+    for operand in (ifm, ofm):
+        size = operand.view.element_bytes
+        strides = (operand.view.strides[0], BRICK_CHANNELS * size, size)
+        seen.append(replace(operand, view=replace(operand.view, shape=shape, strides=strides)))
+    return seen[0], seen[1]
