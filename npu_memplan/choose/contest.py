@@ -89,7 +89,7 @@ def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, whe
     """
     few_bytes = replace(options, objective="bytes", max_ms=None)
     forms = [pose(_named(load(asked), OURS)) for asked in (options, few_bytes)]
-    if _operations(forms[0]) == _operations(forms[1]):
+    if _size(forms[0]) == _size(forms[1]):
         del forms[1]
     missed: PlanningError | None = None
     some = False
@@ -111,8 +111,10 @@ def _programs(posed: Posed) -> dict[Any, NpuProgram]:
     return {v: from_primfunc(f) for v, f in posed.loaded.module.functions.items() if is_npu(f)}
 
 
-def _operations(posed: Posed) -> int:
-    return sum(len(program.operations) for program in _programs(posed).values())
+def _size(posed: Posed) -> list[tuple[int, int]]:
+    """Operations, and bytes of buffers, of each function."""
+    programs = _programs(posed).values()
+    return [(len(p.operations), sum(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,16 @@ from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.activation import Lookup
 from npu_memplan.ethosu.layers.concat import Concat
 from npu_memplan.ethosu.layers.pad import Pad
+from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.layers.reshape import Reshape
 from npu_memplan.ethosu.layers.slice import Slice
 from npu_memplan.ethosu.lower.graph import LayerGraph
-from npu_memplan.ethosu.lower.lower import Lowered, lower
+from npu_memplan.ethosu.lower.lower import Aim, Lowered, lower
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.lower.views import TensorView
+from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from tests.support.chains import Chain
 from tests.support.on_model import run_program
 from tests.support.single_operators import all_cases
 
@@ -159,6 +162,31 @@ def test_feature_maps_between_operations_are_bricks_where_that_is_free() -> None
     assert used == [(0, 1), (1, 1), (1, 0)]
     x = values(1, 4, 5, 32)
     assert np.array_equal(run(lowered, x)[0], negated(negated(negated(x))))
+
+
+BRICKS = {  # depth, for cycles: whether maps between operations are bricks
+    (60, True): True, (60, False): False, (40, True): False, (64, False): True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-32", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("depth, fast", BRICKS)
+def test_bricks_are_filled_up_where_cycles_count_and_that_is_little(depth: int, fast: bool, npu: str) -> None:
+    chain = Chain(depth, (7, 6, 5))
+    start = chain.conv(depth, 3, 1)
+    chain.conv(0, 3, 1, depthwise=True)
+    chain.conv(depth, 1, 1)
+    chain.add(start)
+    chain.pool(PoolKind.MAX, 2, 2)
+    chain.pool(PoolKind.AVERAGE, 2, 1)
+    made = chain.graph()
+    lowered = lower(made, accelerator(npu), Aim(for_cycles=fast))
+    between = [b for b in lowered.program.buffers if b.role is BufferRole.FEATURE_MAP]
+    maps = [t for t in made.tensors.values() if t.name not in (*made.inputs, *made.outputs)]
+    whole = -(-depth // 16) * 16 if BRICKS[depth, fast] else depth
+    assert [b.size_bytes for b in between] == [t.size_bytes // depth * whole for t in maps]
+    x = {"x": values(1, 7, 6, 5)}
+    assert np.array_equal(run_program(lowered, x)[0], run_program(lower(made, accelerator(npu)), x)[0])
 
 
 def test_a_table_is_loaded_once() -> None:

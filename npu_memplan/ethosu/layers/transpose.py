@@ -55,7 +55,8 @@ class Transpose(Layer):
             planes, pixels = (source, target) if inner == _TO_PIXELS else (target, source)
             both = _in_bricks(planes, pixels)
             if both is not None:
-                _interleave(emission.builder, *(Operand(view, dtype) for view in both), inner == _TO_PIXELS)
+                seen = [Operand(view, dtype) for view in both]
+                _interleave(emission.builder, seen[0], seen[1], inner == _TO_PIXELS)
                 return
         if source.shape[-1] < target.shape[-1]:
             order = tuple(self.axes.index(axis) for axis in range(len(self.axes)))

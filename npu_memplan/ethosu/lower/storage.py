@@ -7,6 +7,8 @@ makes the tensor is listed in `copies` and moves the data.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..program.program import BufferRole
 from ..stream.isa import BRICK_CHANNELS
 from .emit import Builder
@@ -15,15 +17,17 @@ from .layer import StorageTraits
 from .tensors import LayerTensor
 from .views import Storage, TensorView
 
+_LITTLE = 8  # parts of a map, one of which may be added to fill up its bricks where time is worth more than bytes
 
-def assign(builder: Builder, graph: LayerGraph) -> Storage:
-    """Views for every tensor but constants; allocates the buffers in `builder`."""
-    return _Assignment(builder, graph).made()
+
+def assign(builder: Builder, graph: LayerGraph, for_cycles: bool = False) -> Storage:
+    """Views for every tensor but constants; allocates the buffers in `builder`. `for_cycles`: in a few more bytes."""
+    return _Assignment(builder, graph, for_cycles).made()
 
 
 class _Assignment:
-    def __init__(self, builder: Builder, graph: LayerGraph) -> None:
-        self.builder, self.graph = builder, graph
+    def __init__(self, builder: Builder, graph: LayerGraph, for_cycles: bool) -> None:
+        self.builder, self.graph, self.for_cycles = builder, graph, for_cycles
         self.storage = Storage()
         traits = {layer.output: layer.storage(graph.tensors) for layer in graph.layers}
         self.maker: dict[str, StorageTraits] = traits  # of a tensor that is made by a layer
@@ -105,12 +109,15 @@ class _Assignment:
         tensor = self.graph.tensors[name]
         if name in self.graph.outputs:
             return self._parameter(tensor, BufferRole.OUTPUT)
-        buffer = self.builder.buffer(name, tensor.size_bytes, BufferRole.FEATURE_MAP)
         layout = TensorView.bricks if self._may_be_bricks(tensor) else TensorView.dense
-        return layout(buffer, tensor.shape, tensor.element_bytes)
+        view = layout("", tensor.shape, tensor.element_bytes)
+        size = view.strides[0] if view.brick else tensor.size_bytes
+        return replace(view, buffer=self.builder.buffer(name, size, BufferRole.FEATURE_MAP))
 
     def _may_be_bricks(self, tensor: LayerTensor) -> bool:
         """NHCWB16 costs no bytes only for whole bricks, and only layers that know it may touch it."""
-        if len(tensor.shape) != 4 or tensor.shape[0] != 1 or tensor.shape[3] % BRICK_CHANNELS:
+        if len(tensor.shape) != 4 or tensor.shape[0] != 1:
+            return False
+        if -tensor.shape[3] % BRICK_CHANNELS * _LITTLE > (tensor.shape[3] if self.for_cycles else 0):
             return False
         return all(tensor.name in t.bricks for t in (self.maker[tensor.name], *self.readers[tensor.name]))
