@@ -261,13 +261,10 @@ class _Overlaps:
         if pair in self.reported:
             return
         self.reported.add(pair)
-        points = self.problem.points
-        if point is None:
-            when = "although the problem lists the pair as a conflict"
-        elif 0 <= point < len(points):
-            when = f"at point {point} ({points[point]})"
-        else:
-            when = f"at point {point}"
+        when = "although the problem lists the pair as a conflict"
+        if point is not None:
+            named = 0 <= point < len(self.problem.points)
+            when = f"at point {point}" + (f" ({self.problem.points[point]})" if named else "")
         yield Violation(
             Law.OVERLAP,
             f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}",

@@ -48,7 +48,7 @@ def build(
     With constant pools the program must have been walked with `constants`. Storages whose sizes depend on shape symbols
     are as in the `sample`; without one they are no buffers.
     """
-    sizes = {s: sample.size_bytes(s) or 0 for s in sample.numbers} if sample is not None else {}
+    sizes = sample.sizes_bytes() if sample is not None else {}
     if asked.io_in_pools:
         _check_static(program)
         _check_results(program)

@@ -9,6 +9,7 @@ touches it. The work is linear in the number of accesses, whatever is live meanw
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 
 from ..problem import BufferKind, Lifetime
 from ..problem.spans import Spans, merged, subtract, union
@@ -82,12 +83,8 @@ class _Analysis:
 
     def sequence(self, nodes: Sequence[Node], state: _State, start: int) -> None:
         """Moves `state` from behind `nodes` to before them; `start` is the first point of `nodes`."""
-        begins = []
-        point = start
-        for node in nodes:
-            begins.append(point)
-            point += sum(1 for _ in steps((node,))) if not isinstance(node, Step) else 1
-        for node, begin, stop in zip(reversed(nodes), reversed(begins), [point, *reversed(begins)], strict=False):
+        bounds = list(accumulate((sum(1 for _ in steps((node,))) for node in nodes), initial=start))
+        for node, (begin, stop) in reversed(list(zip(nodes, pairwise(bounds), strict=True))):
             if isinstance(node, Step):
                 self.step(node, state)
             elif isinstance(node, Loop):

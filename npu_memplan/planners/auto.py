@@ -147,7 +147,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         if found:
             return _with(zero, 0, inside, small.origins)
         if found is False:
-            raise _proven(context, _small_subset(context, inside, capacity), capacity + 1)
+            raise proven(context, capacity + 1, _small_subset(context, inside, capacity))
     if not context.has_compiled():
         return None
     search = exact.search_for(model, inside, low)
@@ -160,7 +160,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         return _with(zero, 0, inside, search.offsets)
     if search.low > capacity:
         kept = [inside[k] for k in exact.infeasible_subset(search, capacity, context)]
-        raise _proven(context, kept, search.low)
+        raise proven(context, search.low, kept)
     return None
 
 
@@ -175,16 +175,11 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
     context.bounds[0] = search.low
     if search.low > capacity:
         kept = [inside[k] for k in general.infeasible_subset(search, model, capacity, context)]
-        raise _proven(context, kept, search.low)
+        raise proven(context, search.low, kept)
     if search.best > capacity:
         context.least_found = search.best
         return None
     return _with(zero, 0, inside, search.origins)
-
-
-def _proven(context: Context, kept: list[Item], least: int) -> Exception:
-    """The error of a pool that provably can not hold its items: `kept` already need more."""
-    return proven(context, least, sorted(buffer.name for item in kept for buffer, _ in item.parts))
 
 
 def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[Item]:
@@ -208,10 +203,9 @@ def _auto(context: Context, enough: bool) -> Layout:
     if len(model.capacity) == 1 and SMALL_ITEMS < count <= exact.MOST_ITEMS and context.has_compiled():
         passes = min(passes, FIRST_PAIRS // (1 + sum(map(len, model.neighbours)) // 2))
     result = best_first_fit(context, ORDERS[: max(1, passes)])
-    failed = result if isinstance(result, int) else -1
     layout = _in_pools(context, result)
     if layout is None:
-        raise no_room(context, failed, placing(context.model))
+        raise no_room(context, result if isinstance(result, int) else -1, placing(context.model))
     if enough:
         return layout
     if count > SMALL_ITEMS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .bounds import Peak, forced, load_peak
 from .errors import PlanningError
-from .model import Model
+from .model import Item, Model
 from .registry import Context
 
 
@@ -105,9 +105,10 @@ def _excess(
     return (-max(over)[1], NeededHeight(heights[-max(over)[1]], source)) if over else None
 
 
-def proven(context: Context, least: int, subset: Sequence[str]) -> PlanningError:
-    """The error of a problem with one pool that provably needs `least` bytes; `subset` already does."""
+def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError:
+    """The error of a problem with one pool that provably needs `least` bytes; `items` already do."""
     model = context.model
+    subset = sorted(buffer.name for item in items for buffer, _ in item.parts)
     return _overfilled(model, subset) or _error(model, 0, load_peak(model, 0), NeededHeight(least), [], subset)
 
 

@@ -9,8 +9,9 @@ Items are sorted canonically, so nothing depends on the order of the problem's b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
@@ -146,7 +147,6 @@ class Model:
         self.special.update(
             item.index for item in items if any(delta or buffer.size_bytes != item.size for buffer, delta in item.parts)
         )
-        self._neighbours: list[list[int]] | None = None
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
@@ -215,8 +215,7 @@ class Model:
                     )
 
     @staticmethod
-    def _group_item(parts: list[tuple[Buffer, int]], pools_of: object) -> Item:
-        assert callable(pools_of)
+    def _group_item(parts: list[tuple[Buffer, int]], pools_of: Callable[[Buffer], tuple[int, ...]]) -> Item:
         base = min(delta for _, delta in parts)
         parts = [(buffer, delta - base) for buffer, delta in parts]
         leader = parts[0][0].name
@@ -226,8 +225,7 @@ class Model:
             raise ProblemError(f"alias group with {leader!r} is fixed at two places that do not agree")
         common = list(pools_of(next((b for b, _ in parts if b.fixed is not None), parts[0][0])))
         for buffer, _ in parts:
-            reach = {*pools_of(buffer)}
-            common = [p for p in common if p in reach]
+            common = [p for p in common if p in pools_of(buffer)]
         if not common:
             raise ProblemError(f"alias group with {leader!r} has no pool that all of its members may live in")
         spans = merged((life.first, life.last) for b, _ in parts for life in b.lifetimes)
@@ -250,17 +248,12 @@ class Model:
 
     # -- conflicts ---------------------------------------------------------
 
-    @property
+    @cached_property
     def neighbours(self) -> list[list[int]]:
-        """For each item the items it may not freely share bytes with; built on first use.
+        """For each item the items it may not freely share bytes with.
 
         Quadratic in the number live together; planners for many buffers do without.
         """
-        if self._neighbours is None:
-            self._neighbours = self._find_neighbours()
-        return self._neighbours
-
-    def _find_neighbours(self) -> list[list[int]]:
         sets: list[set[int]] = [set() for _ in self.items]
         live: set[int] = set()
         work = self.checked(LOOKS_AN_ITEM * len(self.items))
@@ -311,6 +304,15 @@ class Model:
             self._zones[i, j] = known
             self._zones[j, i] = tuple((-b, -a) for a, b in reversed(known))
         return known
+
+    def pairs(self, items: Sequence[Item]) -> Iterator[tuple[int, int, Zones]]:
+        """(a, b, zones) of all pairs of `items`, by position, that may be in each other's way in one pool."""
+        position = {item.index: k for k, item in enumerate(items)}
+        for a, item in enumerate(items):
+            for j in self.neighbours[item.index]:
+                b = position.get(j, -1)
+                if b > a and (zones := self.zones(item.index, j)):
+                    yield a, b, zones
 
     def _make_zones(self, i: int, j: int) -> Zones:
         zones: list[Zone] = []

@@ -110,9 +110,9 @@ def rows_of(problem: Problem) -> list[Row]:
 
 def _row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
     """The row that `group` was made from, or None."""
-    whole = buffers[group.members[0][0]] if group.members else None
-    if whole is None:
+    if not group.members:
         return None
+    whole = buffers[group.members[0][0]]
     row = Row(whole, tuple((at, buffers[name]) for name, at in group.members[1:]))
     if row.group != group:
         return None
@@ -122,9 +122,7 @@ def _row(group: AliasGroup, buffers: dict[str, Buffer]) -> Row | None:
         if window != same or at < 0 or not 0 < window.size_bytes <= whole.size_bytes - at:
             return None
     spans = [life for life, _ in row.spans()]
-    if any(b.first < a.last for a, b in pairwise(spans)):
-        return None
-    return row
+    return None if any(b.first < a.last for a, b in pairwise(spans)) else row
 
 
 def with_windows(problem: Problem, placements: Iterable[Placement]) -> Iterator[Placement]:

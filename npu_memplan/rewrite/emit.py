@@ -8,7 +8,7 @@ copies.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tvm_ffi
@@ -188,19 +188,7 @@ class Emitter:
     def statements(self, statements: Sequence[Statement]) -> None:
         """Emits `statements` in order."""
         for statement in statements:
-            if isinstance(statement, Invoke):
-                self.invoke(statement)
-            elif isinstance(statement, External):
-                self.external(statement.function, statement.arguments, statement.results)
-            elif isinstance(statement, Evaluate):
-                self.evaluate(statement)
-            elif isinstance(statement, Cast):
-                self.cast(statement)
-            elif isinstance(statement, Transfer):
-                copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
-                self.external(copy, (statement.source,), (statement.target,))
-            else:
-                self.choose(statement)
+            _EMIT[type(statement)](self, statement)
 
     def invoke(self, call: Invoke) -> None:
         values = self.symbols.values(call)
@@ -275,10 +263,14 @@ class Emitter:
         elif isinstance(statement.result, Plain):
             self.values[statement.var] = result
 
-    def external(self, function: Any, arguments: Sequence[Value], results: Sequence[Value]) -> None:
-        """A call of a packed function that writes `results` and returns nothing."""
-        values = [*map(self.value, arguments), *(self.value(result, kind=RESULT) for result in results)]
-        self.builder.emit(relax.Call(function, values, ty_args=[relax.TupleType([])]))
+    def transfer(self, statement: Transfer) -> None:
+        copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
+        self.external(External(copy, (statement.source,), (statement.target,)))
+
+    def external(self, call: External) -> None:
+        """A call of a packed function that writes its results and returns nothing."""
+        values = [*map(self.value, call.arguments), *(self.value(result, kind=RESULT) for result in call.results)]
+        self.builder.emit(relax.Call(call.function, values, ty_args=[relax.TupleType([])]))
 
     def choose(self, statement: Choose) -> None:
         condition = self.value(statement.condition)
@@ -297,6 +289,16 @@ class Emitter:
         result = self.builder.emit(relax.If(condition, *sides))
         for i, (var, _, _) in enumerate(statement.objects):
             self.values[var] = self.builder.emit(relax.TupleGetItem(result, i), var.name)
+
+
+_EMIT: dict[type, Callable[[Emitter, Any], None]] = {
+    Invoke: Emitter.invoke,
+    External: Emitter.external,
+    Evaluate: Emitter.evaluate,
+    Cast: Emitter.cast,
+    Transfer: Emitter.transfer,
+    Choose: Emitter.choose,
+}
 
 
 def _merged(statements: Sequence[Statement]) -> Iterator[tuple[str, str]]:

@@ -92,24 +92,19 @@ def rewrite_program(
         builder.emit_func_output(result)
     initialise = _initialise(emitter, program.name) if io_in_pools else ""
     planned = builder.finalize()
-    main = planned[program.name]
-    for key, value in function.attrs.items() if function.attrs is not None else ():
-        main = main.with_attr(key, value)
-    for key, value in _described(program, pools, slots, boundary=io_in_pools).items():
-        main = main.with_attr(key, value)
-    main = main.with_attr(CALLS, emitter.described)
+    attributes = dict(function.attrs.items()) if function.attrs is not None else {}
+    attributes |= {**_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
     if definitions:
-        described = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
-        main = main.with_attr(FORMULAS, described)
+        attributes[FORMULAS] = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
     if kept:
-        main = main.with_attr(KEPT, True)
+        attributes[KEPT] = True
     if symbols:
-        main = main.with_attr(SYMBOLS, [[v.name, program.bounds[v]] for v in symbols])
+        attributes[SYMBOLS] = [[v.name, program.bounds[v]] for v in symbols]
     if initialise:
-        main = main.with_attr(INITIALISE, initialise)
+        attributes[INITIALISE] = initialise
         gv = planned.get_global_var(initialise)
-        planned.update_func(gv, planned[gv].with_attr(POOLS, main.attrs[POOLS]))
-    planned.update_func(planned.get_global_var(program.name), main)
+        planned.update_func(gv, planned[gv].with_attr(POOLS, attributes[POOLS]))
+    planned.update_func(planned.get_global_var(program.name), planned[program.name].with_attr(attributes))
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
             planned.update_func(gv, _without_promise(other))

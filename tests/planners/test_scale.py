@@ -28,7 +28,7 @@ def test_no_pairs_are_listed_for_many(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Model) -> list[list[int]]:
         raise AssertionError("the quadratic list of neighbours was asked for")
 
-    monkeypatch.setattr(Model, "_find_neighbours", refuse)
+    monkeypatch.setattr(Model, "neighbours", property(refuse))
     monkeypatch.setattr("npu_memplan.planners.scale.passes.MOST_PAIRS", 1000)
     monkeypatch.setattr("npu_memplan.planners.scale.passes.MOST_SCANNED", 1000)
     usage = plan(training_like(4000)).usage[0]

@@ -8,7 +8,7 @@ nothing but the module, so a second walk finds the same names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
@@ -50,30 +50,19 @@ def walk(module: Any, name: str = "main", *, constants: bool = False, worst_case
     With `constants`, what PrimFuncs read of constants are storages too (kind CONSTANT). With `worst_case`, sizes that
     depend on bounded symbols are the greatest ones; otherwise they are not known.
     """
-    functions = {gv.name_hint: f for gv, f in module.functions.items()}
-    function = functions.get(name)
-    if not isinstance(function, relax.Function):
-        known = ", ".join(sorted(n for n, f in functions.items() if isinstance(f, relax.Function))) or "none"
-        raise ExtractionError(f"the module has no Relax function {name!r}; it has: {known}")
-    devices = list(module.global_infos.get("vdevice", []))
-    return _Walker(functions, name, function, devices, constants=constants, worst_case=worst_case).run()
+    return _Walker(module, name, constants=constants, worst_case=worst_case).run()
 
 
 class _Walker:
-    def __init__(
-        self,
-        functions: Mapping[str, Any],
-        name: str,
-        function: Any,
-        devices: list[Any],
-        *,
-        constants: bool,
-        worst_case: bool,
-    ) -> None:
-        self.functions = functions
-        self.devices = devices
+    def __init__(self, module: Any, name: str, *, constants: bool, worst_case: bool) -> None:
+        self.functions = {gv.name_hint: f for gv, f in module.functions.items()}
+        self.devices = list(module.global_infos.get("vdevice", []))
         self.name = name
+        function: Any = self.functions.get(name)
         self.function = function
+        if not isinstance(function, relax.Function):
+            relaxed = sorted(n for n, f in self.functions.items() if isinstance(f, relax.Function))
+            raise ExtractionError(f"the module has no Relax function {name!r}; it has: {', '.join(relaxed) or 'none'}")
         self.names = Names()
         self.env: dict[Any, Value] = {}
         self.into = Body()

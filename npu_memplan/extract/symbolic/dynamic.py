@@ -38,11 +38,9 @@ class Sample:
     points: Sequence[Values] = ()  # further values that a plan should be good at
     distances: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def size_bytes(self, storage: Storage) -> int | None:
-        """The size at the sample, None where no size is known."""
-        if storage in self.numbers:
-            return self.extents.value(self.numbers[storage], self.values)
-        return storage.size_bytes
+    def sizes_bytes(self) -> dict[Storage, int]:
+        """The sizes at the sample."""
+        return {storage: self.extents.value(size, self.values) for storage, size in self.numbers.items()}
 
     def distance(self, first: str, second: str, found: Any) -> int:
         """A proven distance at the sample, no more than 0."""

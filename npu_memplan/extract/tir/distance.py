@@ -275,14 +275,8 @@ def _interval(expr: Any, grid: dict[Any, Array], inner: dict[Any, int]) -> tuple
 
 def _linear(reads: Sequence[_Access], writes: Sequence[_Access], loops: tuple[_Loop, ...], *, strict: bool) -> Any:
     """For addresses linear in the counters: the minimum over the first loop in which two steps differ."""
-    best: Any = None
-    for read in reads:
-        for write in writes:
-            distance = _linear_pair(read, write, loops, strict=strict)
-            if distance is None:
-                return None
-            best = distance if best is None else _least(best, distance)
-    return best
+    distances = [_linear_pair(read, write, loops, strict=strict) for read in reads for write in writes]
+    return None if any(distance is None for distance in distances) else _least(*distances)
 
 
 def _linear_pair(read: _Access, write: _Access, loops: tuple[_Loop, ...], *, strict: bool) -> Any:

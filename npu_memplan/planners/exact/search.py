@@ -136,13 +136,12 @@ def _twins(sections: Sections) -> Iterable[int]:
 
 
 def search_for(model: Model, items: Sequence[Item], low: int) -> Search | None:
-    """A search over `items`, or None where sections can not say everything about them."""
-    inside = [item for item in items if item.size]
-    if not usable(model, inside) or sum(item.size for item in inside) >= LARGEST_SUM:
+    """A search over `items`, which have bytes, or None where sections can not say everything about them."""
+    if not usable(model, items) or sum(item.size for item in items) >= LARGEST_SUM:
         return None
-    if any(item.modulus > LARGEST_SUM for item in inside):
+    if any(item.modulus > LARGEST_SUM for item in items):
         return None
-    sections = build(model, inside)
+    sections = build(model, items)
     grain = sections.grain
     return Search(sections, -(-max(low, sections.bound) // grain) * grain)
 
@@ -170,15 +169,5 @@ def restrict(sections: Sections, keep: Sequence[int]) -> Sections:
     """`sections` with only the items at positions `keep`."""
     position = {k: p for p, k in enumerate(keep)}
     members = [[position[k] for k in section if k in position] for section in sections.members]
-    members = [section for section in members if section]
-    covers: list[list[int]] = [[] for _ in keep]
-    for s, section in enumerate(members):
-        for k in section:
-            covers[k].append(s)
-    return Sections(
-        [sections.sizes[k] for k in keep],
-        [sections.aligns[k] for k in keep],
-        members,
-        covers,
-        sections.grain,
-    )
+    sizes, aligns = [sections.sizes[k] for k in keep], [sections.aligns[k] for k in keep]
+    return Sections(sizes, aligns, [section for section in members if section], sections.grain)

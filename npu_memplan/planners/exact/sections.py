@@ -8,7 +8,8 @@ are no lifetimes add cliques. Planners that fill sections need no list of pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from math import gcd
 
 from ..model import Item, Model, events
@@ -21,8 +22,14 @@ class Sections:
     sizes: list[int]  # bytes
     aligns: list[int]  # bytes
     members: list[list[int]]
-    covers: list[list[int]]
     grain: int  # every height is a multiple of it
+    covers: list[list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.covers = [[] for _ in self.sizes]
+        for s, section in enumerate(self.members):
+            for k in section:
+                self.covers[k].append(s)
 
     @property
     def bound(self) -> int:
@@ -41,17 +48,11 @@ def build(model: Model, items: Sequence[Item]) -> Sections:
     members = _live_sets(items, position)
     if model.extra:
         members += _cliques(model, items, position, members)
-    covers: list[list[int]] = [[] for _ in items]
-    for s, section in enumerate(members):
-        for k in section:
-            covers[k].append(s)
-    for k, mine in enumerate(covers):
-        if not mine:  # meets nobody: a section of its own
-            mine.append(len(members))
-            members.append([k])
+    met = set(chain.from_iterable(members))
+    members += [[k] for k in range(len(items)) if k not in met]  # who meets nobody: a section of its own
     sizes = [item.size for item in items]
     aligns = [item.modulus for item in items]
-    return Sections(sizes, aligns, members, covers, _grain(sizes, aligns))
+    return Sections(sizes, aligns, members, _grain(sizes, aligns))
 
 
 def _grain(sizes: Sequence[int], aligns: Sequence[int]) -> int:

@@ -42,17 +42,16 @@ def hill_climb(context: Context, start: Layout | None = None, rounds: int = ROUN
             break
         context.spend(len(model.items))
         if isinstance(result, int):
-            # what found no place goes first; a step that is always taken
-            blamed = result
-            accepted = current is None
+            blamed = result  # what found no place goes first
+            if current is None:
+                current_order = order
         else:
             if best is None or result.key < best.key:
                 best = result
                 if best.key <= (0.0, bound):
                     break
             # equal steps are taken too: plateaus are wide; a worse one now and then
-            accepted = current is None or result.key <= current or random.random() < 0.02
-            if accepted:
+            if current is None or result.key <= current or random.random() < 0.02:
                 current, current_order = result.key, order
             tops = [
                 i
@@ -60,8 +59,6 @@ def hill_climb(context: Context, start: Layout | None = None, rounds: int = ROUN
                 if result.origins[i] + model.items[i].size == result.heights[pool] and model.items[i].fixed is None
             ]
             blamed = random.choice(tops) if tops else random.randrange(len(order))
-        if isinstance(result, int) and accepted:
-            current_order = order
         order = list(current_order)
         place = order.index(blamed)
         if place > fixed and model.items[blamed].fixed is None:

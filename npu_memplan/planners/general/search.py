@@ -11,7 +11,7 @@ import ctypes
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from random import Random
 
 from ..bounds import live_peak
@@ -54,16 +54,9 @@ class General:
         best = max((at + item.size for at, item in zip(origins, items, strict=True)), default=0)
         if best >= LARGEST_END or any(item.modulus >= LARGEST_END for item in items):
             return None
-        position = {item.index: k for k, item in enumerate(items)}
-        pairs = []
-        for a, item in enumerate(items):
-            for j in model.neighbours[item.index]:
-                b = position.get(j, -1)
-                zones = model.zones(item.index, j) if b > a else ()
-                if zones:
-                    pairs.append((a, b, zones))
-            if len(pairs) > MOST_PAIRS:
-                return None
+        pairs = list(islice(model.pairs(items), MOST_PAIRS + 1))
+        if len(pairs) > MOST_PAIRS:
+            return None
         return General(list(items), pairs, low, best, list(origins))
 
     def prepare(self) -> Struct:

@@ -47,20 +47,12 @@ class SmallSearch:
     def over(model: Model, items: Sequence[Item], nodes: int) -> SmallSearch:
         """The search over `items` (zero-size ones left out by the caller) with a budget of choices."""
         inside = list(items)
-        position = {item.index: k for k, item in enumerate(inside)}
         pairs = []
-        for a, item in enumerate(inside):
-            for j in model.neighbours[item.index]:
-                b = position.get(j, -1)
-                if b <= a:
-                    continue
-                zones = model.zones(item.index, j)
-                if not zones:
-                    continue
-                ranges: list[Range] = [(None, zones[0][0])]
-                ranges += [(left[1], right[0]) for left, right in pairwise(zones)]
-                ranges.append((zones[-1][1], None))
-                pairs.append(_Pair(a, b, zones, ranges, min(item.size, inside[b].size)))
+        for a, b, zones in model.pairs(inside):
+            ranges: list[Range] = [(None, zones[0][0])]
+            ranges += [(left[1], right[0]) for left, right in pairwise(zones)]
+            ranges.append((zones[-1][1], None))
+            pairs.append(_Pair(a, b, zones, ranges, min(inside[a].size, inside[b].size)))
         pairs.sort(key=lambda p: (-p.weight, p.a, p.b))
         return SmallSearch(inside, pairs, nodes)
 

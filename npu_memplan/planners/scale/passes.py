@@ -129,7 +129,7 @@ class _Pool:
         boosts = [np.zeros(count, np.int64) for _ in bases]
         if self.lists is None:
             for base in bases:
-                self._keep(self._stack(self._order(base, None), offset), offset)
+                self._keep(_call("stack", self.arrays, self._order(base, None), offset), offset)
             close = self.best is not None and self.best <= self.bound + self.bound // NEARLY
             if count > MOST_SCANNED and close and context.deadline is None:
                 context.stopped_early = True
@@ -218,9 +218,6 @@ class _Pool:
 
     def _order(self, base: Any, boost: Any) -> Any:
         return np.lexsort((base,)) if boost is None else np.lexsort((base, -boost))
-
-    def _stack(self, order: Any, offset: Any) -> int:
-        return _call("stack", self.arrays, order, offset)
 
     def _pass(self, order: Any, offset: Any, remaining_s: float | None) -> int:
         if self.preset.max() >= 0:

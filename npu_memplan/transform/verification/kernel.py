@@ -40,16 +40,18 @@ class State:
             return
         if place.memory.freed:
             self.fault(FaultKind.FREED, where, f"reads {place}, which was freed before")
-        own = 0
         self.adopt(place)
-        for start, stop, owner, name in self.owners.within(place.memory, place.start, place.stop):
-            if owner == place.owner:
-                own += stop - start
-            else:
-                text = f"reads {place}, but bytes [{start}, {stop}) there are {name!r}'s, written since"
-                return self.fault(FaultKind.OVERWRITTEN, where, text)
-        if not own and place.start < place.stop:
+        spans = list(self.owners.within(place.memory, place.start, place.stop))
+        for start, stop, owner, name in spans:
+            if owner != place.owner:
+                return self.foreign(place, start, stop, name, where)
+        if not spans and place.start < place.stop:
             self.fault(FaultKind.UNDEFINED, where, f"reads {place}, which nobody has written")
+
+    def foreign(self, place: OwnedBytes, start: int, stop: int, name: str, where: str) -> None:
+        """`place` is read where bytes [start, stop) are somebody else's."""
+        text = f"reads {place}, but bytes [{start}, {stop}) there are {name!r}'s, written since"
+        self.fault(FaultKind.OVERWRITTEN, where, text)
 
     def adopt(self, place: OwnedBytes) -> None:
         """What was written into a whole pool (its constants) belongs to whoever is there."""
@@ -73,7 +75,7 @@ class CallWalk:
     def __init__(self, state: State, where: str, function: Any, arguments: Sequence[Any], names: Iterable[str]) -> None:
         self.state = state
         self.where = where
-        self.function = function
+        self.body = function.body
         self.known: dict[Any, Any] = {}
         self.places: dict[Any, OwnedBytes] = {}
         self.pools: dict[Any, OwnedBytes] = {}
@@ -104,7 +106,7 @@ class CallWalk:
             elif name == "tirx.buffer_data" and address.args[0] in self.places:
                 self.places[stmt.buffer] = self.places[address.args[0]]
 
-        tvm_ffi.structural_walk(self.function.body, (tirx.DeclBuffer, note), order="pre")
+        tvm_ffi.structural_walk(self.body, (tirx.DeclBuffer, note), order="pre")
 
     def at(self, buffer: Any, load: Any, name: str) -> None:
         """`buffer` lies where `load`'s element does."""
@@ -127,15 +129,12 @@ class CallWalk:
         self.state.within(place, self.where)
         self.places[buffer] = place
 
-    def run(self) -> None:
-        """All statements, in order."""
-        self.statements(self.function.body)
-
-    def statements(self, stmt: Any) -> None:
-        """The top-level statements of `stmt`, each as one step."""
+    def run(self, stmt: Any = None) -> None:
+        """The top-level statements of `stmt` (of all), in order, each as one step."""
+        stmt = self.body if stmt is None else stmt
         if isinstance(stmt, tirx.SeqStmt):
             for part in stmt.seq:
-                self.statements(part)
+                self.run(part)
         elif not isinstance(stmt, tirx.DeclBuffer | tirx.AllocBuffer | tirx.Bind):
             nest = Nest(known=self.known)
             nest.visit(stmt)
@@ -202,8 +201,7 @@ class CallWalk:
         """Bytes of a storage that is read, and that no other one of the statement lies on."""
         for first, last, owner, name in self.state.owners.within(place.memory, start, stop):
             if owner != place.owner and place.owner not in self.state.hidden:
-                text = f"reads {place}, but bytes [{first}, {last}) there are {name!r}'s, written since"
-                self.state.fault(FaultKind.OVERWRITTEN, self.where, text)
+                self.state.foreign(place, first, last, name, self.where)
 
     def hull(self, access: NestAccess, place: OwnedBytes) -> tuple[int, int]:
         """The bytes that a store may write."""

@@ -60,11 +60,9 @@ def _points(function: Any, given: Sequence[Mapping[str, int]] | None) -> list[di
     bounds: Mapping[str, int] = {}
     if function.attrs is not None and UPPER_BOUND in function.attrs:
         bounds = {str(k): int(v) for k, v in function.attrs[UPPER_BOUND].items()}
-    points = (
-        [dict(p) for p in given] if given else [{name: min(s, bounds.get(name, s)) for name in free} for s in SAMPLES]
-    )
-    if not given:
-        points += [{name: bounds.get(name, SAMPLES[-1]) for name in free}] if bounds else []
+    points = list(given or ({name: min(s, bounds.get(name, s)) for name in free} for s in SAMPLES))
+    if bounds and not given:
+        points.append({name: bounds.get(name, SAMPLES[-1]) for name in free})
     unique = {tuple(sorted(p.items())): p for p in points}
     return [{var: point.get(name, SAMPLES[-1]) for name, var in free.items()} for point in unique.values()]
 
