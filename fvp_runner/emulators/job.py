@@ -94,7 +94,8 @@ class JobRunner:
             if reach is None:
                 reach = self._reach(words)
             if reach.get(region):
-                spans[region] = (base, self._clipped(base, reach[region]))
+                whole = reach[region] + _BRICK_BYTES  # unless memory ends before
+                spans[region] = (base, whole if self._memory.reaches(base, whole) else reach[region])
         return spans
 
     def _reach(self, words: Sequence[int]) -> dict[int, int]:
@@ -103,10 +104,6 @@ class JobRunner:
         if not program.commands:
             raise MalformedStreamError("the command stream is empty")
         return extents(program)
-
-    def _clipped(self, base: int, extent: int) -> int:
-        """`extent` and the rest of its last brick, unless memory ends before."""
-        return extent + _BRICK_BYTES if self._memory.reaches(base, extent + _BRICK_BYTES) else extent
 
     def _fetch(self, spans: Mapping[int, tuple[int, int]]) -> list[Bytes | None]:
         """Arrays of all regions; overlapping regions are views of the same bytes."""

@@ -99,7 +99,7 @@ class QemuMachine:
         A program ends when the last that it printed is one of `ends`, or by semihosting where it may. `console` is
         given what it prints.
         """
-        device.connect_irq(self._set_irq)
+        device.set_irq = self._set_irq
         trap = Trap(self._gdb, self._board, device, self._elf.read)
         trap.arm()
         process, gdb = self._process, self._gdb
@@ -121,7 +121,8 @@ class QemuMachine:
                     if pipe == process.stdout.fileno():
                         if exited := _EXITED.match(_last_word(gdb)):
                             return End(bytes(uart), int(exited[1], 16), trap.accesses)
-                        raise QemuError(_ended_early(errors))
+                        said = errors.decode("utf-8", "replace").strip().splitlines() or ["without a word"]
+                        raise QemuError(f"QEMU ended before the firmware did: {said[-1]}")
             if debugger in ready:
                 reason = gdb.wait_stop(0.0)  # it may have been an acknowledgement alone
                 if reason is not None and (exited := _EXITED.match(reason)):
@@ -174,11 +175,6 @@ def _last_word(gdb: GdbClient) -> str:
         return gdb.wait_stop(1.0) or ""
     except GdbError:
         return ""
-
-
-def _ended_early(errors: bytearray) -> str:
-    said = errors.decode("utf-8", "replace").strip().splitlines()
-    return f"QEMU ended before the firmware did: {said[-1] if said else 'without a word'}"
 
 
 def _rest(process: subprocess.Popen[bytes], console: Console | None) -> bytes:

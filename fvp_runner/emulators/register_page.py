@@ -131,15 +131,11 @@ class EthosURegisters:
         self.messages: list[str] = []  # why jobs failed, in the NPU model's words
         self.jobs: list[JobOutcome] = []
         self._execute = execute
-        self._set_irq = set_irq or (lambda level: None)
+        self.set_irq = set_irq or (lambda level: None)
         self.irq = False  # level of the interrupt line
         self._words: dict[int, int] = {}
         self._protection = 0
         self._reset()
-
-    def connect_irq(self, set_irq: Callable[[bool], None]) -> None:
-        """Drive the interrupt line through `set_irq` from now on."""
-        self._set_irq = set_irq
 
     def read(self, offset: int) -> int:
         """The 32-bit word at byte `offset` (rounded down to a word); reserved words read 0."""
@@ -207,7 +203,7 @@ class EthosURegisters:
         level = bool(self._status & Status.IRQ_RAISED)
         if level != self.irq:
             self.irq = level
-            self._set_irq(level)
+            self.set_irq(level)
 
     def _write_command(self, value: int) -> None:
         command = Command(value & 0xF)

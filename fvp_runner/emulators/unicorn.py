@@ -173,7 +173,8 @@ class _UnicornMachine:
         frame = {register: self._uc.reg_read(register) for register in self._saved_registers()}
         frame[self._regs.UC_ARM_REG_PC] = pc
         self._uc.reg_write(self._regs.UC_ARM_REG_LR, _RETURN | 1)
-        self._uc.reg_write(self._regs.UC_ARM_REG_XPSR, next_clear_of_it(frame[self._regs.UC_ARM_REG_XPSR]))
+        no_it_block = frame[self._regs.UC_ARM_REG_XPSR] & ~(3 << 25 | 0x3F << 10)
+        self._uc.reg_write(self._regs.UC_ARM_REG_XPSR, no_it_block)
         return frame
 
     def _leave(self, frame: dict[int, int]) -> int:
@@ -241,8 +242,3 @@ class _UnicornMachine:
 
     def commit(self) -> None:
         """See `GuestMemory.commit`: the job wrote to the guest's memory directly."""
-
-
-def next_clear_of_it(xpsr: int) -> int:
-    """The status register with no IT block open, as a handler starts with."""
-    return xpsr & ~(3 << 25 | 0x3F << 10)

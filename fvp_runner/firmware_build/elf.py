@@ -137,12 +137,11 @@ def _sections(file: Any) -> tuple[Section, ...]:
 
 def _symbols(file: Any) -> dict[str, Symbol]:
     return {
-        symbol.name: Symbol(symbol["st_value"] & ~1 if _is_function(symbol) else symbol["st_value"], symbol["st_size"])
+        # the address of a function carries the Thumb bit
+        symbol.name: Symbol(
+            symbol["st_value"] & (-2 if symbol["st_info"]["type"] == "STT_FUNC" else -1), symbol["st_size"]
+        )
         for table in file.iter_sections("SHT_SYMTAB")
         for symbol in table.iter_symbols()
         if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
     }
-
-
-def _is_function(symbol: Any) -> bool:
-    return bool(symbol["st_info"]["type"] == "STT_FUNC")  # its address carries the Thumb bit

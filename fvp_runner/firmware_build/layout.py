@@ -7,7 +7,7 @@ has. So a pool that is too big is refused before anything is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_memplan.artifact import Artifact
@@ -114,11 +114,8 @@ def _take(
     best = max(usable, key=lambda m: free[m.name], default=None)
     if best is None:
         raise LayoutError(f"{what}: no memory of board {board.name} named for it can be reached by the NPU")
+    left = ", ".join(f"{memory.name} has {format_size(free[memory.name])} left" for memory in usable)
     raise LayoutError(
-        f"{what} needs {format_size(size)}, but {_names(usable, free)} on board {board.name}: "
+        f"{what} needs {format_size(size)}, but {left} on board {board.name}: "
         f"{format_size(size - free[best.name])} too much; {hint}, or choose another board with --board"
     )
-
-
-def _names(usable: Sequence[BoardMemory], free: Mapping[str, int]) -> str:
-    return ", ".join(f"{m.name} has {format_size(free[m.name])} left" for m in usable)

@@ -10,7 +10,7 @@ from npu_memplan.artifact import Artifact
 from npu_memplan.codegen.interface import identifier, npu_target, region_config
 from npu_memplan.ethosu.arch import ACCELERATORS, Language
 from npu_memplan.problem import POISON
-from npu_memplan.target_data import Board, BoardMemory, targets_folder
+from npu_memplan.target_data import Board, targets_folder
 
 from ..guards import GUARD
 from .layout import BoardLayout, input_bytes
@@ -111,7 +111,9 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
     values = {
         "NAME": artifact.name,
         "BOARD": board.name,
-        "MEMORIES": "".join(_memory_line(m) for m in board.memories),
+        "MEMORIES": "".join(
+            f"  {m.name} : ORIGIN = {m.base:#010x}, LENGTH = {m.size_bytes:#x}\n" for m in board.memories
+        ),
         "CODE": board.firmware.code,
         "DATA": board.firmware.data,
         "IO": board.firmware.io,
@@ -123,10 +125,6 @@ def linker_script(artifact: Artifact, layout: BoardLayout) -> str:
     for key, value in values.items():
         text = text.replace(f"@{key}@", value)
     return text
-
-
-def _memory_line(memory: BoardMemory) -> str:
-    return f"  {memory.name} : ORIGIN = {memory.base:#010x}, LENGTH = {memory.size_bytes:#x}\n"
 
 
 def _slot(upper: str, kind: str, index: int) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
-from npu_memplan.models.network import Network
 from npu_memplan.models.variables import DONE_BEFORE
 
 from .base import ReferenceRunError, fitting_inputs, tflite_source
@@ -54,13 +53,6 @@ def invoke(interpreter: Any, name: str) -> None:
 _ENDS_THE_PROCESS = {"DEPTHWISE_CONV_2D": 2, "SVDF": 3}  # kernels that follow a bias which is left out
 
 
-def _check_gaps(network: Network) -> None:
-    for operator in network.cpu_operators:
-        position = _ENDS_THE_PROCESS.get(operator.name, len(operator.inputs))
-        if position < len(operator.inputs) and operator.inputs[position] < 0:
-            raise KernelError(f"tflite-micro cannot run {network.name}: its {operator.name} needs a bias")
-
-
 class Reference:
     """A .tflite network (not compiled by Vela) in tflite-micro."""
 
@@ -69,7 +61,10 @@ class Reference:
     def __init__(self, model: bytes, name: str = "reference") -> None:
         self.model, self.name = bytes(model), name
         self.network = tflite_source(self.model, name)
-        _check_gaps(self.network)
+        for operator in self.network.cpu_operators:
+            position = _ENDS_THE_PROCESS.get(operator.name, len(operator.inputs))
+            if position < len(operator.inputs) and operator.inputs[position] < 0:
+                raise KernelError(f"tflite-micro cannot run {name}: its {operator.name} needs a bias")
         self._interpreter = open_interpreter(self.model, name)
 
     def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:

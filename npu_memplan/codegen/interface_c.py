@@ -160,14 +160,6 @@ def _map_parameter(interface: ModuleInterface) -> str:
     return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.members else "void"
 
 
-def _pool_expressions(interface: ModuleInterface) -> list[str]:
-    """C expressions of the workspace pools' base addresses."""
-    return [
-        _array(interface, pool) if pool.internal else f"(uint8_t*)workspace_pools->{sanitise(pool.name)}"
-        for pool in interface.pools
-    ]
-
-
 def _array(interface: ModuleInterface, pool: WorkspacePool) -> str:
     return f"{interface.prefix}_{sanitise(pool.name)}"
 
@@ -183,7 +175,10 @@ def print_entry(interface: ModuleInterface) -> str:
                 f"static uint8_t {_array(interface, pool)}[{max(pool.size_bytes, 1)}];",
                 "",
             ]
-    bases = _pool_expressions(interface)
+    bases = [
+        _array(interface, pool) if pool.internal else f"(uint8_t*)workspace_pools->{sanitise(pool.name)}"
+        for pool in interface.pools
+    ]
     if interface.workspace_io:
         for kind, tensors in (("inputs", interface.inputs), ("outputs", interface.outputs)):
             struct = f"struct {interface.prefix}_{kind}"

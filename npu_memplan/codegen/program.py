@@ -109,7 +109,8 @@ def read_program(module: Any, name: str = "model") -> PlannedProgram:
     C functions are called after `name`.
     """
     main = module["main"]
-    program = PlannedProgram(pool_bytes=tuple(_pool_bytes(p) for p in main.params if not _gives_symbols(p)))
+    pools = [p for p in main.params if not isinstance(p.ty, relax.ShapeType)]  # which gives symbols
+    program = PlannedProgram(pool_bytes=tuple(map(_pool_bytes, pools)))
     reader = _Reader(module, program, name)
     program.body = reader.function(main)
     if INITIALISE in main.attrs:
@@ -118,10 +119,6 @@ def read_program(module: Any, name: str = "model") -> PlannedProgram:
 
 
 _Known = dict[Any, PoolArgument | ConstantArgument | Flag]
-
-
-def _gives_symbols(parameter: Any) -> bool:
-    return isinstance(parameter.ty, relax.ShapeType)
 
 
 class _Reader:

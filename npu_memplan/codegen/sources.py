@@ -86,9 +86,10 @@ def print_sources(module: Any, interface: Interface) -> Sources:
     host_text, host_constants = _host_file(program, interface, files)
     external = external_functions((call.primfunc for call in program.calls), interface)
     name = interface.name
+    starts = [bytes.fromhex(str(text)) for text in (module["main"].attrs or {}).get(STATE_STARTS, ())]
     texts = {
         f"{name}.h": print_header(interface, program.body, program.initialise, external),
-        f"{name}.c": print_main(interface, program.body, program.initialise, _state_starts(module["main"])),
+        f"{name}.c": print_main(interface, program.body, program.initialise, starts),
         f"{name}_host.c": host_text,
         f"{name}_npu.c": npu_text,
         RUNTIME_HEADER: RUNTIME_TEXT,
@@ -106,11 +107,6 @@ def print_sources(module: Any, interface: Interface) -> Sources:
         {c.function: launches[c.symbol] for c in program.calls if c.is_npu},
         files,
     )
-
-
-def _state_starts(main: Any) -> list[bytes]:
-    attributes = main.attrs or {}
-    return [bytes.fromhex(str(text)) for text in attributes.get(STATE_STARTS, ())]
 
 
 def _constant_arrays(

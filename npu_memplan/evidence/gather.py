@@ -68,7 +68,7 @@ def gather(
             runs.append(made.run(runner, options))
             versions.add(made.version)
             board, system = made.board or board, made.system or system
-    reference = _reference_version()
+    reference = _version("tflite-micro")
     return EvidenceRecord(
         runner=runner,
         runner_version=" / ".join(sorted(versions - {""})),
@@ -170,15 +170,11 @@ def _plain(transcript: str) -> Iterator[str]:
 
 
 def _expected(network: ListedNetwork, values: Sequence[Array]) -> Sequence[Array] | None:
-    if not _reference_version():
+    if not _version("tflite-micro"):
         return None
     from fvp_runner.references.tflite import TFLiteReference
 
     return TFLiteReference(network.path.read_bytes(), network.name).run(values)
-
-
-def _reference_version() -> str:
-    return _version("tflite-micro")
 
 
 def _version(name: str) -> str:

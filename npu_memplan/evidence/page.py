@@ -29,11 +29,13 @@ def page(record: EvidenceRecord) -> str:
         ("SHA-256 of the record", record.sha256),
     ]
     rows = "".join(f'<tr><th scope="row">{escape(k)}</th><td>{escape(v)}</td></tr>' for k, v in facts)
+    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
+    programs = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(map(_row, record.runs))}</tbody></table>"
     remarks = "".join(f'<p class="quiet">{escape(remark)}</p>' for remark in record.remarks)
     body = (
         f'<section class="panel"><h2>{escape(record.verdict())}</h2><div class="plain"><table><tbody>{rows}</tbody>'
         f"</table></div>{remarks}</section>"
-        f'<section class="panel"><h2>Programs</h2><div class="plain">{_programs(record.runs)}</div></section>'
+        f'<section class="panel"><h2>Programs</h2><div class="plain">{programs}</div></section>'
         f'<section class="panel"><h2>Digests</h2><div class="plain">{_digests(record.runs)}</div></section>'
     )
     return fill(
@@ -51,11 +53,6 @@ def page(record: EvidenceRecord) -> str:
 _NAVIGATION = (
     '<a href="#maps">Maps</a><a href="#numbers">Numbers</a><a href="#work">NPU work</a><a href="#buffers">Buffers</a>'
 )
-
-
-def _programs(runs: Iterable[ProgramRun]) -> str:
-    heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(map(_row, runs))}</tbody></table>"
 
 
 def _row(run: ProgramRun) -> str:

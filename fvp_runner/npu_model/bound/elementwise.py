@@ -81,7 +81,7 @@ class Elementwise:
         elif spec.scalar is not None:
             second = np.full((1, 1, 1), spec.scalar, np.int64)
         step = output.rows_per_block
-        if step < spec.output.height and output.may_overwrite:
+        if step < spec.output.height and not output.map.is_scratch:  # what is put is in memory at once
             first = first.copy()
             second = None if second is None else second.copy()
         for row in range(0, spec.output.height, step):
@@ -104,7 +104,8 @@ class Elementwise:
             elif mode is Mode.ABS:
                 output.put(row, np.abs(x))
             else:
-                self._leaky(row, x)
+                scaled = Scale.of(*self.spec.ofm_scale, self.spec.output.rounding).exact(x)
+                output.put_values(row, np.where(x < 0, scaled, x))  # LRELU
             return
         y = self._b(b)
         if mode in _SUMS:
@@ -112,10 +113,6 @@ class Elementwise:
         else:
             value = _CHOICES[mode](x, y) if mode in _CHOICES else self._shift(x, y)
             output.put_values(row, np.broadcast_to(value, shape))
-
-    def _leaky(self, row: int, x: Int64) -> None:
-        scaled = Scale.of(*self.spec.ofm_scale, self.spec.output.rounding).exact(x)
-        self.output.put_values(row, np.where(x < 0, scaled, x))
 
     def _shift(self, x: Int64, y: Int64) -> Int64:
         by = np.clip(y, 0, 63)

@@ -92,10 +92,5 @@ class OutputPath:
         result = tables.tanh(values) if spec.activation is Activation.TANH else tables.sigmoid(values)
         return np.clip(result + spec.zero_point, spec.low, spec.high)
 
-    @property
-    def may_overwrite(self) -> bool:
-        """True when `put` writes to memory at once, so inputs must have been copied."""
-        return not self.map.is_scratch
-
     def finish(self) -> None:
         self.map.store()

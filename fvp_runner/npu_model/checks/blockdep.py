@@ -55,19 +55,15 @@ def check(program: DecodedStream) -> tuple[str, ...]:
             if fault is not None and delay is None:
                 raise BlockDependencyError(f"{fault}; BLOCKDEP must be lower")
             if fault is not None and delay is not None:
+                assert isinstance(delay.spec, DmaSpec)
                 found.append(
                     f"relies on timing: {fault}, unless that ends during the wait for {delay.registers.where} between "
-                    f"them ({_bytes_of(delay):,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
+                    f"them ({delay.spec.size_bytes:,} bytes); nothing but time orders the two: BLOCKDEP should be lower"
                 )
             begun = (begun or command) if is_continued(command) else None
             if begun is None:
                 previous, younger, delay = command, [], None
     return tuple(found)
-
-
-def _bytes_of(step: DecodedStep) -> int:
-    assert isinstance(step.spec, DmaSpec)
-    return step.spec.size_bytes
 
 
 def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, first: DecodedStep) -> str | None:

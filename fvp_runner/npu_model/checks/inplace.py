@@ -28,15 +28,12 @@ def check(program: DecodedStream) -> None:
                     for read in mine.reads:
                         at = read.first_common(write)
                         if at is not None and not _element_by_element(step, writer, read):
+                            whose = "its own" if step is writer else f"the chained {step.registers.where}'s"
                             raise SelfOverwriteError(
-                                f"{writer.registers.where} writes its {write.name} over {_whose(step, writer)} "
+                                f"{writer.registers.where} writes its {write.name} over {whose} "
                                 f"{read.name} at byte {at:#x} of region {read.region} while it still reads it; "
                                 "place the two apart"
                             )
-
-
-def _whose(step: DecodedStep, writer: DecodedStep) -> str:
-    return "its own" if step is writer else f"the chained {step.registers.where}'s"
 
 
 def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) -> bool:

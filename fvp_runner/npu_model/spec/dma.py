@@ -75,11 +75,6 @@ class DmaSpec:
     def size_bytes(self) -> int:
         return self.shape[0] * self.shape[1] * self.shape[2]
 
-    @property
-    def is_1d(self) -> bool:
-        """True for the only kind that compilers emit."""
-        return self.shape[:2] == (1, 1)
-
 
 def check_mode(regs: Registers) -> None:
     """The operation's own parameter, before any register."""

@@ -112,7 +112,8 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
             cores=accelerator.cores,
             macs=accelerator.macs,
         )
-        streams = _streams(regs, 1 if fast else accelerator.cores)
+        cores = range(1 if fast else accelerator.cores)
+        streams = tuple(_span(regs, "WEIGHT", str(core) if core else "") for core in cores)
     scales = () if output.global_scale else (_span(regs, "SCALE", ""),)
     scale = read_scale(regs, r.OFM_SCALE)
     return SumSpec(
@@ -129,10 +130,6 @@ def _slice_depth(part: bool, bits: int, micro_depth: int, sparse: bool, accelera
     if bits == 32 or (small and micro_depth == 16 and not sparse):
         return 32
     return 128 if sparse and bits == 8 else 64
-
-
-def _streams(regs: Registers, count: int) -> tuple[Span, ...]:
-    return tuple(_span(regs, "WEIGHT", str(core) if core else "") for core in range(count))
 
 
 def _span(regs: Registers, name: str, suffix: str) -> Span:
