@@ -1,7 +1,11 @@
-"""ADD, SUB, MUL, SQUARED_DIFFERENCE, PRELU, MINIMUM and MAXIMUM, with broadcasting.
+"""ADD, SUB, MUL, DIV, SQUARED_DIFFERENCE, PRELU, MINIMUM, MAXIMUM and the six comparisons, with broadcasting.
 
-Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no
-bit is lost, before they meet; MUL multiplies first and rescales once.
+Invariant: ADD and SUB bring both operands to twice the larger scale, shifted left so that no bit is lost, before they
+meet; MUL multiplies first and rescales once. DIV multiplies by the divisor's reciprocal, a table of the 256 divisors
+that a tensor of 8 bits can hold: wherever the reference's arithmetic is defined C, the results are its bits. It divides
+by no zero, and shifts by no more than 31 bits, which quotients near zero can ask for; here a zero divides like the
+smallest step, and such a quotient is rounded to zero. What is compared are the real values in fixed point, as in the
+reference: two of them that differ by less than its 8 extra bits can tell are equal.
 """
 
 from __future__ import annotations
@@ -9,12 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ...fixed_point.multiplier import quantise_multiplier
+import numpy as np
+from tvm import tirx
+
+from ...fixed_point.functions import reciprocal_one_plus
+from ...fixed_point.multiplier import LIMITS, IntArray, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, centred, clamp_to_activation, require_same_type, stored
-from .fixed_tir import multiply_by_quantised
+from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, require_same_type, stored
+from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
 from .operator import Lowering, lowering, require
-from .tir import Expr, const, largest, select, smallest
+from .tir import Expr, cast, const, largest, load, select, smallest
 
 
 def each(work: Lowering, compute: Callable[..., Expr], *names: str, take: Callable[..., Expr] = centred) -> None:
@@ -128,3 +136,69 @@ def broadcast(place: list[Expr], tensor: Tensor, output: Tensor) -> list[Expr]:
         message = f"shape {list(tensor.shape)} of {tensor.name!r} does not broadcast to {list(output.shape)}"
         require(extent in (1, wide), message)
     return [const(0) if extent == 1 else p for extent, p in zip(tensor.shape, place[missing:], strict=True)]
+
+
+_LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves free in an int32
+
+
+@lowering("DIV")
+def divide(work: Lowering) -> None:
+    """input 0 / input 1."""
+    options = work.options("DivOptions")
+    a, b, output = work.tensor(0), work.tensor(1), work.output()
+    require_same_type((a, b, output), EIGHT_BITS)
+    multiplier, shift = quantise_multiplier(a.scale / (b.scale * output.scale))
+    require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
+    values, bits = _reciprocals(b)
+
+    function = work.function
+    first, second, target = work.read(0, "first"), work.read(1, "second"), work.write()
+    reciprocals, exponents = work.table("reciprocals", values), work.table("exponents", bits)
+    with function.grid(output.shape) as place:
+        x = load(first, *broadcast(place, a, output)) - const(a.zero_point)
+        divisor = function.bind(load(second, *broadcast(place, b, output)), "divisor")
+        x = function.bind(select(divisor < b.zero_point, const(0) - x, x), "x")
+        zeros = leading_zeros(function, select(x < 0, const(-1) - x, x))
+        headroom = function.bind(zeros - const(1), "headroom")
+        widest = cast(x, "int64") * (const(1, "int64") << cast(headroom, "int64"))
+        entry = divisor - const(LIMITS[b.dtype][0])
+        quotient = high_mul(high_mul(widest, load(reciprocals, entry)), multiplier)
+        result = rounding_shift_by(function, quotient, load(exponents, entry) + headroom - const(shift))
+        function.store(target, clamp_to_activation(result, options.FusedActivationFunction(), output), *place)
+
+
+def _reciprocals(divisor: Tensor) -> tuple[IntArray, IntArray]:
+    """1 / |d| as (31 fraction bits, right shift) for every d that `divisor` can hold, from the least."""
+    least, most = LIMITS[divisor.dtype]
+    size = np.maximum(np.abs(np.arange(least, most + 1, dtype=np.int64) - divisor.zero_point), 1)
+    bits = np.frexp(size)[1].astype(np.int64) - 1
+    fraction = (size << (31 - bits)) - (1 << 31)
+    return reciprocal_one_plus(fraction, subtract_one=False).astype(np.int32), bits.astype(np.int8)
+
+
+_LEFT_SHIFT = 8
+COMPARISONS = {
+    "EQUAL": tirx.EQ,
+    "NOT_EQUAL": tirx.NE,
+    "GREATER": tirx.GT,
+    "GREATER_EQUAL": tirx.GE,
+    "LESS": tirx.LT,
+    "LESS_EQUAL": tirx.LE,
+}
+
+
+@lowering(*COMPARISONS)
+def compare(work: Lowering) -> None:
+    """Whether input 0 is equal to, greater or less than input 1."""
+    pair, output = (work.tensor(0), work.tensor(1)), work.output()
+    require_same_type(pair, EIGHT_BITS)
+    require(output.dtype == "bool", f"output {output.name!r} is {output.dtype}, not bool")
+    for tensor in pair:
+        require(tensor.scale < 1.0, f"tensor {tensor.name!r} has scale {tensor.scale}; the reference takes < 1")
+    scales = [quantise_multiplier(tensor.scale) for tensor in pair]
+
+    def result(*values: Expr) -> Expr:
+        operands = rescaled(work, values, _LEFT_SHIFT, scales)
+        return COMPARISONS[work.operator.name](*(work.function.bind(operand, "operand") for operand in operands))
+
+    each(work, result, "first", "second")

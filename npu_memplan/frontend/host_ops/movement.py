@@ -1,23 +1,25 @@
-"""Operators that only move elements: PAD, RESHAPE, CONCATENATION, SPLIT, SLICE, TRANSPOSE, PACK, ...
+"""Operators that only move elements: PAD, RESHAPE, CONCATENATION, SPLIT, SLICE, TRANSPOSE, PACK, DEPTH_TO_SPACE, ...
 
 Invariant: no arithmetic on elements, so every element type of TFLite is taken; where the
-operator could rescale (CONCATENATION), different scales are refused as the reference does.
+operator could rescale (CONCATENATION), different scales are refused as the reference does. READ_VARIABLE and
+ASSIGN_VARIABLE copy between a state and a tensor, byte for byte and in their order, whatever the shapes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...fixed_point.multiplier import f32, round_half_away
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, flat_values, inside
+from .common import EIGHT_BITS, both_inside, flat_values, inside, shape4
 from .elementwise import broadcast
 from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, both, cast, clamp, const, load, number, raw_load
+from .tir import Buffer, Expr, both, cast, clamp, const, floor_div, floor_mod, load, number, raw_load
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -314,3 +316,72 @@ def unpack(work: Lowering) -> None:
 
 def _moved(place: list[Expr], axis: int, start: int) -> list[Expr]:
     return [p + const(start) if i == axis and start else p for i, p in enumerate(place)]
+
+
+@lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
+def depth_and_space(work: Lowering) -> None:
+    """Blocks of `block` x `block` places become channels, or channels become places."""
+    to_space = work.operator.name == "DEPTH_TO_SPACE"
+    options = work.options("DepthToSpaceOptions" if to_space else "SpaceToDepthOptions")
+    block = options.BlockSize()
+    data, output = pair(work)
+    shape4(data)
+    depth = shape4(output if to_space else data)[3]  # channels on the side with the larger image
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
+        channel = (floor_mod(y, block) * block + floor_mod(x, block)) * depth + c
+        packed, spread = (n, floor_div(y, block), floor_div(x, block), channel), (n, y, x, c)
+        if to_space:
+            function.store(target, raw_load(source, packed), *spread)
+        else:
+            function.store(target, raw_load(source, spread), *packed)
+
+
+@lowering("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
+def batch_and_space(work: Lowering) -> None:
+    """Places of a block become images of a batch; or the reverse, before cropping."""
+    to_batch = work.operator.name == "SPACE_TO_BATCH_ND"
+    data, output = pair(work)
+    block, borders = flat_values(work, 1), flat_values(work, 2)
+    image, batch = (data, output) if to_batch else (output, data)
+    images, height, width, _ = shape4(image)
+    batches, rows, columns, depth = shape4(batch)
+    fits = len(block) == 2 and batches == images * block[0] * block[1]
+    require(fits, f"blocks {block} do not turn {images} images into {batches}")
+    # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
+    require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):
+        place = floor_div(b, images)
+        row = function.bind(y * block[0] + floor_div(place, block[1]) - borders[0], "row")
+        column = function.bind(x * block[1] + floor_mod(place, block[1]) - borders[2], "column")
+        n = floor_mod(b, images)
+        if to_batch:
+            function.store(target, raw_load(source, (n, row, column, c)), b, y, x, c)
+        else:
+            with function.when(both_inside(row, height, column, width)):
+                function.store(target, raw_load(source, (b, y, x, c)), n, row, column, c)
+
+
+@lowering("READ_VARIABLE")
+def read_variable(work: Lowering) -> None:
+    """Input: the state."""
+    _copy(work, work.read(0, "state"), work.write())
+
+
+@lowering("ASSIGN_VARIABLE")
+def assign_variable(work: Lowering) -> None:
+    """Inputs: the state, which is written, and the value."""
+    state = work.state(0, "state")
+    _copy(work, work.read(1, "value"), state)
+
+
+def _copy(work: Lowering, source: Any, target: Any) -> None:
+    here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
+    if here != there:
+        work.function.copy(source, target)
+        return
+    with work.function.grid(here) as place:
+        work.function.store(target, raw_load(source, place), *place)

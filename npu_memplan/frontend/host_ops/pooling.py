@@ -1,7 +1,7 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D.
+"""AVERAGE_POOL_2D, MAX_POOL_2D and, of float32, L2_POOL_2D.
 
-Invariant: the average is over the positions inside the image, rounded to nearest with halves
-away from zero; input and output have the same scale and zero point.
+Invariant: the average is over the positions inside the image, read row by row; of stored numbers it is rounded to
+nearest with halves away from zero, and input and output have the same scale and zero point.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from .common import (
     shape4,
 )
 from .operator import Lowering, lowering, require
-from .tir import Expr, both, cast, const, dtype_of, largest, raw_load, select, smallest, truncated_div
+from .plain.numbers import REAL, activated, largest_of, least, same
+from .tir import Expr, both, cast, const, dtype_of, largest, library, raw_load, real, select, smallest, truncated_div
 
 
 @lowering("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -87,3 +88,26 @@ def _extent_inside(position: Expr, stride: int, before: int, kernel: int, size: 
     """Number of window rows (or columns) that lie inside the image."""
     origin = position * stride - before
     return smallest(const(kernel), const(size) - origin) - largest(const(0), const(0) - origin)
+
+
+@lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", plain=True)
+def pool_2d_of_floats(work: Lowering) -> None:
+    """A window of `FilterHeight` x `FilterWidth` moves over each channel."""
+    activation = work.options("Pool2DOptions").FusedActivationFunction()
+    same((work.tensor(0), work.output()), REAL)
+    function, kind = work.function, work.operator.name
+
+    def join(total: Expr, element: Expr) -> Expr:
+        element = function.bind(element, "element", "float32")
+        if kind == "MAX_POOL_2D":
+            return largest_of(function, total, element, "float32")
+        return total + (element if kind == "AVERAGE_POOL_2D" else element * element)
+
+    def result(total: Expr, count: Callable[[], Expr]) -> Expr:
+        if kind != "MAX_POOL_2D":
+            total = total / cast(count(), "float32")
+        if kind == "L2_POOL_2D":
+            total = library("sqrtf", total)
+        return activated(function, total, activation, "float32")
+
+    pool(work, real(least("float32") if kind == "MAX_POOL_2D" else 0), join, result)

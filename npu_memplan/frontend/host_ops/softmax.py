@@ -1,20 +1,80 @@
-"""SOFTMAX.
+"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of 8 bits, over the last axis.
 
-Invariant: the exponents of one row are computed once, in fixed point, and kept in a planned
-scratch buffer of int32; nothing is approximated beyond what the reference approximates.
+Invariant: the sum over a row of exp(x - largest x) is made once, in fixed point: exponentials have 31 fraction bits and
+their sum `31 - SUM_INTEGER_BITS`; differences so far below the largest element that fixed point cannot hold them count
+nothing. The logarithm of a row is a power of two, and a quotient of polynomials around the fourth root of 1/2; its
+inverse square root takes the reference's five Newton steps, and a row of zeros stays zeros.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from ...fixed_point.multiplier import LIMITS
+from ...fixed_point.functions import ROOT_HALF
+from ...fixed_point.multiplier import INT32_MAX, LIMITS, input_radius, quantise_multiplier
 from .common import EIGHT_BITS, require_quantisation, require_same_type
-from .exponentials import SUM_INTEGER_BITS, Differences, sum_of_row
-from .fixed_tir import high_mul, leading_zeros, reciprocal_one_plus, rounding_shift_by
+from .fixed_tir import (
+    clamp_wide,
+    exp_on_negative,
+    high_mul,
+    leading_zeros,
+    multiply_by_quantised,
+    reciprocal_one_plus,
+    rounding_shift,
+    rounding_shift_by,
+    saturating_shift_left,
+)
+from .interpolated import store_softmax16
 from .operator import Lowering, lowering, require
-from .softmax16 import store_softmax16
-from .tir import cast, clamp, const, load, row_indices
+from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices, select, smallest
+
+DIFF_INTEGER_BITS = 5
+SUM_INTEGER_BITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """How differences of stored values become real ones with `31 - DIFF_INTEGER_BITS` fraction bits."""
+
+    multiplier: int
+    shift: int
+    lowest: int  # the smallest difference that does not leave the format
+
+    @classmethod
+    def scaled(cls, beta: float, scale: float) -> Differences:
+        """For inputs of this scale, times beta; `UnsupportedOperatorError` where the product is too small."""
+        real = min(beta * scale * (1 << (31 - DIFF_INTEGER_BITS)), float((1 << 31) - 1))
+        require(real > 1.0, f"beta {beta} x input scale {scale} is too small for fixed point")
+        multiplier, shift = quantise_multiplier(real)
+        return cls(multiplier, shift, -input_radius(DIFF_INTEGER_BITS, shift))
+
+    def rescale(self, difference: Expr) -> Expr:
+        """A difference not below `lowest`, in the format."""
+        # With a shift of 31, `lowest` is 0: there is nothing to shift.
+        return high_mul(difference * const(1 << min(self.shift, 30)), self.multiplier)
+
+
+def sum_of_row(
+    function: Function, source: Buffer, row: Expr, differences: Differences, kept: Buffer | None = None
+) -> tuple[Expr, Expr]:
+    """(largest element, sum of exponentials) of a row of `source`; the exponentials themselves go to `kept`."""
+    shape = [int(extent) for extent in source.shape]
+    peak, total = function.local("peak"), function.local("total")
+    peak.set(const(LIMITS[str(source.dtype)][0]))
+    with function.loop(shape[-1], "c") as c:
+        peak.set(largest(peak.get(), load(source, *row_indices(row, c, shape))))
+    total.set(const(0))
+    with function.loop(shape[-1], "c") as c:
+        difference = function.bind(load(source, *row_indices(row, c, shape)) - peak.get(), "difference")
+        # Below the radius the result is zero; the product must not leave int32 there.
+        scaled = differences.rescale(largest(difference, const(differences.lowest)))
+        power = exp_on_negative(function, scaled, DIFF_INTEGER_BITS)
+        power = function.bind(select(difference >= differences.lowest, power, const(0)), "exponential")
+        if kept is not None:
+            function.store(kept, power, c)
+        total.add(rounding_shift(function, power, SUM_INTEGER_BITS))
+    return peak.get(), total.get()
 
 
 @lowering("SOFTMAX")
@@ -51,3 +111,119 @@ def softmax(work: Lowering) -> None:
             value = clamp(rounded + const(low), low, high)
             function.store(target, value, *row_indices(row, c, output.shape))
     return None
+
+
+_OUTPUT_INTEGER_BITS = 4
+_LOG_INTEGER_BITS = DIFF_INTEGER_BITS + 1  # while it is added up
+# With 31 fraction bits, f = 2^(1/4):
+_LOG_2 = 1488522236
+_FOURTH_ROOT_HALF = 1805811301  # 1/f
+_NUMERATOR = 117049297  # 11/240 f
+_DENOMINATOR = (1057819769, 638450708, 127690142)  # 2/f - f, f/4, f/20
+
+
+@lowering("LOG_SOFTMAX")
+def log_softmax(work: Lowering) -> None:
+    """x - log(sum of exp(x)) over the last axis."""
+    data, output = work.tensor(0), work.output()
+    kind = require_same_type((data, output), EIGHT_BITS)
+    low, high = LIMITS[kind]
+    require_quantisation(output, 16 / 256, high)
+    differences = Differences.scaled(1.0, data.scale)
+    back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    with function.loop(math.prod(data.shape) // data.shape[-1], "row") as row:
+        peak, total = sum_of_row(function, source, row, differences)
+        log = function.bind(_logarithm(function, total), "log")
+        # Differences from here on down have the least result; above, nothing leaves int32.
+        floor = multiply_by_quantised(function, log + const(LIMITS["int32"][0]), *back)
+        floor = function.bind(largest(floor, const(differences.lowest - 1)), "floor")
+        with function.loop(data.shape[-1], "c") as c:
+            difference = function.bind(load(source, *row_indices(row, c, data.shape)) - peak, "difference")
+            scaled = differences.rescale(largest(difference, const(differences.lowest)))
+            real = clamp_wide(cast(scaled, "int64") - cast(log, "int64"))
+            result = rounding_shift(function, real, 31 - DIFF_INTEGER_BITS - _OUTPUT_INTEGER_BITS)
+            result = clamp(result + const(high), low, high)
+            function.store(target, select(difference > floor, result, const(low)), *row_indices(row, c, output.shape))
+
+
+def _logarithm(function: Function, value: Expr) -> Expr:
+    """log(value) with `31 - DIFF_INTEGER_BITS` fraction bits, of a value >= 1 with `31 - SUM_INTEGER_BITS`."""
+    one = 1 << (31 - _LOG_INTEGER_BITS)
+    # value = 2^power x fraction, by two ways to split it; the one with the larger power and smaller fraction counts.
+    zeros = leading_zeros(function, value)
+    normal = value * (const(1) << (zeros - const(1)))
+    first = saturating_shift_left(high_mul(normal, ROOT_HALF), 1)
+    power = (const(SUM_INTEGER_BITS) - zeros) * const(one) + const(one // 4)
+    headroom = leading_zeros(function, high_mul(value, ROOT_HALF)) - const(1)
+    second = clamp_wide(cast(value, "int64") * (const(1, "int64") << cast(headroom, "int64")))
+    other_power = (const(SUM_INTEGER_BITS) - headroom) * const(one) - const(one // 4)
+    power = function.bind(largest(power, other_power), "power")
+    r = function.bind(smallest(first, second), "r")
+
+    wide = cast(r, "int64") + const(_FOURTH_ROOT_HALF + 1, "int64")
+    p = function.bind(cast(wide >> const(1, "int64"), "int32"), "p")
+    half = function.bind(r - const(_FOURTH_ROOT_HALF), "half")  # named, or TVM doubles the constant past int32
+    q = function.bind(half * const(2), "q")
+    square = function.bind(high_mul(q, q), "square")
+    numerator = high_mul(q, r) + high_mul(high_mul(q, square), _NUMERATOR)
+    constant, linear, quadratic = _DENOMINATOR
+    inner = const(constant) + q + high_mul(square, quadratic)
+    below = high_mul(p, inner) + high_mul(q, linear)  # the denominator, less 1
+    reciprocal = reciprocal_one_plus(function, below)
+    fraction = high_mul(rounding_shift(function, numerator, _LOG_INTEGER_BITS), reciprocal)
+    return saturating_shift_left(high_mul(power, _LOG_2) + fraction, _LOG_INTEGER_BITS - DIFF_INTEGER_BITS)
+
+
+_OUTPUT_BITS = 7  # fraction bits of the output
+_NEWTON_STEPS = 5
+
+
+@lowering("L2_NORMALIZATION")
+def l2_normalization(work: Lowering) -> None:
+    """x / sqrt(sum of x squared) over the last axis."""
+    data, output = work.tensor(0), work.output()
+    kind = require_same_type((data, output), EIGHT_BITS)
+    activation = work.options("L2NormOptions").FusedActivationFunction()
+    require(activation == 0, f"the reference refuses its fused activation (number {activation})")
+    middle = 0 if kind == "int8" else 128
+    require_quantisation(output, 1 / (1 << _OUTPUT_BITS), middle, "computes for")
+    function = work.function
+    source, target = work.read(0, "input"), work.write()
+    total = function.local("total")
+    with function.loop(math.prod(data.shape) // data.shape[-1], "row") as row:
+        total.set(const(0))
+        with function.loop(data.shape[-1], "c") as c:
+            x = function.bind(load(source, *row_indices(row, c, data.shape)) - const(data.zero_point), "x")
+            total.add(x * x)
+        multiplier, right = _inverse_root(function, total.get())
+        if kind == "int8":  # tflite-micro takes one shift from the other
+            left_shift = function.bind(const(1) << largest(const(_OUTPUT_BITS) - right, 0), "left_shift")
+            right_shift = function.bind(largest(right - const(_OUTPUT_BITS), 0), "right_shift")
+        else:
+            left_shift, right_shift = const(1 << _OUTPUT_BITS), right
+        with function.loop(data.shape[-1], "c") as c:
+            x = load(source, *row_indices(row, c, data.shape)) - const(data.zero_point)
+            value = rounding_shift_by(function, high_mul(x * left_shift, multiplier), right_shift)
+            function.store(target, clamp(value + const(middle), *LIMITS[kind]), *row_indices(row, c, output.shape))
+
+
+def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
+    """1 / sqrt(value) as (31 fraction bits, right shift 0..12), of an int32 that is not negative; 0 counts as 1."""
+    large = value >= const(1 << 29)
+    start = function.bind(largest(select(large, value >> const(2), value), 2), "start")
+    pairs = function.bind(((leading_zeros(function, start) - const(1)) >> const(1)) - const(1), "pairs")
+    # Between 1/2 and 2, with 28 fraction bits from here on.
+    normal = (start << (pairs * const(2))) >> const(1)
+    half = function.bind(rounding_shift(function, normal, 1), "half")
+    x = function.bind(const(1 << 28), "x")
+    for _ in range(_NEWTON_STEPS):
+        cube = saturating_shift_left(high_mul(high_mul(x, x), x), 6)
+        step = high_mul(const(3 << 27), x) - high_mul(half, function.bind(cube, "cube"))
+        x = function.bind(saturating_shift_left(step, 3), "x")
+    shift = function.bind(select(large, const(12), const(11)) - pairs, "shift")
+    root = high_mul(x, ROOT_HALF) * (const(1) << largest(const(0) - shift, 0))
+    is_one = value <= const(1)
+    multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
+    return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")

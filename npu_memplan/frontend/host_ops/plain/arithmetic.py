@@ -1,6 +1,6 @@
-"""ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD and ADD_N of plain numbers.
+"""ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE, FLOOR_DIV, FLOOR_MOD, ADD_N, comparisons, LOGICAL_... .
 
-Invariant: one operation an element, then the fused activation.
+Invariant: one operation an element, then the fused activation; truths are bool, one byte, 0 or 1.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 
 from tvm import tirx
 
+from ..elementwise import COMPARISONS
 from ..operator import Lowering, lowering, require
 from ..tir import Expr, Function, both, cast, library, number, raw_load, select
-from .numbers import NUMBERS, REAL, activated, pair_by_pair, same, wrapped
+from .numbers import NUMBERS, REAL, activated, element_by_element, pair_by_pair, same, wrapped
 
 _OF_32_BITS = ("float32", "int32")
 _COMPUTE: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
@@ -119,3 +120,30 @@ def add_many(work: Lowering) -> None:
         return total.get()
 
     work.fill(result)
+
+
+_EQUALITY = ("EQUAL", "NOT_EQUAL")
+_LOGIC = {"LOGICAL_AND": tirx.And, "LOGICAL_OR": tirx.Or}
+
+
+@lowering(*COMPARISONS, plain=True)
+def compare(work: Lowering) -> None:
+    """Whether input 0 is equal to, greater or less than input 1."""
+    output = work.output()
+    require(output.dtype == "bool", f"output {output.name!r} is {output.dtype}, not bool")
+    name = work.operator.name
+    allowed = (*NUMBERS, "bool") if name in _EQUALITY else NUMBERS
+    pair_by_pair(work, lambda _, x, y: COMPARISONS[name](x, y), allowed)
+
+
+@lowering(*_LOGIC, plain=True)
+def combine(work: Lowering) -> None:
+    """input 0 and, or: input 1."""
+    connect = _LOGIC[work.operator.name]
+    pair_by_pair(work, lambda _, x, y: connect(x, y), ("bool",))
+
+
+@lowering("LOGICAL_NOT", plain=True)
+def invert(work: Lowering) -> None:
+    """Not the input."""
+    element_by_element(work, lambda _, x: tirx.Not(x), ("bool",))

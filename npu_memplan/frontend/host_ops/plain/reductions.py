@@ -13,8 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from ..operator import Lowering, lowering
-from ..reduction import axes_of, reduce, search
-from ..sums import accumulate
+from ..reduction import accumulate, axes_of, reduce, search
 from ..tir import Expr, LocalScalar, number, select
 from .numbers import NUMBERS, REAL, least, most, same, wrapped
 

@@ -1,7 +1,7 @@
-"""QUANTIZE and DEQUANTIZE.
+"""CAST, QUANTIZE and DEQUANTIZE.
 
-Invariant: between integers one rescale with double rounding; from and to float32 one correctly
-rounded operation, for models whose inputs or outputs are floats.
+Invariant: CAST converts as C does: floats are cut towards zero, integers keep their low bits, bool is 0 or 1. QUANTIZE
+between integers is one rescale with double rounding; from and to float32 it is one correctly rounded operation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,30 @@ from .common import ACTIVATION_TYPES, as_it_is, require_same_type
 from .elementwise import each
 from .fixed_tir import clamp_wide, multiply_by_quantised
 from .operator import Lowering, lowering, require
-from .tir import Expr, cast, clamp, const, library, real
+from .tir import Expr, cast, clamp, const, library, real, select
+
+_TYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32")
+
+
+@lowering("CAST")
+def convert(work: Lowering) -> None:
+    """The input's numbers in the output's type."""
+    data, output = work.tensor(0), work.output()
+    for tensor in (data, output):
+        require(tensor.dtype in _TYPES, f"tensor {tensor.name!r} is {tensor.dtype}, which is not converted")
+
+    def converted(value: Expr) -> Expr:
+        if data.dtype == "bool":
+            value = cast(value, "int32")
+        elif data.dtype == "float32" and output.dtype not in ("float32", "bool", "int64"):
+            value = cast(value, "int64" if output.dtype == "uint32" else "int32")  # and then its low bits
+        if output.dtype == "bool" and data.dtype != "bool":
+            zero = tirx.FloatImm("float32", 0.0) if data.dtype == "float32" else tirx.IntImm(data.dtype, 0)
+            value = select(tirx.NE(value, zero), tirx.IntImm("int32", 1), tirx.IntImm("int32", 0))
+        return value
+
+    each(work, converted, "input", take=as_it_is)
+
 
 _PAIRS = frozenset(
     [
