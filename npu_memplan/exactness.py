@@ -46,62 +46,37 @@ MICRO, LITERT, TOSA = "tflite-micro", "LiteRT", "TOSA's reference model"
 REAL = Claim(Exactness.STEP, "its framework", "real numbers rounded once; halves and float biases may go the other way")
 FLOAT = Claim(reason="TVM's float code, whose last bits depend on the compiler and its library")
 
-MOVES = frozenset(
-    (
-        *("RESIZE_NEAREST_NEIGHBOR", "PAD", "PADV2", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CONCATENATION", "SPLIT"),
-        *("SPLIT_V", "PACK", "UNPACK", "SLICE", "STRIDED_SLICE", "TRANSPOSE"),
-    )
-)
-HOST_MOVES = MOVES | frozenset(
-    (
-        *("MIRROR_PAD", "REVERSE_V2", "GATHER", "BROADCAST_TO", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"),
-        *("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "SHAPE"),
-    )
-)
-# Operators that hand on stored values; NPUs' compilers rescale them where the output has another scale.
-KEEP_STORED = (MOVES - {"RESHAPE", "SQUEEZE", "EXPAND_DIMS"}) | frozenset(
-    (
-        "RESIZE_BILINEAR",
-        "MAX_POOL_2D",
-        "AVERAGE_POOL_2D",
-        "RELU6",
-        "RELU_0_TO_1",
-        "RELU_N1_TO_1",
-        "REDUCE_MAX",
-        "REDUCE_MIN",
-    )
-)
-_WEIGHTED = frozenset(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"))
-_POOLED = frozenset(("AVERAGE_POOL_2D", "MAX_POOL_2D", "MEAN"))
-_PAIRS = frozenset(("ADD", "SUB", "MUL", "MINIMUM", "MAXIMUM"))
-_SINGLES = frozenset(("RELU", "RELU6", "LEAKY_RELU", "LOGISTIC", "TANH", "QUANTIZE"))
-_REAL_TABLES = frozenset(("LOG", "GELU", "RELU_0_TO_1", "RELU_N1_TO_1"))
-_VELAS = frozenset(("REDUCE_MAX", "REDUCE_MIN", "TILE"))
-_COMMON = _WEIGHTED | _POOLED | _PAIRS | _SINGLES
-_COMPARED = frozenset(("EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"))
-_OF_NUMBERS = frozenset(
-    (
-        *("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM", "NEG", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "CUMSUM"),
-        *_COMPARED,
-    )
-)
-_OF_FLOATS = frozenset(
-    (
-        *("DIV", "FLOOR_DIV", "FLOOR_MOD", "SQUARED_DIFFERENCE", "ADD_N", "ABS", "SQUARE", "SQRT", "RSQRT", "FLOOR"),
-        *("CEIL", "ROUND", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "PRELU", "HARD_SWISH"),
-        *("L2_NORMALIZATION", "MEAN", "ARG_MAX", "ARG_MIN", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"),
-        *("FULLY_CONNECTED", "BATCH_MATMUL", "AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", "RESIZE_BILINEAR"),
-        *("QUANTIZE", "SVDF"),
-    )
-)
 
-_CHOOSING = frozenset(
-    (
-        *("CAST", "SELECT", "SELECT_V2", "GATHER_ND", "EMBEDDING_LOOKUP", "ONE_HOT", "FILL", "RANK", "TILE"),
-        "DYNAMIC_UPDATE_SLICE",
-    )
+def _names(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+MOVES = _names(
+    "RESIZE_NEAREST_NEIGHBOR PAD PADV2 RESHAPE SQUEEZE EXPAND_DIMS CONCATENATION SPLIT SPLIT_V PACK UNPACK SLICE "
+    "STRIDED_SLICE TRANSPOSE"
 )
-_SHAPES = frozenset(("ZEROS_LIKE", "RANGE", "BROADCAST_ARGS"))
+_BLOCKS = _names("BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND DEPTH_TO_SPACE SPACE_TO_DEPTH")
+HOST_MOVES = MOVES | _BLOCKS | _names("MIRROR_PAD REVERSE_V2 GATHER BROADCAST_TO SHAPE")
+# Operators that hand on stored values; NPUs' compilers rescale them where the output has another scale.
+KEEP_STORED = (MOVES - _names("RESHAPE SQUEEZE EXPAND_DIMS")) | _names(
+    "RESIZE_BILINEAR MAX_POOL_2D AVERAGE_POOL_2D RELU6 RELU_0_TO_1 RELU_N1_TO_1 REDUCE_MAX REDUCE_MIN"
+)
+_REAL_TABLES = _names("LOG GELU RELU_0_TO_1 RELU_N1_TO_1")
+_VELAS = _names("REDUCE_MAX REDUCE_MIN TILE")
+_COMMON = _names(
+    "CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED AVERAGE_POOL_2D MAX_POOL_2D MEAN ADD SUB MUL MINIMUM MAXIMUM RELU RELU6 "
+    "LEAKY_RELU LOGISTIC TANH QUANTIZE"
+)
+_COMPARED = _names("EQUAL NOT_EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL")
+_OF_NUMBERS = _COMPARED | _names("ADD SUB MUL MAXIMUM MINIMUM NEG SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM")
+_OF_FLOATS = _names(
+    "DIV FLOOR_DIV FLOOR_MOD SQUARED_DIFFERENCE ADD_N ABS SQUARE SQRT RSQRT FLOOR CEIL ROUND RELU RELU6 RELU_N1_TO_1 "
+    "RELU_0_TO_1 LEAKY_RELU PRELU HARD_SWISH L2_NORMALIZATION MEAN ARG_MAX ARG_MIN CONV_2D DEPTHWISE_CONV_2D "
+    "TRANSPOSE_CONV FULLY_CONNECTED BATCH_MATMUL AVERAGE_POOL_2D MAX_POOL_2D L2_POOL_2D RESIZE_BILINEAR QUANTIZE SVDF"
+)
+_CHOOSING = _names("CAST SELECT SELECT_V2 GATHER_ND EMBEDDING_LOOKUP ONE_HOT FILL RANK TILE DYNAMIC_UPDATE_SLICE")
+_SHAPES = _names("ZEROS_LIKE RANGE BROADCAST_ARGS")
 
 # Operators of float32 that call a function of the C library: which, and how many ulps newlib 3.3's was away on 25,600
 # elements of several magnitudes (QEMU). Equal with the host's own library, which tflite-micro calls as well.
@@ -112,72 +87,58 @@ LIBRARY: dict[str, tuple[str, int]] = {
 }
 
 # Host code of operators that have no one type of activations; tests/states and tests/custom hold it.
-EXACT_AS_A_WHOLE = frozenset(
-    (
-        *(
-            "IF",
-            "WHILE",
-            "CALL_ONCE",
-            "VAR_HANDLE",
-            "READ_VARIABLE",
-            "ASSIGN_VARIABLE",
-            "CIRCULAR_BUFFER",
-            "SignalWindow",
-        ),
-        *("SignalFftAutoScale", "SignalRfft", "SignalIrfft", "SignalEnergy", "SignalFilterBank", "SignalPCAN"),
-        *("SignalFilterBankSquareRoot", "SignalFilterBankSpectralSubtraction", "SignalFilterBankLog", "SignalFramer"),
-        *("SignalStacker", "SignalDelay", "SignalOverlapAdd", "TFLite_Detection_PostProcess"),
-    )
+EXACT_AS_A_WHOLE = _names(
+    "IF WHILE CALL_ONCE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE CIRCULAR_BUFFER SignalWindow SignalFftAutoScale "
+    "SignalRfft SignalIrfft SignalEnergy SignalFilterBank SignalPCAN SignalFilterBankSquareRoot "
+    "SignalFilterBankSpectralSubtraction SignalFilterBankLog SignalFramer SignalStacker SignalDelay SignalOverlapAdd "
+    "TFLite_Detection_PostProcess"
 )
 
 # who made the code -> type of the activations -> operators that equal their reference
 EXACT: dict[Code, dict[str, frozenset[str]]] = {
     Code.LIFTED: {
-        "int8": (_COMMON - {"FULLY_CONNECTED"}) | MOVES | _VELAS | {
-            *("TRANSPOSE_CONV", "BATCH_MATMUL", "SQUARED_DIFFERENCE", "PRELU", "ABS", "ELU", "HARD_SWISH", "EXP"),
-            *("RSQRT", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM", *_REAL_TABLES),
-        },
-        "int16": (_COMMON - {"FULLY_CONNECTED", "MUL", "LEAKY_RELU"}) | MOVES | _VELAS | {
-            *("TRANSPOSE_CONV", "SQUARED_DIFFERENCE", "ABS", "EXP", "SOFTMAX", "RESIZE_BILINEAR"),
-        },
-        "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - {"TRANSPOSE", "EXPAND_DIMS"}) | _VELAS | {
-            *("PRELU", "SOFTMAX", "ARG_MAX", "RESIZE_BILINEAR", "HARD_SWISH", "RELU_0_TO_1", "RELU_N1_TO_1"),
-        },
+        "int8": (_COMMON - {"FULLY_CONNECTED"}) | MOVES | _VELAS | _REAL_TABLES | _names(
+            "TRANSPOSE_CONV BATCH_MATMUL SQUARED_DIFFERENCE PRELU ABS ELU HARD_SWISH EXP RSQRT SOFTMAX ARG_MAX "
+            "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
+        ),
+        "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU")) | MOVES | _VELAS | _names(
+            "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP SOFTMAX RESIZE_BILINEAR"
+        ),
+        "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _VELAS | _names(
+            "PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
+        ),
     },
     Code.LOWERED: {
-        "int8": _COMMON | MOVES | {
-            *("TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "SQUARED_DIFFERENCE", "PRELU", "ABS", "HARD_SWISH", "EXP"),
-            *("RSQRT", "SOFTMAX", "RESIZE_BILINEAR", "UNIDIRECTIONAL_SEQUENCE_LSTM", "SHAPE"),
-        },
-        "int16": (_COMMON - {"LEAKY_RELU"}) | MOVES | {"TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "ABS", "SHAPE"},
-        "uint8": _COMMON | (MOVES - {"EXPAND_DIMS"}) | {"SUM", "REDUCE_MAX", "SOFTMAX", "RESIZE_BILINEAR", "SHAPE"},
+        "int8": _COMMON | MOVES | _names(
+            "TRANSPOSE_CONV SUM REDUCE_MAX SQUARED_DIFFERENCE PRELU ABS HARD_SWISH EXP RSQRT SOFTMAX RESIZE_BILINEAR "
+            "UNIDIRECTIONAL_SEQUENCE_LSTM SHAPE"
+        ),
+        "int16": (_COMMON - {"LEAKY_RELU"}) | MOVES | _names("TRANSPOSE_CONV SUM REDUCE_MAX ABS SHAPE"),
+        "uint8": _COMMON | (MOVES - {"EXPAND_DIMS"}) | _names("SUM REDUCE_MAX SOFTMAX RESIZE_BILINEAR SHAPE"),
     },
     Code.HOST: {
-        "int8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | {
-            *("ZEROS_LIKE", "ADD_N", "CUMSUM"),
-            *("TRANSPOSE_CONV", "BATCH_MATMUL", "SUM", "REDUCE_MAX", "REDUCE_MIN", "SQUARED_DIFFERENCE", "DIV"),
-            *("PRELU", "ABS", "ELU", "HARD_SWISH", "RSQRT", "SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "ARG_MAX"),
-            *("ARG_MIN", "RESIZE_BILINEAR", "DEQUANTIZE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "EXP", "NEG"),
-            *_REAL_TABLES,
-        },
-        "int16": _COMMON | (HOST_MOVES - {"DEPTH_TO_SPACE", "SPACE_TO_DEPTH"}) | (_CHOOSING - {"ONE_HOT"}) | {
-            *("SUM", "ABS", "SOFTMAX", "DEQUANTIZE", "BATCH_MATMUL", "TRANSPOSE_CONV", "PRELU", "SQUARED_DIFFERENCE"),
-            "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        },
-        "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | {
-            *("TRANSPOSE_CONV", "SUM", "REDUCE_MAX", "REDUCE_MIN", "PRELU", "SOFTMAX", "ARG_MAX", "ARG_MIN"),
-            *("RESIZE_BILINEAR", "DEQUANTIZE", "DIV", "LOG_SOFTMAX", "L2_NORMALIZATION", "HARD_SWISH"),
-            *(_REAL_TABLES - {"LOG"}),
-        },
-        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | {"ZEROS_LIKE", "RANGE"},
-        "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | {
-            *("DIV", "FLOOR_DIV", "SQUARED_DIFFERENCE", "ADD_N", "ABS", "ARG_MAX", "ARG_MIN", "QUANTIZE"),
-        },
-        "int64": _OF_NUMBERS | (HOST_MOVES - {"RESIZE_NEAREST_NEIGHBOR", "UNPACK"}) | _CHOOSING | _SHAPES,
-        "bool": (HOST_MOVES - {"SPLIT", "SPLIT_V", "PACK", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE"}) | _CHOOSING | {
-            *("EQUAL", "NOT_EQUAL", "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "REDUCE_ANY", "REDUCE_ALL"),
-        },
-        "uint32": (_CHOOSING - {"GATHER_ND", "ONE_HOT"}) | {"CONCATENATION"},
+        "int8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | _REAL_TABLES | _names(
+            "ZEROS_LIKE ADD_N CUMSUM TRANSPOSE_CONV BATCH_MATMUL SUM REDUCE_MAX REDUCE_MIN SQUARED_DIFFERENCE DIV "
+            "PRELU ABS ELU HARD_SWISH RSQRT SOFTMAX LOG_SOFTMAX L2_NORMALIZATION ARG_MAX ARG_MIN RESIZE_BILINEAR "
+            "DEQUANTIZE SVDF UNIDIRECTIONAL_SEQUENCE_LSTM EXP NEG"
+        ),
+        "int16": _COMMON | (HOST_MOVES - _names("DEPTH_TO_SPACE SPACE_TO_DEPTH")) | (_CHOOSING - {"ONE_HOT"}) | _names(
+            "SUM ABS SOFTMAX DEQUANTIZE BATCH_MATMUL TRANSPOSE_CONV PRELU SQUARED_DIFFERENCE "
+            "UNIDIRECTIONAL_SEQUENCE_LSTM"
+        ),
+        "uint8": _COMMON | _COMPARED | HOST_MOVES | _CHOOSING | (_REAL_TABLES - {"LOG"}) | _names(
+            "TRANSPOSE_CONV SUM REDUCE_MAX REDUCE_MIN PRELU SOFTMAX ARG_MAX ARG_MIN RESIZE_BILINEAR DEQUANTIZE DIV "
+            "LOG_SOFTMAX L2_NORMALIZATION HARD_SWISH"
+        ),
+        "float32": _OF_NUMBERS | _OF_FLOATS | HOST_MOVES | _CHOOSING | _names("ZEROS_LIKE RANGE"),
+        "int32": _OF_NUMBERS | HOST_MOVES | _CHOOSING | _SHAPES | _names(
+            "DIV FLOOR_DIV SQUARED_DIFFERENCE ADD_N ABS ARG_MAX ARG_MIN QUANTIZE"
+        ),
+        "int64": _OF_NUMBERS | (HOST_MOVES - _names("RESIZE_NEAREST_NEIGHBOR UNPACK")) | _CHOOSING | _SHAPES,
+        "bool": (HOST_MOVES - _names("SPLIT SPLIT_V PACK SPACE_TO_DEPTH DEPTH_TO_SPACE")) | _CHOOSING | _names(
+            "EQUAL NOT_EQUAL LOGICAL_AND LOGICAL_OR LOGICAL_NOT REDUCE_ANY REDUCE_ALL"
+        ),
+        "uint32": (_CHOOSING - _names("GATHER_ND ONE_HOT")) | {"CONCATENATION"},
     },
 }  # fmt: skip
 
@@ -193,53 +154,37 @@ STEP: dict[tuple[Code, str, str], str] = {
 }
 
 # What Vela 5.2 compiles to a stream that computes something else, or cannot be lifted, stays on the host.
+_QUANTISED = ("int8", "int16", "uint8")
 NOT_BY_VELA: dict[tuple[str, str], str] = {
-    ("MIRROR_PAD", "int8"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
-    ("MIRROR_PAD", "int16"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
-    ("MIRROR_PAD", "uint8"): "Vela's stream for it walks backwards through memory, which cannot be lifted",
-    ("SUM", "int8"): "Vela's stream for it leaves out the scales",
-    ("SUM", "int16"): "Vela's stream for it leaves out the scales",
-    ("SUM", "uint8"): "Vela's stream for it leaves out the scales",
+    **{("MIRROR_PAD", dtype): "Vela's stream for it walks backwards through memory, which cannot be lifted"
+       for dtype in _QUANTISED},
+    **{("SUM", dtype): "Vela's stream for it leaves out the scales" for dtype in _QUANTISED},
     ("NEG", "int8"): "Vela's stream for it limits the least number, which the reference leaves as it is",
     ("TRANSPOSE", "uint8"): "Vela's stream for it reads uint8 as int8 and clamps to 127",
-}
+}  # fmt: skip
 
 # Where tflite-micro takes uint8.
-MICRO_TAKES_UINT8 = frozenset(("QUANTIZE", "DEQUANTIZE", "RESHAPE", "SQUEEZE"))
+MICRO_TAKES_UINT8 = _names("QUANTIZE DEQUANTIZE RESHAPE SQUEEZE")
 # Other types that tflite-micro does not have, but LiteRT.
-_BLOCKS = ("BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-_NEVER_MICRO = ("ONE_HOT", "RANGE", "RANK", "SELECT", "TILE")
-_SUMS = ("SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "CUMSUM", "NEG")
+_NEVER_MICRO = _names("ONE_HOT RANGE RANK SELECT TILE")
+_SUMS = _names("SUM REDUCE_MAX REDUCE_MIN REDUCE_PROD CUMSUM NEG")
 _ONLY_LITERT: dict[str, frozenset[str]] = {
-    "int8": frozenset(("EXP", "NEG", *_REAL_TABLES, *_NEVER_MICRO)),
-    "int16": frozenset(
-        (
-            *("EXP", "REDUCE_MAX", "REDUCE_MIN", "RESIZE_BILINEAR", "GATHER", "MIRROR_PAD", *_BLOCKS, *_NEVER_MICRO),
-            *("GATHER_ND", "EMBEDDING_LOOKUP", "FILL"),
-        )
+    "int8": _names("EXP NEG") | _REAL_TABLES | _NEVER_MICRO,
+    "int16": _BLOCKS | _NEVER_MICRO | _names(
+        "EXP REDUCE_MAX REDUCE_MIN RESIZE_BILINEAR GATHER MIRROR_PAD GATHER_ND EMBEDDING_LOOKUP FILL"
     ),
-    "float32": frozenset(("RELU_N1_TO_1", "RELU_0_TO_1", "REDUCE_PROD", *_NEVER_MICRO)),
+    "float32": _names("RELU_N1_TO_1 RELU_0_TO_1 REDUCE_PROD") | _NEVER_MICRO,
     "uint32": _CHOOSING - {"CAST"} | {"CONCATENATION"},
-    "int32": frozenset(
-        (
-            *("GATHER", "MIRROR_PAD", "RESIZE_NEAREST_NEIGHBOR", "TRANSPOSE", *_BLOCKS, *_SUMS),
-            *("EXPAND_DIMS", "ABS", "ADD_N", "ARG_MAX", "ARG_MIN", "FLOOR_DIV", "RANGE"),
-            *(_CHOOSING - {"CAST", "FILL", "DYNAMIC_UPDATE_SLICE"}),
-        )
+    "int32": _BLOCKS | _SUMS | (_CHOOSING - _names("CAST FILL DYNAMIC_UPDATE_SLICE")) | _names(
+        "GATHER MIRROR_PAD RESIZE_NEAREST_NEIGHBOR TRANSPOSE EXPAND_DIMS ABS ADD_N ARG_MAX ARG_MIN FLOOR_DIV RANGE"
     ),
-    "int64": frozenset(
-        (
-            *("GATHER", "MIRROR_PAD", "TRANSPOSE", *_BLOCKS, *_SUMS, "EXPAND_DIMS", "ADD", "SUB", "MUL"),
-            *("PAD", "PADV2", "SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE", "RANGE", *_CHOOSING),
-        )
+    "int64": _BLOCKS | _SUMS | _CHOOSING | _names(
+        "GATHER MIRROR_PAD TRANSPOSE EXPAND_DIMS ADD SUB MUL PAD PADV2 SPLIT SPLIT_V SLICE STRIDED_SLICE RANGE"
     ),
-    "bool": frozenset(
-        (
-            *("RESIZE_NEAREST_NEIGHBOR", "PAD", "PADV2", "MIRROR_PAD", "UNPACK", "TRANSPOSE", "GATHER", *_BLOCKS),
-            *("EXPAND_DIMS", "REDUCE_ANY", *(_CHOOSING - {"CAST"})),
-        )
+    "bool": _BLOCKS | (_CHOOSING - {"CAST"}) | _names(
+        "RESIZE_NEAREST_NEIGHBOR PAD PADV2 MIRROR_PAD UNPACK TRANSPOSE GATHER EXPAND_DIMS REDUCE_ANY"
     ),
-}
+}  # fmt: skip
 
 
 def reference_of(kind: str, dtype: str) -> str:
@@ -250,7 +195,7 @@ def reference_of(kind: str, dtype: str) -> str:
 
 # Operators of TOSA in Vela's streams for Ethos-U85 -> types of operands and results in tests that equal the reference
 # model (docs/tosa_coverage.md).
-_INTEGERS, _WIDE = frozenset(("int8", "int16", "int32")), frozenset(("int8", "int16", "int32", "int64"))
+_INTEGERS, _WIDE = _names("int8 int16 int32"), _names("int8 int16 int32 int64")
 _MOVED = _INTEGERS | {"bool"}
 TOSA_EXACT: dict[str, frozenset[str]] = {
     **dict.fromkeys(("ABS", "ADD", "CLZ", "INTDIV", "MAXIMUM", "MINIMUM", "REDUCE_SUM", "SUB"), frozenset(("int32",))),

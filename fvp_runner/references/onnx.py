@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from npu_memplan.frontend.onnx.build import import_onnx
+from npu_memplan.frontend.errors import imported
 from npu_memplan.models.onnx import read_onnx
 
 from .framework import FrameworkReference
@@ -32,7 +32,8 @@ class OnnxReference(FrameworkReference):
         import tvm
         from tvm import relax
 
-        module = import_onnx(read_onnx(model, name), name, _import)
+        proto = read_onnx(model, name)
+        module = imported("ONNX", name, lambda: _import(proto))
         parameters = module["main"].params
         super().__init__(name, [(p.name, tuple(map(int, p.ty.shape)), str(p.ty.dtype)) for p in parameters])
         self._tensor = tvm.runtime.tensor

@@ -108,16 +108,13 @@ def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:
             "--accelerator none to run it on the host alone"
         )
     from .attributes import operators_of
+    from .graph.build import build_qdq_module
 
-    aim = lowered_for(request)
     if kind == "onnx":
-        from .onnx.build import build_onnx_module
-
-        module = build_onnx_module(path, options.accelerator, options.host_ops, "", aim)
+        from .onnx.nodes import import_file
     else:
-        from .torch.build import build_torch_module
-
-        module = build_torch_module(path, options.accelerator, options.host_ops, aim)
+        from .torch.program import import_file
+    module = build_qdq_module(import_file(path), path.name, options.accelerator, options.host_ops, lowered_for(request))
     host = [o.kind for o in operators_of(module["main"]) if not o.on_npu]
     if options.accelerator == NO_NPU or not host:
         return Loaded(request, path, data, module, {})

@@ -85,6 +85,10 @@ class Network:
         """The host operators in order."""
         return tuple(o for o in self.operators if isinstance(o, CpuOperator))
 
+    def tensors_of(self, operator: CpuOperator) -> list[Tensor]:
+        """What an operator reads, then what it writes."""
+        return [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+
     @property
     def states(self) -> tuple[int, ...]:
         """Variable tensors that operators read: they outlive an inference; `Tensor.start` is what they start with."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..frontend.host_ops.tir import Function, cast, const, raw_load
+import numpy as np
+
+from ..frontend.host_ops.tir import Function, cast, const, first_of
 from ..frontend.tflite.described import network_attributes
 from ..frontend.tflite.main_builder import MainBuilder
 from ..models.network import CpuOperator, Network
@@ -32,14 +34,14 @@ def as_module(divided: Divided) -> Any:
 
     network = as_network(divided)
     builder = MainBuilder(network)
-    _one_value_a_state(builder, network)
+    builder.one_value_a_state()
 
     def emit(step: NpuCall | CpuOperator) -> None:
         part = divided.steps[step.index]
         inputs = [builder.value(i) for i in step.inputs]
         if isinstance(part, NpuPart):
             if part.constants:
-                inputs.append(relax.const(_bytes(part.constants), "uint8"))
+                inputs.append(relax.const(np.frombuffer(part.constants, np.uint8)))
             updated = {tensor: step.inputs.index(tensor) for tensor in part.updates}
             builder.call(part.primfunc, step_name(step.index), inputs, part.writes, updated)
         elif _is_view(network, part, step.inputs):
@@ -50,20 +52,6 @@ def as_module(divided: Divided) -> Any:
             builder.call(_touching(*tensors), step_name(step.index), inputs, step.outputs)
 
     return builder.build(emit, network_attributes(network, builder.states, ()))
-
-
-def _bytes(content: bytes) -> Any:
-    import numpy as np
-
-    return np.frombuffer(content, np.uint8)
-
-
-def _one_value_a_state(builder: MainBuilder, network: Network) -> None:
-    """Vela lists every version of a state as a tensor of its own at the same place."""
-    homes = {network.tensors[i].arena_offset: i for i in network.states if network.tensors[i].arena_offset >= 0}
-    for tensor in network.tensors:
-        if tensor.is_variable and tensor.arena_offset in homes:
-            builder.values.setdefault(tensor.index, builder.values[homes[tensor.arena_offset]])
 
 
 def _is_view(network: Network, operator: CpuOperator, inputs: Sequence[int]) -> bool:
@@ -84,6 +72,6 @@ def _touching(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:
             dtype = str(target.dtype)
             value = cast(0, "int32")
             for source in sources:
-                value = value + cast(raw_load(source, [const(0)] * len(source.shape)), "int32")
+                value = value + cast(first_of(source), "int32")
             function.store(target, cast(value, dtype), *[const(0)] * len(target.shape))
     return function.finish([*sources, *targets], "cpu")

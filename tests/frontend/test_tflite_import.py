@@ -17,10 +17,10 @@ from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import Claim, Exactness
 from npu_memplan.frontend.attributes import SourceOperator, operators_of, quantised
 from npu_memplan.frontend.host_choice import HostOpsError
+from npu_memplan.frontend.tflite.completion import with_omitted_inputs
 from npu_memplan.frontend.tflite.lifted import Imported, import_host_only, import_tflite
 from npu_memplan.frontend.tflite.lowered import build_module
-from npu_memplan.frontend.tflite.reasons import refusal, refusals
-from npu_memplan.frontend.tflite.restore import with_omitted_inputs
+from npu_memplan.frontend.tflite.on_host import refusal, refusals
 from npu_memplan.models.file import NetworkError, UnsupportedModelError
 from npu_memplan.models.tflite import read_network
 from npu_memplan.names import Names, legal

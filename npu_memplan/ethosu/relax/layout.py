@@ -76,6 +76,13 @@ def _layout(call: Any) -> str:
     return str(call.attrs.data_layout if _name(call) == "nn.conv2d" else call.attrs.layout)
 
 
+def _relaid(call: Any, arguments: list[Any], **changed: Any) -> Any:
+    """`call` of other arguments, with these of its attributes changed."""
+    known = type(call.attrs).__tvm_ffi_type_info__
+    attributes = {field.name: getattr(call.attrs, field.name) for field in known.fields}
+    return ir.Call(call.op, arguments, ir.make_node(known.type_key, **attributes | changed))
+
+
 def _variables(arguments: Iterable[Any]) -> list[Any]:
     """The variables among arguments and in tuples of them."""
     fields = [f for a in arguments for f in (a.fields if isinstance(a, relax.Tuple) else (a,))]
@@ -99,7 +106,6 @@ class _Converter:
         self.builder = builder
         self.bindings = bindings  # of the old function
         self.values: dict[Any, _Value] = {}
-        self.tuples: dict[Any, Any] = {}
 
     # ------------------------------------------------------------------ forms
 
@@ -146,7 +152,7 @@ class _Converter:
             return
         name = _name(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
-            converted = self._conv2d(expression) if name == "nn.conv2d" else self._pool2d(name, expression)
+            converted = self._conv2d(expression) if name == "nn.conv2d" else self._pool2d(expression)
             self.values[variable] = _Value(nhwc=self.builder.emit(converted, name_hint=variable.name))
         elif name == "dequantize" and self._is_stored(expression):
             self.values[variable] = _Value(source=expression.args[0], call=expression)
@@ -237,11 +243,9 @@ class _Converter:
     def _elementwise(self, call: Any) -> Any:
         name = _name(call)
         if name in ("quantize", "dequantize"):
-            make = relax.op.quantize if name == "quantize" else relax.op.dequantize
             axis = 0 if len(call.args[1].ty.shape) == 0 else _AXES[int(call.attrs.axis) % 4]
-            return make(self.nhwc(call.args[0]), call.args[1], call.args[2], axis=axis, out_dtype=call.attrs.out_dtype)
-        arguments = [self._operand(a) for a in call.args]
-        return ir.Call(call.op, arguments, call.attrs)
+            return _relaid(call, [self.nhwc(call.args[0]), *call.args[1:]], axis=axis)
+        return ir.Call(call.op, [self._operand(a) for a in call.args], call.attrs)
 
     def _operand(self, argument: Any) -> Any:
         """A map in NHWC; a bias of shape [1, C, 1, 1] as [C]."""
@@ -256,18 +260,9 @@ class _Converter:
         return self.nhwc(argument)
 
     def _conv2d(self, call: Any) -> Any:
-        attributes = call.attrs
-        order = [str(attributes.kernel_layout).index(letter) for letter in "OHWI"]
-        return relax.op.nn.conv2d(
-            self.nhwc(call.args[0]),
-            self._weights(call.args[1], order),
-            strides=attributes.strides,
-            padding=attributes.padding,
-            dilation=attributes.dilation,
-            groups=int(attributes.groups),
-            data_layout="NHWC",
-            kernel_layout="OHWI",
-        )
+        order = [str(call.attrs.kernel_layout).index(letter) for letter in "OHWI"]
+        arguments = [self.nhwc(call.args[0]), self._weights(call.args[1], order)]
+        return _relaid(call, arguments, data_layout="NHWC", kernel_layout="OHWI", out_layout="NHWC")
 
     def _weights(self, expression: Any, order: list[int]) -> Any:
         """Dequantised constant weights with their constant transposed; anything else by a transpose."""
@@ -280,22 +275,11 @@ class _Converter:
         weights = relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis)
         return self.builder.emit(weights, name_hint=f"{plain.name}_use")
 
-    def _pool2d(self, name: str, call: Any) -> Any:
-        make, a = relax.op.nn.max_pool2d if name == "nn.max_pool2d" else relax.op.nn.avg_pool2d, call.attrs
-        return make(
-            self.nhwc(call.args[0]),
-            pool_size=a.pool_size,
-            strides=a.strides,
-            padding=a.padding,
-            dilation=a.dilation,
-            ceil_mode=bool(a.ceil_mode),
-            count_include_pad=bool(a.count_include_pad),
-            layout="NHWC",
-        )
+    def _pool2d(self, call: Any) -> Any:
+        return _relaid(call, [self.nhwc(call.args[0])], layout="NHWC", out_layout="NHWC")
 
     def _mean(self, call: Any) -> Any:
-        axes = [_AXES[int(a) % 4] for a in call.attrs.axis]
-        return relax.op.mean(self.nhwc(call.args[0]), axis=sorted(axes), keepdims=bool(call.attrs.keepdims))
+        return _relaid(call, [self.nhwc(call.args[0])], axis=sorted(_AXES[int(a) % 4] for a in call.attrs.axis))
 
     def _leaves_channels(self, call: Any) -> bool:
         """Whether a mean of a map in NHWC has no dimensions but batch and channels, in this order."""
@@ -305,7 +289,7 @@ class _Converter:
         return sorted(int(a) % 4 for a in call.attrs.axis) == [2, 3]
 
     def _softmax(self, call: Any) -> Any:
-        return relax.op.nn.softmax(self.nhwc(call.args[0]), axis=_AXES[int(call.attrs.axis) % 4])
+        return _relaid(call, [self.nhwc(call.args[0])], axis=_AXES[int(call.attrs.axis) % 4])
 
     def _concat(self, call: Any) -> Any:
         return relax.op.concat([self.nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
@@ -315,38 +299,16 @@ class _Converter:
         return ir.Call(call.op, [self.nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
 
     def _resize2d(self, call: Any) -> Any:
-        a = call.attrs
-        return relax.op.image.resize2d(
-            self.nhwc(call.args[0]),
-            call.args[1],
-            roi=tuple(float(r) for r in a.roi),
-            layout="NHWC",
-            method=str(a.method),
-            coordinate_transformation_mode=str(a.coordinate_transformation_mode),
-            rounding_method=str(a.rounding_method),
-            cubic_alpha=float(a.cubic_alpha),
-            cubic_exclude=int(a.cubic_exclude),
-            extrapolation_value=float(a.extrapolation_value),
-        )
+        return _relaid(call, [self.nhwc(call.args[0]), call.args[1]], layout="NHWC")
 
     def _conv2d_transpose(self, call: Any) -> Any:
-        a = call.attrs
-        return relax.op.nn.conv2d_transpose(
-            self.nhwc(call.args[0]),
-            self.nchw(call.args[1]),
-            strides=a.strides,
-            padding=a.padding,
-            output_padding=a.output_padding,
-            data_layout="NHWC",
-            kernel_layout=str(a.kernel_layout),
-        )
+        arguments = [self.nhwc(call.args[0]), self.nchw(call.args[1])]
+        return _relaid(call, arguments, data_layout="NHWC", out_layout="NHWC")
 
     def _pad(self, call: Any) -> Any:
         widths = [int(w) for w in call.attrs.pad_width]
         moved = [widths[2 * axis + side] for axis in _TO_NHWC for side in (0, 1)]
-        return relax.op.nn.pad(
-            self.nhwc(call.args[0]), moved, pad_mode=str(call.attrs.pad_mode), pad_value=float(call.attrs.pad_value)
-        )
+        return _relaid(call, [self.nhwc(call.args[0])], pad_width=moved)
 
     def result(self, expression: Any) -> list[Any]:
         """The function's results in their original order."""

@@ -85,8 +85,7 @@ class Lowering:
     @property
     def plain(self) -> bool:
         """Whether none of its tensors is of a type in `STORED`."""
-        indices = (*self.operator.inputs, *self.operator.outputs)
-        return not any(self.network.tensors[i].dtype in STORED for i in indices if i >= 0)
+        return not any(tensor.dtype in STORED for tensor in self.network.tensors_of(self.operator))
 
     def tensors(self) -> list[Tensor]:
         """All inputs; refuses when one is left out."""
@@ -304,7 +303,7 @@ def _lowering_of(work: Lowering) -> Lower:
         return general  # type: ignore[return-value]
     if work.plain:
         return plain
-    tensors = [work.network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+    tensors = work.network.tensors_of(operator)
     stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
     hybrid = any(tensor.dtype == "float32" for tensor in tensors)
     require(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")

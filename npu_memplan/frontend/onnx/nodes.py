@@ -5,14 +5,23 @@ Invariant: the nodes of the result are those of the file, in its order.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tvm import ir, relax
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter
 
 from ...ethosu.relax import Arithmetic, with_arithmetic
+from ...models.onnx import read_onnx
+from ..errors import imported
 from ..graph.nodes import NodeImport, SourceNode, bound_only, named_after
 from .repairs import REPAIRS
+
+
+def import_file(path: Path) -> NodeImport:
+    """The graph of a file. Raises `OnnxError` for what is wrong with it before TVM sees it, and `TvmFrontendError`."""
+    proto = read_onnx(path)
+    return imported("ONNX", path.name, lambda: import_nodes(proto))
 
 
 def import_nodes(proto: Any) -> NodeImport:

@@ -13,7 +13,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
 from .branches import subgraphs_of
-from .reasons import refusal, refusals
+from .on_host import refusal, refusals
 
 _SAME = 1e-5  # of a scale: files repeat one with other last bits
 UNNAMED = "<unnamed>"  # what Vela calls a tensor without a name

@@ -30,10 +30,9 @@ from ...models.variables import reads_first
 from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators
-from .completion import NONE, completed, external_builtins
+from .completion import NONE, completed, external_builtins, with_constant_outputs, with_omitted_inputs
 from .described import activation_type, doubt, network_attributes, source_operators
 from .on_host import ONLY_FLOATS, check_host_operators, check_on_host, described, float_operators, host_reason
-from .restore import with_constant_outputs, with_omitted_inputs
 
 if TYPE_CHECKING:
     from .main_builder import MainBuilder
@@ -172,7 +171,7 @@ def from_network(
     _check_outputs(network)
     builder = MainBuilder(network)
     states = builder.states
-    _alias_states(builder)
+    builder.one_value_a_state()
 
     of_call = dict(zip((call.index for call in network.npu_calls), served, strict=False))
 
@@ -194,15 +193,6 @@ def _check_outputs(network: Network) -> None:
                 f"NPU operator {call.index} of {network.name} has no output, and no later one reads what it leaves in "
                 "the arena; compile the source model again"
             )
-
-
-def _alias_states(builder: MainBuilder) -> None:
-    """Vela lists every version of a state as a tensor of its own at the same place; they are one."""
-    network = builder.network
-    homes = {network.tensors[i].arena_offset: i for i in network.states if network.tensors[i].arena_offset >= 0}
-    for tensor in network.tensors:
-        if tensor.is_variable and tensor.arena_offset in homes:
-            builder.values.setdefault(tensor.index, builder.values[homes[tensor.arena_offset]])
 
 
 def add_npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int]) -> None:

@@ -80,8 +80,7 @@ class MainBuilder:
         """The value of an output; of one that is a constant, a copy, since results lie in pools."""
         if self.network.tensors[index].data is None or isinstance(self.values.get(index), relax.Var):
             return self.value(index)
-        copying = CpuOperator(-1, "RESHAPE", -1, (index,), (index,))
-        self.host_call(copying)
+        self.host_call(CpuOperator(-1, "RESHAPE", -1, (index,), (index,)))  # which copies
         return self.values[index]
 
     def type_of(self, index: int) -> Any:
@@ -106,12 +105,6 @@ class MainBuilder:
         """A free name for a function, `wanted` when it is free."""
         return self._functions.unique(legal(wanted))
 
-    def update(self, function: Any, name: str, inputs: Sequence[Any], state: int) -> None:
-        """Call a PrimFunc that has no result but the new content of its first parameter: tensor `state`, in place."""
-        symbol = self.block_builder.add_func(function.with_attr("global_symbol", name), name)
-        call = relax.call_tir_inplace(symbol, relax.Tuple(list(inputs)), 0, self.type_of(state))
-        self.updated.append(self.bind(state, call))
-
     def call(
         self,
         function: Any,
@@ -133,10 +126,21 @@ class MainBuilder:
             call = relax.call_tir_inplace(symbol, arguments, places, types if len(types) > 1 else types[0])
         else:
             call = relax.call_tir(symbol, arguments, types if len(types) > 1 else types[0])
-        result = self.bind(made[0], call)
-        if len(made) > 1:
-            for position, index in enumerate(made):
-                self.bind(index, relax.TupleGetItem(result, position))
+        self._bind_all(made, call)
+
+    def _bind_all(self, tensors: Sequence[int], expression: Any) -> None:
+        """Let `expression` be the one tensor, or a tuple of several."""
+        result = self.bind(tensors[0], expression)
+        for position, index in enumerate(tensors if len(tensors) > 1 else ()):
+            self.bind(index, relax.TupleGetItem(result, position))
+
+    def one_value_a_state(self) -> None:
+        """Vela lists every version of a state as a tensor of its own at the same place; they are one."""
+        tensors = self.network.tensors
+        homes = {tensors[i].arena_offset: i for i in self.network.states if tensors[i].arena_offset >= 0}
+        for tensor in tensors:
+            if tensor.is_variable and tensor.arena_offset in homes:
+                self.values.setdefault(tensor.index, self.values[homes[tensor.arena_offset]])
 
     def host_operator(self, operator: CpuOperator, for_good: bool = False) -> None:
         """Call the exact host code of an operator; those that only change a shape are reshapes.
@@ -148,10 +152,8 @@ class MainBuilder:
         if operator.name == "IF" and self._branches:
             self._if(operator)
             return
-        if operator.name == "READ_VARIABLE" and may_look(self.network, operator):
-            self._reshaped(operator)
-            return
-        if operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator):
+        looks = operator.name == "READ_VARIABLE" and may_look(self.network, operator)
+        if looks or (operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator)):
             self._reshaped(operator)
             return
         self.host_call(operator, for_good)
@@ -164,10 +166,9 @@ class MainBuilder:
         inputs = [self.value(i) for i in lowered.inputs]
         inputs += [relax.const(c, c.dtype.name) for c in lowered.constants]
         function = lowered.primfunc.without_attr(LAYER) if for_good else lowered.primfunc
-        if not lowered.outputs:
-            self.update(function, self.function_name(lowered.name), inputs, lowered.inputs[0])
-            return
-        self.call(function, self.function_name(lowered.name), inputs, lowered.outputs)
+        state = {} if lowered.outputs else {lowered.inputs[0]: 0}  # its new content is all that it makes
+        self.call(function, self.function_name(lowered.name), inputs, lowered.outputs, state)
+        self.updated += [self.values[index] for index in state]
 
     def _if(self, operator: CpuOperator) -> None:
         """Either of two subgraphs, whose operators the host runs."""
@@ -185,10 +186,7 @@ class MainBuilder:
             results = [builder.emit(value) for value in made]  # names of the branch's own
             body = results[0] if len(results) == 1 else relax.Tuple(results)
             sides.append(relax.SeqExpr([builder._end_block()], body))
-        result = self.bind(operator.outputs[0], relax.If(condition, *sides))
-        if len(operator.outputs) > 1:
-            for position, index in enumerate(operator.outputs):
-                self.bind(index, relax.TupleGetItem(result, position))
+        self._bind_all(operator.outputs, relax.If(condition, *sides))
 
     def _reshaped(self, operator: CpuOperator) -> None:
         target = operator.outputs[0]

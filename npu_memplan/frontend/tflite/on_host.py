@@ -1,11 +1,13 @@
 """Whether the host can run what the NPU does not: said for all operators at once, before anything is built.
 
-Invariant: an error names every operator concerned, its tensors and why neither side can run it.
+Invariant: an error names every operator concerned, its tensors and why neither side can run it. Nothing but
+explanations depends on Vela's wording; where what it printed is not understood, there is no reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from ...models.file import UnsupportedModelError
 from ...models.network import CpuOperator, Network
@@ -13,7 +15,6 @@ from ...models.tensor import FLOATS, Tensor
 from ...models.variables import DONE_BEFORE, OF_VARIABLES
 from ...vocabulary import TFLITE_RESHAPING
 from .branches import subgraphs_of
-from .reasons import refusal, refusals
 
 
 def check_host_operators(network: Network, messages: Sequence[str], kept: Mapping[str, str]) -> None:
@@ -36,7 +37,7 @@ def check_on_host(network: Network, reasons: Mapping[int, str]) -> None:
     for operator in network.cpu_operators:
         if operator.index not in reasons or (reason := host_reason(network, operator)) is None:
             continue
-        tensors = "; ".join(described(t) for t in tensors_of(network, operator))
+        tensors = "; ".join(described(t) for t in network.tensors_of(operator))
         found.append(f"  operator {operator.index} {operator.name}\n    tensors: {tensors}\n"
                      f"    NPU: {reasons[operator.index]}\n    host: {reason}")  # fmt: skip
     if found:
@@ -63,7 +64,7 @@ def float_operators(network: Network) -> dict[int, str]:
     return {
         operator.index: FLOATING
         for operator in network.cpu_operators
-        if any(tensor.dtype in FLOATS for tensor in tensors_of(network, operator))
+        if any(tensor.dtype in FLOATS for tensor in network.tensors_of(operator))
     }
 
 
@@ -101,13 +102,36 @@ def _branch_reason(network: Network, operator: CpuOperator) -> str | None:
     return unsupported_reason(network, operator) if operator.name == "WHILE" else None
 
 
-def tensors_of(network: Network, operator: CpuOperator) -> Iterator[Tensor]:
-    """What an operator reads, then what it writes."""
-    for index in (*operator.inputs, *operator.outputs):
-        if index >= 0:
-            yield network.tensors[index]
-
-
 def described(tensor: Tensor) -> str:
     """A tensor for a message."""
     return f"{tensor.index} {tensor.name!r} {tensor.dtype}{list(tensor.shape)}"
+
+
+_OPERATOR = re.compile(r"operator: (?P<kind>\w+), ofm: '(?P<tensor>.*)'")
+
+
+def refusals(messages: Sequence[str]) -> dict[tuple[str, str], str]:
+    """(operator kind, name of its output tensor) -> Vela's reason."""
+    found: dict[tuple[str, str], str] = {}
+    current: tuple[str, str] | None = None
+    for line in messages:
+        match = _OPERATOR.search(line)
+        if match:
+            current = match["kind"], match["tensor"]
+            found.pop(current, None)  # another operator of the same name: its reason, not both
+        elif current is not None and line.startswith(("Reason:", "- ", " ")):
+            text = line.removeprefix("Reason:").strip(" -")
+            found[current] = f"{found[current]} {text}" if current in found else text
+        elif current is not None and current in found and not line.startswith(("Warning", "Tensor", "Info")):
+            found[current] += f" {line.strip()}"
+        else:
+            current = None
+    return found
+
+
+def refusal(found: Mapping[tuple[str, str], str], kind: str, tensor: str) -> str:
+    """Vela's reason for one operator; it renames outputs with a fused activation, and repeats itself by kind."""
+    for key in ((kind, tensor), (kind, f"{tensor}_act")):
+        if key in found:
+            return found[key]
+    return next((reason for (other, _), reason in found.items() if other == kind), "")

@@ -66,7 +66,7 @@ class _OperatorImporter:
 
     def _not_convertible(self, operator: CpuOperator) -> str | None:
         """Why TVM's converter need not be tried; None when it may know the operator."""
-        tensors = [self.network.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
+        tensors = self.network.tensors_of(operator)
         if any(t.is_variable for t in tensors):
             return "it keeps state between runs, which TVM's TFLite frontend cannot express"
         if operator.name not in self.converter.convert_map:

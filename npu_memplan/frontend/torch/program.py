@@ -8,14 +8,18 @@ PyTorch is imported only to look at a program that was made with it.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import NpuMemplanError
+from ...models.torch import read_program
+from ..errors import imported
 
 if TYPE_CHECKING:
     from ..graph.nodes import NodeImport, SourceNode
@@ -32,6 +36,12 @@ def from_quantised_program(program: Any) -> Any:
     scales that are computed at run time, and TVM's own errors for operators it does not know.
     """
     return import_program(program).module
+
+
+def import_file(path: Path) -> NodeImport:
+    """The program in a file. Raises `TorchFileError`, `TorchImportError` and `TvmFrontendError`."""
+    program = read_program(path)
+    return imported("PyTorch", path.name, lambda: import_program(program), line=0)
 
 
 def import_program(program: Any) -> NodeImport:
@@ -105,11 +115,11 @@ class _Converters:
         """Converters by the names that TVM's importer gives to operators."""
         made: dict[str, Callable[[Any, Any], Any]] = {}
         for overload in ("default", "tensor", "tensor2"):
-            made[f"quantize_per_tensor.{overload}"] = self._quantise_per_tensor
-            made[f"dequantize_per_tensor.{overload}"] = self._dequantise_per_tensor
+            made[f"quantize_per_tensor.{overload}"] = self._quantise
+            made[f"dequantize_per_tensor.{overload}"] = self._dequantise
         made["hardswish.default"] = self._hard_swish
-        made["quantize_per_channel.default"] = self._quantise_per_channel
-        made["dequantize_per_channel.default"] = self._dequantise_per_channel
+        made["quantize_per_channel.default"] = functools.partial(self._quantise, by_channel=True)
+        made["dequantize_per_channel.default"] = functools.partial(self._dequantise, by_channel=True)
         return made
 
     def _hard_swish(self, node: Any, importer: Any) -> Any:
@@ -119,32 +129,15 @@ class _Converters:
         gate = emit(relax.op.clip(emit(relax.op.add(x, relax.const(np.float32(3)))), 0, 6))
         return emit(relax.op.divide(emit(relax.op.multiply(x, gate)), relax.const(np.float32(6))))
 
-    def _quantise_per_tensor(self, node: Any, importer: Any) -> Any:
-        source, scale, zero, low, high, dtype = node.args[:6]
-        return self._quantise(importer, node, source, (scale, zero), (low, high), dtype, -1)
-
-    def _quantise_per_channel(self, node: Any, importer: Any) -> Any:
-        source, scales, zeros, axis, low, high, dtype = node.args[:7]
-        return self._quantise(importer, node, source, (scales, zeros), (low, high), dtype, axis)
-
-    def _dequantise_per_tensor(self, node: Any, importer: Any) -> Any:
-        source, scale, zero = node.args[:3]
-        return self._dequantise(importer, node, source, scale, zero, -1)
-
-    def _dequantise_per_channel(self, node: Any, importer: Any) -> Any:
-        source, scales, zeros, axis = node.args[:4]
-        return self._dequantise(importer, node, source, scales, zeros, axis)
-
-    def _quantise(
-        self, importer: Any, node: Any, source: Any, scaling: tuple[Any, Any], limits: tuple[Any, Any], dtype: Any,
-        axis: int,
-    ) -> Any:  # fmt: skip
+    def _quantise(self, node: Any, importer: Any, by_channel: bool = False) -> Any:
+        """Arguments: the value, scale, zero point, (by channel: the axis,) limits, type."""
         from tvm import relax
 
+        axis, (*limits, dtype) = (node.args[3], node.args[4:7]) if by_channel else (-1, node.args[3:6])
         name = str(dtype).removeprefix("torch.")
-        scale, zero = (relax.const(v) for v in self._scaling(node, *scaling, name))
+        scale, zero = (relax.const(v) for v in self._scaling(node, node.args[1], node.args[2], name))
         result = importer.block_builder.emit(
-            relax.op.quantize(importer.env[source], scale, zero, axis=axis, out_dtype=name)
+            relax.op.quantize(importer.env[node.args[0]], scale, zero, axis=axis, out_dtype=name)
         )
         low, high = (int(self._number(node, v)) for v in limits)
         full = np.iinfo(name)
@@ -152,11 +145,12 @@ class _Converters:
             result = importer.block_builder.emit(relax.op.clip(result, low, high))
         return result
 
-    def _dequantise(self, importer: Any, node: Any, source: Any, scale: Any, zero: Any, axis: int) -> Any:
+    def _dequantise(self, node: Any, importer: Any, by_channel: bool = False) -> Any:
+        """Arguments: the value, scale, zero point, (by channel: the axis)."""
         from tvm import relax
 
-        value = importer.env[source]
-        constants = (relax.const(v) for v in self._scaling(node, scale, zero, str(value.ty.dtype)))
+        value, axis = importer.env[node.args[0]], node.args[3] if by_channel else -1
+        constants = (relax.const(v) for v in self._scaling(node, node.args[1], node.args[2], str(value.ty.dtype)))
         return importer.block_builder.emit(relax.op.dequantize(value, *constants, axis=axis, out_dtype="float32"))
 
     def _scaling(self, node: Any, scale: Any, zero: Any, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
