@@ -13,6 +13,7 @@ from typing import Any
 from ..exactness import Claim, Exactness
 from ..vocabulary import STATE_STARTS, STATES
 
+_COLUMNS = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")  # of source operators
 BY_USER = "kept on the CPU by --host-ops"
 
 
@@ -59,15 +60,11 @@ def main_attributes(
 
 def operator_attributes(operators: Sequence[SourceOperator]) -> dict[str, Any]:
     """The part of main's attributes that lists the source model's operators."""
-    return {
-        "npu.operator_names": [o.name for o in operators],
-        "npu.operator_kinds": [o.kind for o in operators],
-        "npu.operator_agents": ["npu" if o.on_npu else "host" for o in operators],
-        "npu.operator_reasons": [o.reason for o in operators],
-        "npu.operator_exactness": [o.claim.exactness.value for o in operators],
-        "npu.operator_references": [o.claim.reference for o in operators],
-        "npu.operator_doubts": [o.claim.reason for o in operators],
-    }
+    rows = [
+        (o.name, o.kind, agent, o.reason, o.claim.exactness.value, o.claim.reference, o.claim.reason)
+        for o, agent in ((o, "npu" if o.on_npu else "host") for o in operators)
+    ]
+    return {f"npu.operator_{column}": [row[i] for row in rows] for i, column in enumerate(_COLUMNS)}
 
 
 def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
@@ -80,8 +77,7 @@ def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
 
 def operators_of(main: Any) -> tuple[SourceOperator, ...]:
     """The source model's operators as `main` describes them."""
-    names = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")
-    columns = [[str(cell) for cell in main.attrs[f"npu.operator_{name}"]] for name in names]
+    columns = [[str(cell) for cell in main.attrs[f"npu.operator_{name}"]] for name in _COLUMNS]
     return tuple(
         SourceOperator(name, kind, agent == "npu", reason, Claim(Exactness(exactness), reference, doubt))
         for name, kind, agent, reason, exactness, reference, doubt in zip(*columns, strict=True)

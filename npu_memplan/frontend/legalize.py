@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..ethosu.reading.reader import bindings_of, name_of
 from ..models.file import UnsupportedModelError
 from ..vocabulary import RESHAPING
 
@@ -20,20 +21,17 @@ def legalize_host(
     `left` are the reasons why operators are not on the NPU, by variable. `UnsupportedModelError` names those
     that TVM has no code for either.
     """
-    from tvm import ir, relax
+    from tvm import relax
 
     legal = relax.transform.LegalizeOps()(relax.transform.FoldConstant()(module))
     stuck = []
-    for block in legal["main"].body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name not in _PLANNED:
-                variable = str(binding.var.name)
-                reason = left.get(variable, "no NPU operation does it")
-                packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
-                stuck.append(
-                    f"  {packed or call.op.name.removeprefix('relax.')} {variable} {_shape(binding.var)}: {reason}"
-                )
+    for binding in bindings_of(legal["main"]):
+        operator, call = name_of(binding.value), binding.value
+        if operator and operator not in _PLANNED:
+            variable = str(binding.var.name)
+            reason = left.get(variable, "no NPU operation does it")
+            packed = getattr(call.args[0], "global_symbol", "") if call.args else ""  # a call into TVM's run time
+            stuck.append(f"  {packed or operator} {variable} {_shape(binding.var)}: {reason}")
     if stuck:
         raise UnsupportedModelError(
             f"{name} has operators that neither the NPU nor TVM's host code can run:\n"
@@ -50,4 +48,4 @@ def _shape(variable: Any) -> str:
 
 
 # calls of main that the planner understands: PrimFuncs and views
-_PLANNED = frozenset(("relax.call_tir", "relax.call_tir_inplace", *(f"relax.{name}" for name in RESHAPING)))
+_PLANNED = frozenset(("call_tir", "call_tir_inplace", *RESHAPING))

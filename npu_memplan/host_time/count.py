@@ -7,6 +7,7 @@ neither do the affine parts of an index, which compilers carry from round to rou
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,7 @@ class _Counter:
     def statement(self, stmt: Any) -> HostWork:
         """All that `stmt` does."""
         if isinstance(stmt, tirx.SeqStmt):
-            return _sum(self.statement(part) for part in stmt.seq)
+            return sum(map(self.statement, stmt.seq), _NOTHING)
         if isinstance(stmt, tirx.For):
             rounds = static_extent(stmt.extent)
             body = self.statement(stmt.body) + HostWork(self.costs.loop)
@@ -64,14 +65,12 @@ class _Counter:
             return self.value(stmt.condition) + max(sides, key=lambda side: side.cycles)
         if isinstance(stmt, tirx.AllocBuffer):
             sizes = [static_extent(extent) for extent in stmt.buffer.shape]
-            if None not in sizes and _product(sizes) <= _REGISTERS:
+            if None not in sizes and math.prod(size or 0 for size in sizes) <= _REGISTERS:
                 self.registers.add(stmt.buffer)
             return _NOTHING
         if isinstance(stmt, tirx.BufferStore):
             return self.value(stmt.value) + self.index(stmt.indices) + self.access(stmt.buffer, self.costs.store)
-        if isinstance(stmt, tirx.Evaluate):
-            return self.value(stmt.value)
-        if isinstance(stmt, tirx.Bind):
+        if isinstance(stmt, tirx.Evaluate | tirx.Bind):
             return self.value(stmt.value)
         inner = getattr(stmt, "body", None)
         return _NOTHING if inner is None else self.statement(inner)
@@ -84,7 +83,7 @@ class _Counter:
 
     def index(self, indices: Any) -> HostWork:
         """The divisions in indices; the rest is carried along."""
-        return _sum(self.value(i) for i in indices if _divides(i))
+        return sum((self.value(i) for i in indices if _divides(i)), _NOTHING)
 
     def value(self, expr: Any) -> HostWork:
         """What computing `expr` takes."""
@@ -93,7 +92,7 @@ class _Counter:
             return self.index(expr.indices) + self.access(expr.source, self.costs.load)
         if kind in ("IntImm", "FloatImm", "StringImm", "Var"):
             return _NOTHING
-        parts = _sum(self.value(part) for part in _parts(expr))
+        parts = sum(map(self.value, _parts(expr)), _NOTHING)
         cycles = self.cost(expr, kind)
         return parts + HostWork(cycles, 1.0 if cycles else 0.0)
 
@@ -123,12 +122,8 @@ class _Counter:
 def _parts(expr: Any) -> tuple[Any, ...]:
     names = ("a", "b", "value", "condition", "true_value", "false_value")
     found = tuple(getattr(expr, name) for name in names if hasattr(expr, name))
-    arguments = tuple(expr.args) if isinstance(expr, ir.Call) and not _takes_address(expr) else ()
-    return (*found, *arguments)
-
-
-def _takes_address(call: Any) -> bool:
-    return str(getattr(call.op, "name", "")).endswith("address_of")
+    takes_address = isinstance(expr, ir.Call) and str(getattr(expr.op, "name", "")).endswith("address_of")
+    return (*found, *expr.args) if isinstance(expr, ir.Call) and not takes_address else found
 
 
 def _divides(expr: Any) -> bool:
@@ -152,17 +147,3 @@ def _is_float(dtype: str) -> bool:
 def _bits(dtype: str) -> int:
     digits = "".join(c for c in dtype if c.isdigit())
     return int(digits) if digits else 8
-
-
-def _product(sizes: list[int | None]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size or 0
-    return product
-
-
-def _sum(parts: Any) -> HostWork:
-    total = _NOTHING
-    for part in parts:
-        total = total + part
-    return total

@@ -69,17 +69,6 @@ def _graph(model: Any, number: int, name: str) -> Network:
     return Network(name, tensors, operators, inputs, outputs, by_vela)
 
 
-def subgraph_count(data: bytes) -> int:
-    """How many subgraphs a `.tflite` has; 0 of what is none. Errors are left to `read_network`."""
-    import tflite
-
-    try:
-        verify_flatbuffer(data)
-        return int(tflite.Model.GetRootAsModel(data, 0).SubgraphsLength()) if data[4:8] == b"TFL3" else 0
-    except FlatbufferError:
-        return 0
-
-
 def data_offsets(data: bytes) -> dict[int, int]:
     """Where the bytes of each constant tensor begin in a `.tflite` that `read_network` has read; nothing of others."""
     import tflite
@@ -142,19 +131,15 @@ def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tenso
         raise NetworkError(f"{name}: tensor {index} {label!r} uses buffer {table.Buffer()}, which does not exist")
     buffer = model.Buffers(table.Buffer())
     quantisation = table.Quantization()
-    scales: tuple[float, ...] = ()
-    zeros: tuple[int, ...] = ()
-    if quantisation is not None and quantisation.ScaleLength():
-        scales = tuple(quantisation.ScaleAsNumpy().tolist())
-        if quantisation.ZeroPointLength():
-            zeros = tuple(quantisation.ZeroPointAsNumpy().tolist())
+    scaled = quantisation is not None and quantisation.ScaleLength()
+    shifted = scaled and quantisation.ZeroPointLength()
     tensor = Tensor(
         index=index,
         name=label,
         shape=tuple(int(d) for d in table.ShapeAsNumpy()) if table.ShapeLength() else (),
         dtype=dtype,
-        scales=scales,
-        zero_points=zeros,
+        scales=tuple(quantisation.ScaleAsNumpy().tolist()) if scaled else (),
+        zero_points=tuple(quantisation.ZeroPointAsNumpy().tolist()) if shifted else (),
         quantised_dimension=quantisation.QuantizedDimension() if quantisation is not None else 0,
         data=_bytes(buffer, table, f"{name}: tensor {index} {label!r}"),
         is_variable=bool(table.IsVariable()),

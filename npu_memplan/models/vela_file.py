@@ -59,7 +59,29 @@ def rebuilt(
     `source` was read by `read_network`. `inputs` and `outputs` are tensors of it; `added` are tensors of bytes that it
     does not have, by an index behind its own. Without a `plan` the file has none.
     """
-    return _Writer(source, added).file(steps, inputs, outputs, plan, description)
+    writer = _Writer(source, added)
+    write = writer.write
+    inputs, outputs = writer.renumbered(inputs), writer.renumbered(outputs)
+    arena: tuple[int, ...] = ()
+    if plan is not None and any(isinstance(step, NpuOperator) for step in steps):
+        scratch = writer.bytes_tensor("scratch", plan.arena_bytes)
+        arena = (scratch, writer.bytes_tensor("scratch_fast", plan.fast_bytes) if plan.fast_bytes else scratch)
+    operators = [
+        writer.npu(step, arena, number) if isinstance(step, NpuOperator) else writer.cpu(step)
+        for number, step in enumerate(steps)
+    ]
+    metadata = writer.metadata(plan, arena)
+    graph = write.table("SubGraph", {
+        "Tensors": write.tables(writer.tensors), "Inputs": write.numbers(inputs), "Outputs": write.numbers(outputs),
+        "Operators": write.tables(operators), "Name": write.text("main"),
+    })  # fmt: skip
+    root = write.table("Model", {
+        "Version": _VERSION, "OperatorCodes": write.tables(writer.codes), "Subgraphs": write.tables([graph]),
+        "Description": write.text(description), "Buffers": write.tables(writer.buffers),
+        "Metadata": write.tables(metadata),
+    })  # fmt: skip
+    write.builder.Finish(root, b"TFL3")
+    return bytes(write.builder.Output())
 
 
 class _Writer:
@@ -77,45 +99,14 @@ class _Writer:
         self._code_of: dict[int, int] = {}
         self._named: dict[bytes, int] = {}  # constants of the NPU's operators -> tensor
 
-    def file(
-        self,
-        steps: Sequence[CpuOperator | NpuOperator],
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        plan: ArenaPlan | None,
-        description: str,
-    ) -> bytes:
-        write = self.write
-        inputs, outputs = self._renumbered(inputs), self._renumbered(outputs)
-        arena: tuple[int, ...] = ()
-        if plan is not None and any(isinstance(step, NpuOperator) for step in steps):
-            scratch = self._bytes_tensor("scratch", plan.arena_bytes)
-            arena = (scratch, self._bytes_tensor("scratch_fast", plan.fast_bytes) if plan.fast_bytes else scratch)
-        operators = [
-            self._npu(step, arena, number) if isinstance(step, NpuOperator) else self._cpu(step)
-            for number, step in enumerate(steps)
-        ]
-        metadata = self._metadata({} if plan is None else self._offsets(plan, arena), plan is not None)
-        graph = write.table("SubGraph", {
-            "Tensors": write.tables(self.tensors), "Inputs": write.numbers(inputs), "Outputs": write.numbers(outputs),
-            "Operators": write.tables(operators), "Name": write.text("main"),
-        })  # fmt: skip
-        root = write.table("Model", {
-            "Version": _VERSION, "OperatorCodes": write.tables(self.codes), "Subgraphs": write.tables([graph]),
-            "Description": write.text(description), "Buffers": write.tables(self.buffers),
-            "Metadata": write.tables(metadata),
-        })  # fmt: skip
-        write.builder.Finish(root, b"TFL3")
-        return bytes(write.builder.Output())
-
     # -- tensors ------------------------------------------------------------------------------------
 
-    def _renumbered(self, indices: Sequence[int]) -> list[int]:
+    def renumbered(self, indices: Sequence[int]) -> list[int]:
         return [self._tensor(index) if index >= 0 else -1 for index in indices]
 
     def _tensor(self, index: int) -> int:
         if index in self.added and index not in self._tensor_of:
-            self._tensor_of[index] = self._bytes_tensor(self.added[index].name, self.added[index].size_bytes)
+            self._tensor_of[index] = self.bytes_tensor(self.added[index].name, self.added[index].size_bytes)
         if index not in self._tensor_of:
             table = self.graph.Tensors(index)
             replaced = {"Buffer": self._buffer(table.Buffer())}
@@ -139,7 +130,7 @@ class _Writer:
         )
         return len(self.buffers) - 1
 
-    def _bytes_tensor(self, name: str, size_bytes: int, buffer: int = 0) -> int:
+    def bytes_tensor(self, name: str, size_bytes: int, buffer: int = 0) -> int:
         write = self.write
         fields = {"Shape": write.numbers([size_bytes]), "Name": write.text(name)}
         self.tensors.append(write.table("Tensor", {**fields, "Type": _UINT8, "Buffer": buffer}))
@@ -147,26 +138,26 @@ class _Writer:
 
     def _constant(self, name: str, content: bytes) -> int:
         if content not in self._named:
-            self._named[content] = self._bytes_tensor(name, len(content), self._new_buffer(content))
+            self._named[content] = self.bytes_tensor(name, len(content), self._new_buffer(content))
         return self._named[content]
 
     # -- operators ----------------------------------------------------------------------------------
 
-    def _cpu(self, operator: CpuOperator) -> int:
+    def cpu(self, operator: CpuOperator) -> int:
         table, write = self.graph.Operators(operator.index), self.write
         code = table.OpcodeIndex()
         if code not in self._code_of:
             self._code_of[code] = len(self.codes)
             self.codes.append(write.copy("OperatorCode", self.model.OperatorCodes(code)._tab.Pos))
         replaced = {
-            "Inputs": write.numbers(self._renumbered(operator.inputs)),
-            "Outputs": write.numbers(self._renumbered(operator.outputs)),
+            "Inputs": write.numbers(self.renumbered(operator.inputs)),
+            "Outputs": write.numbers(self.renumbered(operator.outputs)),
         }
         if operator.intermediates:
-            replaced["Intermediates"] = write.numbers(self._renumbered(operator.intermediates))
+            replaced["Intermediates"] = write.numbers(self.renumbered(operator.intermediates))
         return write.copy("Operator", table._tab.Pos, {**replaced, "OpcodeIndex": self._code_of[code]})
 
-    def _npu(self, step: NpuOperator, arena: tuple[int, ...], number: int) -> int:
+    def npu(self, step: NpuOperator, arena: tuple[int, ...], number: int) -> int:
         write = self.write
         if -1 not in self._code_of:
             self._code_of[-1] = len(self.codes)
@@ -175,25 +166,23 @@ class _Writer:
             self.codes.append(write.table("OperatorCode", values))
         stream = self._constant(f"npu{number}_command_stream", step.payload)
         constants = self._constant(f"npu{number}_flash", step.constants or _NOTHING)
-        inputs = [stream, constants, *arena, *self._renumbered(step.inputs)]
-        values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self._renumbered(step.outputs))}
+        inputs = [stream, constants, *arena, *self.renumbered(step.inputs)]
+        values = {"Inputs": write.numbers(inputs), "Outputs": write.numbers(self.renumbered(step.outputs))}
         values |= {"CustomOptions": write.data_vector(_OPTIONS), "OpcodeIndex": self._code_of[-1]}
         return write.table("Operator", values)
 
     # -- metadata -----------------------------------------------------------------------------------
 
-    def _offsets(self, plan: ArenaPlan, arena: tuple[int, ...]) -> dict[int, int]:
-        placed = {self._tensor_of[index]: offset for index, offset in plan.offsets.items() if index in self._tensor_of}
-        return placed | dict.fromkeys(arena, 0)
-
-    def _metadata(self, offsets: Mapping[int, int], planned: bool) -> list[int]:
+    def metadata(self, plan: ArenaPlan | None, arena: Sequence[int]) -> list[int]:
         write, found = self.write, []
         for i in range(self.model.MetadataLength()):
             entry = self.model.Metadata(i)
             if entry.Name() != OFFLINE_PLAN.encode() and entry.Buffer() < self.model.BuffersLength():
                 buffer = self._buffer(entry.Buffer())
                 found.append(write.copy("Metadata", entry._tab.Pos, {"Buffer": buffer}))
-        if planned:
+        if plan is not None:
+            placed = {self._tensor_of[i]: offset for i, offset in plan.offsets.items() if i in self._tensor_of}
+            offsets = placed | dict.fromkeys(arena, 0)
             words = (*_PLAN_HEADER, len(self.tensors), *(offsets.get(i, -1) for i in range(len(self.tensors))))
             buffer = self._new_buffer(struct.pack(f"<{len(words)}i", *words))
             found.append(write.table("Metadata", {"Name": write.text(OFFLINE_PLAN), "Buffer": buffer}))

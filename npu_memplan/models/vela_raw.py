@@ -28,9 +28,6 @@ _TYPES = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 
 def read_raw(data: bytes, name: str) -> Network:
     """The network in the bytes of an archive; `NetworkError` says what is wrong with it."""
-    tensors: list[Tensor] = []
-    addresses: dict[str, list[tuple[int, int]]] = {}
-    indices: dict[str, list[int]] = {}
     try:
         unpacked = sum(entry.file_size for entry in zipfile.ZipFile(io.BytesIO(data)).infolist())
         if unpacked > _LARGEST_BYTES:
@@ -43,33 +40,38 @@ def read_raw(data: bytes, name: str) -> Network:
             scratch, fast = int(fields["scratch_size"]), int(fields["scratch_fast_size"])
             if not uses_region(payload.words, 2):
                 fast = 0
-            groups = {kind: _raw_tensors(fields, kind) for kind in ("input", "variable", "output")}
-        for kind, entries in groups.items():
-            for shape, element_bytes, region, offset in entries:
-                index = len(tensors)
-                dtype = _TYPES[element_bytes]
-                arena = offset if region == 1 else -1
-                tensors.append(
-                    Tensor(index, f"{kind}_{index}", shape, dtype, is_variable=kind == "variable", arena_offset=arena)
-                )
-                addresses.setdefault(kind, []).append((region, offset))
-                check_tensor(tensors[-1])
-                indices.setdefault(kind, []).append(index)
+            kinds = ("input", "variable", "output")
+            listed = [(kind, *entry) for kind in kinds for entry in _raw_tensors(fields, kind)]
+        tensors = tuple(
+            Tensor(
+                index,
+                f"{kind}_{index}",
+                shape,
+                _TYPES[element_bytes],
+                is_variable=kind == "variable",
+                arena_offset=offset if region == 1 else -1,
+            )
+            for index, (kind, shape, element_bytes, region, offset) in enumerate(listed)
+        )
+        for tensor in tensors:
+            check_tensor(tensor)
     except _FAULTS as error:
         raise NetworkError(f"{name} is no raw Vela network (.npz): {error}") from error
-    arguments = [*indices.get("input", ()), *indices.get("variable", ())]
+    addresses = tuple((region, offset) for *_, region, offset in listed)
+    inputs = sum(kind == "input" for kind, *_ in listed)
+    given = sum(kind != "output" for kind, *_ in listed)
     call = NpuCall(
         index=0,
         payload=payload,
         read_only=constants,
         scratch_bytes=scratch,
         scratch_fast_bytes=fast,
-        inputs=tuple(arguments),
-        outputs=tuple(indices.get("output", ())),
-        input_addresses=(*addresses.get("input", ()), *addresses.get("variable", ())),
-        output_addresses=tuple(addresses.get("output", ())),
+        inputs=tuple(range(given)),
+        outputs=tuple(range(given, len(listed))),
+        input_addresses=addresses[:given],
+        output_addresses=addresses[given:],
     )
-    return Network(name, tuple(tensors), (call,), tuple(indices.get("input", ())), call.outputs, True)
+    return Network(name, tensors, (call,), call.inputs[:inputs], call.outputs, True)
 
 
 def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:

@@ -23,7 +23,7 @@ from ..extract.program import Invoke, View
 from ..files.whole_file import OutputError, write_whole
 from ..models.file import read_file
 from ..models.network import CpuOperator
-from ..models.tflite import read_network, subgraph_count
+from ..models.tflite import read_network
 from ..models.vela_file import ArenaPlan, NpuOperator, rebuilt
 from ..options import NO_NPU, CompileOptions
 from ..rewrite import rewrite
@@ -61,7 +61,7 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     asked = request(replace(options, npu_compiler="vela") if options.competes else options)
     _check(asked.options, model)
     data = read_file(model)
-    if (subgraphs := subgraph_count(data)) > 1:
+    if (subgraphs := len(read_network(data, model.name).subgraphs)) > 1:
         raise EmitError(f"{model.name} has {subgraphs} subgraphs; --emit vela-tflite writes files of one")
     parts = divided(data, model.name, asked)
     if not any(isinstance(step, NpuPart) for step in parts.steps):

@@ -19,6 +19,19 @@ from ..lower.layer import Layer
 from ..lower.tensors import Arithmetic, LayerTensor
 
 
+def name_of(expression: Any) -> str:
+    """The operator that an expression calls, without "relax."; "" of what calls none."""
+    from tvm import ir
+
+    operator = expression.op if isinstance(expression, ir.Call) else None
+    return str(operator.name).removeprefix("relax.") if isinstance(operator, ir.Op) else ""
+
+
+def bindings_of(function: Any) -> list[Any]:
+    """All bindings of a function, in order."""
+    return [binding for block in function.body.blocks for binding in block.bindings]
+
+
 class RejectedError(NpuMemplanError):
     """An operator stays on the host; the message is the reason, for the report."""
 

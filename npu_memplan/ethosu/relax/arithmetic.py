@@ -25,6 +25,4 @@ def stated(function: Any, arithmetic: Arithmetic) -> Any:
 
 def arithmetic_of(function: Any) -> Arithmetic:
     """What a function says; TFLite's when it says nothing."""
-    if function.attrs is None or ARITHMETIC not in function.attrs:
-        return Arithmetic.TFLITE
-    return Arithmetic(str(function.attrs[ARITHMETIC]))
+    return Arithmetic(str((function.attrs or {}).get(ARITHMETIC, Arithmetic.TFLITE.value)))

@@ -19,7 +19,7 @@ from ..lower.emit import LoweringError
 from ..lower.graph import LayerGraph
 from ..lower.layer import Layer
 from ..lower.tensors import Arithmetic, LayerTensor
-from ..reading.reader import Reader, shape_of
+from ..reading.reader import Reader, bindings_of, shape_of
 from .arithmetic import arithmetic_of
 from .partition import kind_of
 
@@ -41,19 +41,14 @@ class _Builder:
         for parameter in function.params:
             self._declare(parameter, parameter.name)
         composites: dict[Any, Any] = {}
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                if isinstance(binding.value, relax.Function):
-                    composites[binding.var] = binding.value
-                elif isinstance(binding.value, relax.Tuple | relax.Var):
-                    continue
-                else:
-                    self._layer(composites[binding.value.op], binding.value, binding.var)
         result = function.body.body
-        for block in function.body.blocks:
-            for binding in block.bindings:
-                if binding.var.same_as(result) and isinstance(binding.value, relax.Tuple):
-                    result = binding.value
+        for binding in bindings_of(function):
+            if isinstance(binding.value, relax.Function):
+                composites[binding.var] = binding.value
+            elif isinstance(binding.value, relax.Tuple) and binding.var.same_as(function.body.body):
+                result = binding.value
+            elif not isinstance(binding.value, relax.Tuple | relax.Var):
+                self._layer(composites[binding.value.op], binding.value, binding.var)
         outputs = list(result.fields) if isinstance(result, relax.Tuple) else [result]
         inputs = tuple(self.names[p] for p in function.params)
         tensors = _share_scales(self.tensors, self.layers)
@@ -69,7 +64,7 @@ class _Builder:
         return name
 
     def _layer(self, composite: Any, call: Any, variable: Any) -> None:
-        bindings = {b.var: b.value for block in composite.body.blocks for b in block.bindings}
+        bindings = {b.var: b.value for b in bindings_of(composite)}
         reader = Reader(bindings, composite.attrs.get(LAYER), self.arithmetic)
         match = parse(kind_of(str(composite.attrs["Composite"])), reader, composite.body.body)
         arguments = dict(zip(composite.params, call.args, strict=True))

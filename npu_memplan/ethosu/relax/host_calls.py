@@ -14,7 +14,7 @@ from tvm import ir, relax
 from ...vocabulary import LAYER
 from ..layers import parse
 from ..reading.patterns import PREFIX
-from ..reading.reader import Reader, RejectedError
+from ..reading.reader import Reader, RejectedError, name_of
 
 Rejections = dict[str, tuple[str, str]]  # variable -> kind of layer, reason
 
@@ -45,7 +45,7 @@ class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """A call whose arguments are rewritten already."""
         call = super().visit_call_(call)
-        if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir":
+        if name_of(call) != "call_tir":
             return call
         layer = (self.functions[call.args[0].name_hint].attrs or {}).get(LAYER)
         if layer is None or str(layer["kind"]) in self.exclude:

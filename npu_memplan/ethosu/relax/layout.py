@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
+from ..reading.reader import bindings_of, name_of
+
 _TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 _WINDOWS = ("nn.conv2d", "nn.max_pool2d", "nn.avg_pool2d")
-_ELEMENTWISE = frozenset(
-    (
-        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "abs", "exp", "sigmoid", "tanh", "clip"),
-        *("nn.relu", "nn.leakyrelu", "quantize", "dequantize", "astype"),
-    )
+_ELEMENTWISE = (
+    *("add", "subtract", "multiply", "divide", "maximum", "minimum", "abs", "exp", "sigmoid", "tanh", "clip"),
+    *("nn.relu", "nn.leakyrelu", "quantize", "dequantize", "astype"),
 )
 _AXES = {0: 0, 1: 3, 2: 1, 3: 2}
 
@@ -37,26 +37,21 @@ class _Value:
 
 def has_nchw(mod: Any) -> bool:
     """Whether a window operator of main is laid out NCHW."""
-    return any(
-        _name(b.value) in _WINDOWS and _layout(b.value) == "NCHW"
-        for block in mod["main"].body.blocks
-        for b in block.bindings
-    )
+    return any(name_of(b.value) in _WINDOWS and _layout(b.value) == "NCHW" for b in bindings_of(mod["main"]))
 
 
 def to_nhwc(mod: Any) -> Any:
     """`mod` with main's feature maps in NHWC."""
     main = mod["main"]
     builder = relax.BlockBuilder()
-    converter = _Converter(builder, {b.var: b.value for block in main.body.blocks for b in block.bindings})
+    converter = _Converter(builder, {b.var: b.value for b in bindings_of(main)})
     parameters = [relax.Var(p.name, p.ty) for p in main.params]
     for old, new in zip(main.params, parameters, strict=True):
         converter.values[old] = _Value(nchw=new)
     with builder.function("main", parameters, attrs=dict(main.attrs.items()) if main.attrs else None):
         with builder.dataflow():
-            for block in main.body.blocks:
-                for binding in block.bindings:
-                    converter.bind(binding.var, binding.value)
+            for binding in bindings_of(main):
+                converter.bind(binding.var, binding.value)
             result = converter.result(main.body.body)
             outputs = [builder.emit_output(r, str(getattr(main.body.body, "name", ""))) for r in result]
         builder.emit_func_output(outputs[0] if len(outputs) == 1 else relax.Tuple(outputs))
@@ -67,13 +62,8 @@ def to_nhwc(mod: Any) -> Any:
     return relax.transform.DeadCodeElimination()(made)
 
 
-def _name(expression: Any) -> str:
-    operator = getattr(expression, "op", None)
-    return operator.name.removeprefix("relax.") if isinstance(operator, ir.Op) else ""
-
-
 def _layout(call: Any) -> str:
-    return str(call.attrs.data_layout if _name(call) == "nn.conv2d" else call.attrs.layout)
+    return str(call.attrs.data_layout if name_of(call) == "nn.conv2d" else call.attrs.layout)
 
 
 def _relaid(call: Any, arguments: list[Any], **changed: Any) -> Any:
@@ -150,7 +140,7 @@ class _Converter:
         if isinstance(expression, relax.Var):
             self.values[variable] = self.values[expression]
             return
-        name = _name(expression)
+        name = name_of(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
             converted = self._conv2d(expression) if name == "nn.conv2d" else self._pool2d(expression)
             self.values[variable] = _Value(nhwc=self.builder.emit(converted, name_hint=variable.name))
@@ -224,15 +214,15 @@ class _Converter:
         """Whether a product is of stored values and goes to a quantisation alone, behind its bias and activation."""
         product = self.bindings[variable]
         operands = [self.bindings.get(a) for a in product.args[:2]]
-        if any(_name(o) != "dequantize" for o in operands):
+        if any(name_of(o) != "dequantize" for o in operands):
             return False
         while True:
             users = [v for v, value in self.bindings.items() if _reads(value, variable)]
             if len(users) != 1:
                 return False
             variable = users[0]
-            if _name(self.bindings[variable]) not in ("add", "nn.relu", "clip"):
-                return _name(self.bindings[variable]) == "quantize"
+            if name_of(self.bindings[variable]) not in ("add", "nn.relu", "clip"):
+                return name_of(self.bindings[variable]) == "quantize"
 
     def _is_nhwc(self, expression: Any) -> bool:
         value = self.values[expression]
@@ -241,7 +231,7 @@ class _Converter:
     # ------------------------------------------------------------------ operators
 
     def _elementwise(self, call: Any) -> Any:
-        name = _name(call)
+        name = name_of(call)
         if name in ("quantize", "dequantize"):
             axis = 0 if len(call.args[1].ty.shape) == 0 else _AXES[int(call.attrs.axis) % 4]
             return _relaid(call, [self.nhwc(call.args[0]), *call.args[1:]], axis=axis)
@@ -255,7 +245,7 @@ class _Converter:
         if isinstance(argument, relax.Var):
             value = self.values[argument]
             bound: Any = self.builder.lookup_binding(value.nchw) if value.nchw is not None else None
-            if _name(bound) == "reshape" and len(bound.args[0].ty.shape) == 1 and int(shape[1]) != 1:
+            if name_of(bound) == "reshape" and len(bound.args[0].ty.shape) == 1 and int(shape[1]) != 1:
                 return bound.args[0]
         return self.nhwc(argument)
 
@@ -268,7 +258,7 @@ class _Converter:
         """Dequantised constant weights with their constant transposed; anything else by a transpose."""
         plain = self.nchw(expression)
         bound: Any = self.builder.lookup_binding(plain) if isinstance(plain, relax.Var) else plain
-        if _name(bound) != "dequantize" or not isinstance(bound.args[0], ir.GenericConst):
+        if name_of(bound) != "dequantize" or not isinstance(bound.args[0], ir.GenericConst):
             return self.builder.emit(relax.op.permute_dims(plain, order))
         data = np.ascontiguousarray(bound.args[0].value.numpy().transpose(order))
         axis = order.index(int(bound.attrs.axis) % 4)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import ir, relax
 
-from ..reading.reader import shape_of
+from ..reading.reader import name_of, shape_of
 from .layout import has_nchw, to_nhwc
 from .stored_form import StoredForm
 
@@ -21,7 +21,7 @@ class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
     def visit_tuple_getitem_(self, item: Any) -> Any:
         source = item.tuple_value
         found = self.lookup_binding(source) if isinstance(source, relax.Var) else source
-        if isinstance(found, ir.Call) and isinstance(found.op, ir.Op) and found.op.name == "relax.split":
+        if name_of(found) == "split":
             rank = len(found.args[0].ty.shape)
             axis = int(found.attrs.axis) % rank
             widths = [shape_of(field)[axis] for field in found.ty.fields]
@@ -44,8 +44,8 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
         return relax.Tuple([self._own(f) for f in super().visit_tuple_(fields).fields])
 
     def _own(self, argument: Any) -> Any:
-        bound = self.lookup_binding(argument) if isinstance(argument, relax.Var) else None
-        if isinstance(bound, ir.Call) and isinstance(bound.op, ir.Op) and bound.op.name == "relax.dequantize":
+        bound: Any = self.lookup_binding(argument) if isinstance(argument, relax.Var) else None
+        if name_of(bound) == "dequantize":
             # a name that no variable of the module has: reasons for rejections are kept by name
             return self.builder_.emit(ir.Call(bound.op, bound.args, bound.attrs), name_hint=f"{argument.name}_use")
         return argument

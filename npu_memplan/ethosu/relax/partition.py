@@ -11,23 +11,21 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from tvm import ir, relax
+from tvm import relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
 from ...vocabulary import ACCELERATOR, HOST_OPERATORS
 from ..arch import accelerator as find_accelerator
 from ..layers import COMPOSITES, parse
 from ..reading.patterns import PREFIX
-from ..reading.reader import Reader, RejectedError
+from ..reading.reader import Reader, RejectedError, bindings_of, name_of
 from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
 
 NO_PATTERN = "no NPU pattern matches it"
 # calls that only carry quantisation or shapes: never work of their own
-_CARRIERS = frozenset(
-    f"relax.{name}" for name in ("quantize", "dequantize", "astype", "clip", "reshape", "permute_dims", "nn.relu")
-)
+_CARRIERS = ("quantize", "dequantize", "astype", "clip", "reshape", "permute_dims", "nn.relu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class HostOperator:
     @property
     def carries(self) -> bool:
         """Whether it only carries quantisation or shapes, which is no work of its own."""
-        return f"relax.{self.kind}" in _CARRIERS
+        return self.kind in _CARRIERS
 
 
 _rejections: ContextVar[dict[str, tuple[str, str]] | None] = ContextVar("_rejections", default=None)
@@ -129,23 +127,17 @@ def partition_for_ethosu(
 
 def _remaining(main: Any, rejections: dict[str, tuple[str, str]]) -> list[HostOperator]:
     found = []
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            call = binding.value
-            if not isinstance(call, ir.Call) or not isinstance(call.op, ir.Op):
-                continue
+    for binding in bindings_of(main):
+        if kind := name_of(binding.value):
             name = str(binding.var.name)
-            _, reason = rejections.get(name, ("", NO_PATTERN))
-            found.append(HostOperator(name, call.op.name.removeprefix("relax."), reason))
+            found.append(HostOperator(name, kind, rejections.get(name, ("", NO_PATTERN))[1]))
     return found
 
 
 def remaining_operators(mod: Any) -> tuple[HostOperator, ...]:
     """Every operator that `partition_for_ethosu` left in main, with the reasons, in program order."""
-    attributes = mod["main"].attrs
-    if attributes is None or HOST_OPERATORS not in attributes:
-        return ()
-    return tuple(HostOperator(*(str(part) for part in entry)) for entry in attributes[HOST_OPERATORS])
+    entries = (mod["main"].attrs or {}).get(HOST_OPERATORS, ())
+    return tuple(HostOperator(*(str(part) for part in entry)) for entry in entries)
 
 
 def host_operators(mod: Any) -> tuple[HostOperator, ...]:
@@ -153,16 +145,7 @@ def host_operators(mod: Any) -> tuple[HostOperator, ...]:
     return tuple(o for o in remaining_operators(mod) if not o.carries)
 
 
-def is_offloaded(function: Any) -> bool:
-    """Whether a function of the module is one for the NPU."""
-    return (
-        isinstance(function, relax.Function)
-        and function.attrs is not None
-        and "Codegen" in function.attrs
-        and str(function.attrs["Codegen"]) == PREFIX
-    )
-
-
 def offloaded(mod: Any) -> dict[Any, Any]:
     """The functions for the NPU, by global variable."""
-    return {gv: f for gv, f in mod.functions.items() if is_offloaded(f)}
+    functions = {gv: f for gv, f in mod.functions.items() if isinstance(f, relax.Function)}
+    return {gv: f for gv, f in functions.items() if str((f.attrs or {}).get("Codegen", "")) == PREFIX}

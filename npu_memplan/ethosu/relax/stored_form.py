@@ -13,20 +13,10 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax
 
-_MOVES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "reshape",
-        "flatten",
-        "permute_dims",
-        "squeeze",
-        "expand_dims",
-        "strided_slice",
-        "nn.pad",
-        "image.resize2d",
-    )
-)
-_PRODUCTS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
+from ..reading.reader import name_of
+
+_MOVES = ("reshape", "flatten", "permute_dims", "squeeze", "expand_dims", "strided_slice", "nn.pad", "image.resize2d")
+_PRODUCTS = ("nn.conv2d", "nn.conv2d_transpose", "matmul")
 _INT32 = np.iinfo(np.int32)
 
 
@@ -42,10 +32,10 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """A call whose operands are rewritten already."""
         call = super().visit_call_(call)
-        name = _name(call)
-        if name == "relax.quantize" and _scalar(call.args[1]) is not None:
+        name = name_of(call)
+        if name == "quantize" and _scalar(call.args[1]) is not None:
             return self._quantized_move(call)
-        if name == "relax.add":
+        if name == "add":
             return self._biased(call)
         return call
 
@@ -57,20 +47,20 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _quantized_move(self, call: Any) -> Any:
         """quantize(move(x)) is move(quantize(x)), and that of the same dequantisation is what was stored."""
         move = self._bound(call.args[0])
-        if _name(move) not in _MOVES or not _moves_values(move):
+        if name_of(move) not in _MOVES or not _moves_values(move):
             return call
         stored = self._stored(move.args[0], call)
         if stored is None:
             first = ir.Call(call.op, [move.args[0], *call.args[1:]], call.attrs)
             stored = self.builder_.emit(first, name_hint=f"{self.variable}_use")
-        if _name(move) == "relax.nn.pad":
+        if name_of(move) == "nn.pad":
             return self._padded(move, stored, call)
         return ir.Call(move.op, [stored, *move.args[1:]], move.attrs)
 
     def _stored(self, real: Any, call: Any) -> Any:
         """The variable that `real` dequantises with the numbers with which `call` quantises; else None."""
         inner = self._bound(real)
-        if _name(inner) != "relax.dequantize" or not isinstance(inner.args[0], relax.Var):
+        if name_of(inner) != "dequantize" or not isinstance(inner.args[0], relax.Var):
             return None
         pairs = zip(inner.args[1:], call.args[1:], strict=True)
         same = all(_scalar(a) is not None and _scalar(a) == _scalar(b) for a, b in pairs)
@@ -87,10 +77,10 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _biased(self, call: Any) -> Any:
         """A quantised product plus its bias, in this order and with a stored bias."""
         product, bias = call.args
-        if _name(self._bound(product)) not in _PRODUCTS:
+        if name_of(self._bound(product)) not in _PRODUCTS:
             product, bias = bias, product
         found = self._bound(product)
-        if _name(found) not in _PRODUCTS:
+        if name_of(found) not in _PRODUCTS:
             return call
         scales = self._accumulator_scales(found)
         constant, reshape = self._constant(bias)
@@ -112,9 +102,9 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _accumulator_scales(self, product: Any) -> Any:
         """Input scale x weight scale(s) of a product of dequantised operands, float64; else None."""
         data, weights = (self._bound(a) for a in product.args[:2])
-        if _name(weights) == "relax.permute_dims":
+        if name_of(weights) == "permute_dims":
             weights = self._bound(weights.args[0])
-        if _name(data) != "relax.dequantize" or _name(weights) != "relax.dequantize":
+        if name_of(data) != "dequantize" or name_of(weights) != "dequantize":
             return None
         scale, per_channel = _scalar(data.args[1]), weights.args[1]
         if scale is None or not isinstance(per_channel, ir.GenericConst):
@@ -124,7 +114,7 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     def _constant(self, bias: Any) -> tuple[Any, Any]:
         """A float constant and the reshape around it, if any."""
         found = self._bound(bias)
-        reshape = found if _name(found) == "relax.reshape" else None
+        reshape = found if name_of(found) == "reshape" else None
         if reshape is not None:
             found = self._bound(reshape.args[0])
         if not isinstance(found, ir.GenericConst) or str(found.ty.dtype) != "float32":
@@ -137,12 +127,6 @@ def _moves_values(call: Any) -> bool:
     attributes = call.attrs
     border, method = (str(getattr(attributes, name, "")) for name in ("pad_mode", "method"))
     return border in ("", "constant") and method in ("", "nearest_neighbor")
-
-
-def _name(expression: Any) -> str:
-    if isinstance(expression, ir.Call) and isinstance(expression.op, ir.Op):
-        return str(expression.op.name)
-    return ""
 
 
 def _scalar(expression: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
+from ...ethosu.reading.reader import bindings_of
 from ...names import Names, legal
 
 
@@ -50,7 +51,7 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
     table: dict[Any, Any] = {}
     node_of: dict[str, int] = {}
     steps = []
-    for binding in (b for block in main.body.blocks for b in block.bindings):
+    for binding in bindings_of(main):
         variable, value = binding.var, binding.value
         if isinstance(value, relax.Var) and value in table:  # the result of main: another name for a node's
             node_of[str(variable.name)] = node_of[str(table[value].name)]
@@ -72,5 +73,5 @@ def named_after(module: Any, results: Mapping[str, tuple[int, str]]) -> tuple[An
 
 def bound_only(module: Any, node_of: Mapping[str, int]) -> dict[str, int]:
     """`node_of` of the variables that main still binds."""
-    bound = {str(b.var.name) for block in module["main"].body.blocks for b in block.bindings}
+    bound = {str(b.var.name) for b in bindings_of(module["main"])}
     return {name: node for name, node in node_of.items() if name in bound}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
-from ..host_choice import HostOpsError
+from ..host_choice import check_known
 
 NONE: Mapping[str, int | None] = MappingProxyType({})
 
@@ -49,12 +49,9 @@ def external_builtins(network: Network, external: Mapping[str, int | None]) -> t
     `HostOpsError` for names the network has no operator of.
     """
     present = {operator.name.casefold(): operator for operator in network.cpu_operators}
-    for name in external:
-        if name.casefold() not in present:
-            raise HostOpsError(
-                f"--external names {name!r}, but {network.name} has no such operator; it has: "
-                f"{', '.join(sorted({operator.name for operator in network.cpu_operators}))}"
-            )
+    names = {name: operator.name for name, operator in present.items()}
+    names |= {name: names[name.casefold()] for name in external if name.casefold() in names}  # however it is written
+    check_known("--external", external, names, f"{network.name} has no such operator")
     named = [present[name.casefold()] for name in external]
     return tuple(operator.name for operator in named if not operator.is_custom)
 

@@ -34,6 +34,7 @@ class MainBuilder:
         self._branches = branches and outer is None
         self.block_builder: Any = relax.BlockBuilder() if outer is None else outer.block_builder
         self.values: dict[int, Any] = {}
+        self.updated: list[Any] = []  # what states become, for whoever has to know that they are used
         self._names: Names = Names() if outer is None else outer._names
         self._functions: Names = Names(("main",)) if outer is None else outer._functions
         if outer is not None:
@@ -42,7 +43,6 @@ class MainBuilder:
             if index not in self.values:
                 self.values[index] = relax.Var(self._names.unique(legal(self._label(index))), self.type_of(index))
         self._parameters = list(self.values.values())
-        self.updated: list[Any] = []  # what states become, for whoever has to know that they are used
 
     @property
     def states(self) -> dict[int, str]:

@@ -16,6 +16,7 @@ from tvm import ir, relax
 from tvm.relax.frontend.tflite import tflite_frontend
 
 from ...errors import NpuMemplanError
+from ...ethosu.reading.reader import name_of
 
 # TVM 0.27 keeps an allow-list of operators that may be quantised. These only move elements, so their float
 # converters are right for stored values as they are. Unnecessary when `PAD` is in
@@ -135,11 +136,9 @@ class _RoundAverages(relax.PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
-        pool = self._bound(call.args[0]) if _is(call, "astype") else None
-        if pool is None or not _is(pool, "nn.avg_pool2d"):
-            return call
-        source = self._bound(pool.args[0])
-        if source is None or not _is(source, "astype") or str(pool.args[0].ty.dtype) != "int32":
+        pool: Any = self._bound(call.args[0]) if name_of(call) == "astype" else None
+        source: Any = self._bound(pool.args[0]) if name_of(pool) == "nn.avg_pool2d" else None
+        if name_of(source) != "astype" or str(pool.args[0].ty.dtype) != "int32":
             return call
         real = self.builder_.emit(relax.op.astype(source.args[0], "float32"))
         mean = self.builder_.emit(ir.Call(pool.op, [real], pool.attrs))
@@ -150,12 +149,7 @@ class _RoundAverages(relax.PyExprMutator):  # type: ignore[misc]
         return relax.op.astype(rounded, call.ty.dtype)
 
     def _bound(self, expression: Any) -> Any:
-        found = self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
-        return found if isinstance(found, ir.Call) else None
-
-
-def _is(call: Any, name: str) -> bool:
-    return isinstance(call, ir.Call) and isinstance(call.op, ir.Op) and call.op.name == f"relax.{name}"
+        return self.lookup_binding(expression) if isinstance(expression, relax.Var) else expression
 
 
 def round_integer_averages(mod: Any) -> Any:

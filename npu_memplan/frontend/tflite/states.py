@@ -11,13 +11,14 @@ from typing import Any
 
 from tvm import ir, relax
 
+from ...ethosu.reading.reader import bindings_of, name_of
 from ...models.file import UnsupportedModelError
 from ...vocabulary import RELAX_VIEWS
 
 
 def settled(main: Any, returned: int = 0) -> Any:
     """`main` with every update of a state where it may be, and without its last `returned` results."""
-    bindings = [binding for block in main.body.blocks for binding in block.bindings]
+    bindings = bindings_of(main)
     result = main.body.body
     if not any(_is_update(b.value) for b in bindings):
         return main
@@ -30,7 +31,7 @@ def settled(main: Any, returned: int = 0) -> Any:
 
 
 def _is_update(value: Any) -> bool:
-    return isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name == "relax.call_tir_inplace"
+    return name_of(value) == "call_tir_inplace"
 
 
 def _without_results(bindings: Sequence[Any], whole: Any, count: int) -> tuple[list[Any], Any]:
@@ -64,6 +65,4 @@ def _moved(bindings: Sequence[Any], update: Any) -> list[Any]:
 
 def _looks(value: Any) -> bool:
     """Whether a binding is another name for the same bytes."""
-    if isinstance(value, ir.Var):
-        return True
-    return isinstance(value, ir.Call) and isinstance(value.op, ir.Op) and value.op.name in RELAX_VIEWS
+    return isinstance(value, ir.Var) or f"relax.{name_of(value)}" in RELAX_VIEWS

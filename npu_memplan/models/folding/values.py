@@ -33,29 +33,6 @@ def _list(tensor: Tensor) -> list[int]:
     return [int(v) for v in tensor.array().reshape(-1)]
 
 
-def _shape(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    extents = inputs[0].shape  # of a file that leaves shapes to the run time there are none
-    return [np.array(extents, outputs[0].dtype)] if extents else None
-
-
-def _rank(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    rank = len(inputs[0].shape)
-    return [np.full(outputs[0].shape, rank, outputs[0].dtype)] if rank else None
-
-
-def _zeros(_: CpuOperator, __: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    plain = outputs[0].dtype in _NUMBERS and outputs[0].shape
-    return [np.zeros(outputs[0].shape, outputs[0].dtype)] if plain else None
-
-
-def _reshape(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    return [inputs[0].array().reshape(outputs[0].shape)]
-
-
-def _pack(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Arrays | None:
-    return [np.stack([t.array() for t in inputs], _options(operator, "PackOptions").Axis())]
-
-
 def _unpack(operator: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     axis = _options(operator, "UnpackOptions").Axis()
     parts = np.split(inputs[0].array(), len(outputs), axis)
@@ -105,30 +82,10 @@ def _strided_slice(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor])
     return [np.asarray(inputs[0].array()[tuple(places)])]
 
 
-def _transpose(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
-    return [inputs[0].array().transpose(_list(inputs[1]))]
-
-
-def _broadcast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    return [np.broadcast_to(inputs[0].array(), outputs[0].shape)]
-
-
-def _fill(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    return [np.full(outputs[0].shape, inputs[1].array().reshape(-1)[0], outputs[0].dtype)]
-
-
-def _tile(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
-    return [np.tile(inputs[0].array(), _list(inputs[1]))]
-
-
 def _range(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
     if outputs[0].dtype not in ("int32", "int64"):
         return None
     return [np.arange(*(_list(t)[0] for t in inputs), dtype=outputs[0].dtype)]
-
-
-def _broadcast_args(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
-    return [np.array(np.broadcast_shapes(*(tuple(_list(t)) for t in inputs)), outputs[0].dtype)]
 
 
 def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays | None:
@@ -138,11 +95,6 @@ def _cast(_: CpuOperator, inputs: _Tensors, outputs: Sequence[Tensor]) -> Arrays
     if not whole and not (narrow and np.all(abs(values) < 2**31)):
         return None
     return [values.astype(outputs[0].dtype)]
-
-
-def _dequantize(_: CpuOperator, inputs: _Tensors, __: Sequence[Tensor]) -> Arrays | None:
-    """Halves only: integers are smaller as they are."""
-    return [inputs[0].array().astype(np.float32)] if inputs[0].dtype == "float16" else None
 
 
 def _truncated(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -202,12 +154,22 @@ def _reduced(operator: CpuOperator, inputs: _Tensors, _: Sequence[Tensor]) -> Ar
     return [np.asarray(_REDUCTIONS[operator.name](values, axis=axes, keepdims=keep)).astype(values.dtype)]
 
 
+# (operator, inputs, outputs) -> what is made; a file that leaves shapes to the run time has none.
 EVALUATORS: dict[str, Evaluator] = {
-    "SHAPE": _shape,
-    "RANK": _rank,
-    "ZEROS_LIKE": _zeros,
-    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), _reshape),
-    "PACK": _pack,
+    "SHAPE": lambda _, i, o: [np.array(i[0].shape, o[0].dtype)] if i[0].shape else None,
+    "RANK": lambda _, i, o: [np.full(o[0].shape, len(i[0].shape), o[0].dtype)] if i[0].shape else None,
+    "ZEROS_LIKE": lambda _, __, o: (
+        [np.zeros(o[0].shape, o[0].dtype)] if o[0].dtype in _NUMBERS and o[0].shape else None
+    ),
+    **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), lambda _, i, o: [i[0].array().reshape(o[0].shape)]),
+    "TRANSPOSE": lambda _, i, __: [i[0].array().transpose(_list(i[1]))],
+    "BROADCAST_TO": lambda _, i, o: [np.broadcast_to(i[0].array(), o[0].shape)],
+    "BROADCAST_ARGS": lambda _, i, o: [np.array(np.broadcast_shapes(*(tuple(_list(t)) for t in i)), o[0].dtype)],
+    "FILL": lambda _, i, o: [np.full(o[0].shape, i[1].array().reshape(-1)[0], o[0].dtype)],
+    "TILE": lambda _, i, __: [np.tile(i[0].array(), _list(i[1]))],
+    # Halves only: integers are smaller as they are.
+    "DEQUANTIZE": lambda _, i, __: [i[0].array().astype(np.float32)] if i[0].dtype == "float16" else None,
+    "PACK": lambda op, i, _: [np.stack([t.array() for t in i], _options(op, "PackOptions").Axis())],
     "UNPACK": _unpack,
     "CONCATENATION": _concatenation,
     "SPLIT": _split,
@@ -215,14 +177,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "GATHER": _gather,
     "SLICE": _slice,
     "STRIDED_SLICE": _strided_slice,
-    "TRANSPOSE": _transpose,
-    "BROADCAST_TO": _broadcast,
-    "FILL": _fill,
-    "TILE": _tile,
     "RANGE": _range,
-    "BROADCAST_ARGS": _broadcast_args,
     "CAST": _cast,
-    "DEQUANTIZE": _dequantize,
     **dict.fromkeys(_ARITHMETIC, _arithmetic),
     **dict.fromkeys(_REDUCTIONS, _reduced),
 }
