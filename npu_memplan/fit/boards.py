@@ -93,12 +93,9 @@ def on_boards(
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
     for name in chosen:
-        tried: list[BoardRow] = []
-        for row in _tried(name, options, compiled):
-            tried.append(row)
-            if row.fits:
-                break
-        rows.append(tried[-1] if tried[-1].fits else tried[0])
+        tried = _tried(name, options, compiled)
+        first = next(tried)
+        rows.append(first if first.fits else next((row for row in tried if row.fits), first))
     return tuple(rows)
 
 

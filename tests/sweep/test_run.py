@@ -20,9 +20,8 @@ from npu_memplan.pipeline import plan_model
 from npu_memplan.sweep import CaseLimits, Outcome, Result, SweepError, Verification, cases, run
 from npu_memplan.sweep.executors.specs import LocalProcesses
 from npu_memplan.sweep.table.export import csv_of, json_of
-from npu_memplan.sweep.worker.guard import solve
+from npu_memplan.sweep.worker.guard import family, solve
 from npu_memplan.sweep.worker.job import job_of, model_of
-from npu_memplan.sweep.worker.processes import family
 from npu_memplan.target_data import targets_folder
 
 from .conftest import BAD, DIGITS, small_cases

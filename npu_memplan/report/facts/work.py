@@ -8,7 +8,7 @@ Kernels in a row that fill one feature map channel by channel count as parts of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...artifact import Artifact
@@ -32,20 +32,18 @@ class NpuWork:
 
 def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:
     """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
-    found: dict[tuple[str, str], NpuWork] = {}
     npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
     if directory is None or npu is None or where is None:
         return ()
     shares = [
         share for _, commands in command_streams(artifact, directory) for share in estimate(commands, npu, where).shares
     ]
+    found: dict[tuple[str, str], list[Share]] = {}
     for share, output in _outputs(shares):
-        key = (kind_of(share.operation), output)
-        so_far = found.get(key, NpuWork(*key))
-        found[key] = replace(
-            so_far, count=so_far.count + 1, cycles=so_far.cycles + share.cycles, macs=so_far.macs + share.macs
-        )
-    return tuple(found.values())
+        found.setdefault((kind_of(share.operation), output), []).append(share)
+    return tuple(
+        NpuWork(*key, len(same), sum(s.cycles for s in same), sum(s.macs for s in same)) for key, same in found.items()
+    )
 
 
 def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
@@ -113,11 +111,12 @@ def work_changes(before: tuple[NpuWork, ...], after: tuple[NpuWork, ...]) -> tup
 
 def by_kind(changes: tuple[WorkChange, ...]) -> tuple[WorkChange, ...]:
     """The changes with outputs of all sizes taken together, the most cycles first."""
-    kinds = dict.fromkeys(c.kind for c in changes)
+    kinds: dict[str, list[WorkChange]] = {}
+    for change in changes:
+        kinds.setdefault(change.kind, []).append(change)
     sums = (
         WorkChange(kind, "", _sum(kind, [c.before for c in same]), _sum(kind, [c.after for c in same]))
-        for kind in kinds
-        for same in [[c for c in changes if c.kind == kind]]
+        for kind, same in kinds.items()
     )
     return tuple(sorted(sums, key=lambda c: -max(c.before.cycles, c.after.cycles)))
 

@@ -41,45 +41,30 @@ def advice(
         flags = lever.flags(artifact.target, view.used_bytes)
         return f" ({flags})" if flags else ""
 
-    found = [
-        Advice(
-            f"a better placement of the same buffers{by(SEARCH)}, or a larger --time-limit",
-            view.used_bytes - view.lower_bound_bytes,
-        )
-    ]
-    for top in live[:1]:
-        found.append(Advice(f"a smaller {top.name}, the largest buffer there", gain(view, {top.name: top.size_bytes})))
     edge = {b.name: b.size_bytes for b in idle if b.kind in BOUNDARY}
     inner = {b.name: b.size_bytes for b in idle if b.kind not in (*BOUNDARY, BufferKind.CONSTANT)}
-    where = "that wait at the peak without being used"
-    found.append(
-        Advice(
-            f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own, or another operator order",
-            gain(view, edge),
-        )
-    )
-    found.append(
-        Advice(
-            f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}, or another operator order"
-            f"{by(ORDER)}",
-            gain(view, inner),
-        )
-    )
     copied = {b.name: b.size_bytes for b in artifact.problem.buffers if b.kind in COPIED and b.name in there}
-    found.append(Advice(f"weights that are copied to RAM ahead of use{by(SIZE)}", gain(view, copied)))
     scratch = {b.name: b.size_bytes for b in live if b.kind is BufferKind.HOST_SCRATCH}
-    found.append(Advice("less scratch in the host operator there", gain(view, scratch)))
     lost = {p.buffer: p.lost_bytes for p in findings.paddings if p.buffer in there}
-    found.append(
-        Advice("channel counts that are multiples of 16: NHCWB16 bricks are padded up to them", gain(view, lost))
-    )
+    where, order = "that wait at the peak without being used", "or another operator order"
+    smaller = {f"a smaller {top.name}, the largest buffer there": {top.name: top.size_bytes} for top in live[:1]}
+    smaller |= {
+        f"graph inputs, outputs or states {where} ({_some(edge)}): memory of their own, {order}": edge,
+        f"tensors {where} ({_some(inner)}): a second pool to spill to{by(SECOND_MEMORY)}, {order}{by(ORDER)}": inner,
+        f"weights that are copied to RAM ahead of use{by(SIZE)}": copied,
+        "less scratch in the host operator there": scratch,
+        "channel counts that are multiples of 16: NHCWB16 bricks are padded up to them": lost,
+    }
     pair = _pair_without_overlap(artifact, [b for b in live if b not in idle])
     if pair:
         text = (
             f"an output that may lie on its input: {pair[0]} and {pair[1]} may not share bytes here "
             "(proven only for element-wise operations and rows that are already consumed)"
         )
-        found.append(Advice(text, gain(view, {pair[1]: min(sizes[name] for name in pair)})))
+        smaller[text] = {pair[1]: min(sizes[name] for name in pair)}
+    better = f"a better placement of the same buffers{by(SEARCH)}, or a larger --time-limit"
+    found = [Advice(better, view.used_bytes - view.lower_bound_bytes)]
+    found += [Advice(text, gain(view, by_bytes)) for text, by_bytes in smaller.items()]
     return tuple(sorted((a for a in found if a.at_most_bytes > 0), key=lambda a: -a.at_most_bytes))
 
 

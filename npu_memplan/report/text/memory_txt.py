@@ -7,8 +7,9 @@ Invariant: every size is shown in bytes and in KiB, columns are aligned, and the
 from __future__ import annotations
 
 import io
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -18,7 +19,6 @@ from rich.text import Text
 from ...artifact import Artifact
 from ...artifact.timing import Timing
 from ...exactness import summary
-from ...problem import BufferKind
 from ..colours import KIND_COLOURS
 from ..facts.fit import BoardFit, fit_of
 from ..facts.kinds import kinds_of_bytes
@@ -113,7 +113,7 @@ def _host_time(artifact: Artifact) -> str:
 
 
 def _fit_table(fit: BoardFit) -> Table:
-    table = _table(("memory", False), ("holds", False), *((n, True) for n in ("bytes", "of", "headroom")))
+    table = _table(("memory", "holds"), ("bytes", "of", "headroom"))
     for use in fit.uses:
         share = percent(use.headroom_bytes, use.memory.size_bytes)
         table.add_row(use.memory.name, ", ".join(use.holds), f"{use.used_bytes:,}", f"{use.memory.size_bytes:,}", share)
@@ -142,36 +142,35 @@ def _status(artifact: Artifact, view: MemoryView) -> str:
     return f"Plan: feasible, made by {plan.planner}; {gaps or at_bound}."
 
 
-def _table(*columns: tuple[str, bool]) -> Table:
-    """A table whose columns are (heading, right-aligned)."""
+def _table(texts: Sequence[str], figures: Sequence[str]) -> Table:
+    """A table with these headings, the figures right-aligned."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for heading, right in columns:
-        table.add_column(heading, justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
+    for heading in (*texts, *figures):
+        table.add_column(heading, justify="right" if heading in figures else "left", overflow="ellipsis", no_wrap=True)
     return table
 
 
 def _pool_table(view: MemoryView) -> Table:
-    table = _table(("pool", False), *((n, True) for n in ("used", "KiB", "bound", "capacity", "free")))
+    table = _table(("pool",), ("used", "KiB", "bound", "capacity", "free"))
     for p in view.pools:
         capacity = "-" if p.pool.size_bytes is None else f"{p.pool.size_bytes:,}"
         free = "-" if p.free_bytes is None else f"{p.free_bytes:,}"
-        table.add_row(
-            p.pool.name, f"{p.used_bytes:,}", kib(p.used_bytes)[:-4], f"{p.lower_bound_bytes:,}", capacity, free
-        )
+        used = (f"{p.used_bytes:,}", kib(p.used_bytes)[:-4])
+        table.add_row(p.pool.name, *used, f"{p.lower_bound_bytes:,}", capacity, free)
     return table
 
 
 def _kind_table(artifact: Artifact) -> Table:
-    table = _table(("kind", False), ("memory", False), ("bytes", True), ("KiB", True))
+    table = _table(("kind", "memory"), ("bytes", "KiB"))
     for row in kinds_of_bytes(artifact):
-        size = "-" if row.size_bytes is None else f"{row.size_bytes:,}"
-        table.add_row(row.label, row.memory, size, "-" if row.size_bytes is None else kib(row.size_bytes)[:-4])
+        sizes = ("-", "-") if row.size_bytes is None else (f"{row.size_bytes:,}", kib(row.size_bytes)[:-4])
+        table.add_row(row.label, row.memory, *sizes)
     return table
 
 
 def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
     point, _ = pool.curve.peak
-    table = _table(("buffer", False), ("kind", False), *((n, True) for n in ("bytes", "KiB", "offset")))
+    table = _table(("buffer", "kind"), ("bytes", "KiB", "offset"))
     live = placed_at(artifact.problem, artifact.plan, pool.pool.name, point)
     for b in live[:LARGEST]:
         offset = artifact.plan.placement(b.name).offset_bytes
@@ -188,18 +187,7 @@ def _coloured(line: str) -> Text:
     bar = line.find("|")
     if bar >= 0:
         text.highlight_regex(r"\.+$|(?<=\S)\.+", "dim")
-        for start, end, kind in _runs(line, bar + 1):
-            text.stylize(KIND_COLOURS[kind], start, end)
+        for kind, letter in LETTERS.items():
+            for run in re.compile(f"{re.escape(letter)}+").finditer(line, bar + 1):
+                text.stylize(KIND_COLOURS[kind], *run.span())
     return text
-
-
-def _runs(line: str, begin: int) -> Iterator[tuple[int, int, BufferKind]]:
-    of = {letter: kind for kind, letter in LETTERS.items()}
-    start = begin
-    while start < len(line):
-        end = start
-        while end < len(line) and line[end] == line[start]:
-            end += 1
-        if line[start] in of:
-            yield start, end, of[line[start]]
-        start = end

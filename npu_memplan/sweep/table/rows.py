@@ -151,24 +151,28 @@ class Table:
     rows: tuple[TableRow, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    @cached_property
+    @property
     def networks(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(row.asked.network for row in self.rows))
+        return tuple(self.by_network)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return tuple(self.by_target)
 
     @cached_property
-    def targets(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(row.asked.target for row in self.rows))
+    def by_network(self) -> dict[str, list[TableRow]]:
+        """Network -> its rows."""
+        return _grouped(self.rows, "network")
 
     @cached_property
     def by_target(self) -> dict[str, list[TableRow]]:
         """Target -> its rows."""
-        return _grouped((row.asked.target, row) for row in self.rows)
+        return _grouped(self.rows, "target")
 
     @cached_property
     def fronts(self) -> dict[str, tuple[str, ...]]:
         """Network -> the targets of its front."""
-        networks = _grouped((row.asked.network, row) for row in self.rows)
-        return {name: tuple(row.asked.target for row in front(rows)) for name, rows in networks.items()}
+        return {name: tuple(row.asked.target for row in front(rows)) for name, rows in self.by_network.items()}
 
 
 def table_of(cases: Sequence[Asked], results: Mapping[str, Result], versions: Mapping[str, str]) -> Table:
@@ -227,14 +231,14 @@ def cheapest(table: Table, deadline_ms: float | None = None) -> list[FittingTarg
     return sorted(found, key=_price)
 
 
-def _price(candidate: FittingTarget) -> tuple[float | str, ...]:
-    time = math.inf if candidate.milliseconds is None else candidate.milliseconds
-    c = candidate
+def _price(c: FittingTarget) -> tuple[float | str, ...]:
+    time = math.inf if c.milliseconds is None else c.milliseconds
     return c.multipliers, c.sram_bytes, c.ram_bytes, c.flash_bytes, time, c.target
 
 
-def _grouped(pairs: Iterable[tuple[str, TableRow]]) -> dict[str, list[TableRow]]:
+def _grouped(rows: Iterable[TableRow], name: str) -> dict[str, list[TableRow]]:
+    """Rows by a field of what was asked."""
     groups: dict[str, list[TableRow]] = {}
-    for name, row in pairs:
-        groups.setdefault(name, []).append(row)
+    for row in rows:
+        groups.setdefault(getattr(row.asked, name), []).append(row)
     return groups

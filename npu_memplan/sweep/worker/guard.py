@@ -17,17 +17,19 @@ import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import IO
 
 from ..results import Cost, Outcome, Result
 from .job import CaseJob, SentFile
-from .processes import kill_family, resident_bytes
 
 _START_S = 300.0  # importing TVM on a busy machine
 _LOOK_S = 0.05  # between two looks at the memory
 _LAST_WORDS = 400  # characters
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 _guards = threading.local()
 _running: weakref.WeakSet[Guard] = weakref.WeakSet()
@@ -186,3 +188,35 @@ def _how(code: int | None) -> str:
         return f"by {signal.Signals(-code).name}"
     except ValueError:
         return f"by signal {-code}"
+
+
+# -- what Linux says of a process and of all that it started; nothing fails because one has ended meanwhile
+
+
+def family(process: int) -> Iterator[int]:
+    """The process and its descendants, parents first."""
+    yield process
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{process}/task").iterdir():
+            with contextlib.suppress(OSError):
+                for child in (task / "children").read_text().split():
+                    yield from family(int(child))
+
+
+def resident_bytes(process: int) -> int:
+    """Bytes in memory of the process and its descendants; what two share counts twice."""
+    total = 0
+    for member in family(process):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
+    return total
+
+
+def kill_family(process: int) -> None:
+    """End a process that leads a group, its group, and its descendants in groups of their own."""
+    members = list(family(process))
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process, signal.SIGKILL)
+    for member in members[1:]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(member, signal.SIGKILL)

@@ -125,7 +125,7 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
         raise NotHereError(f"runner {asked.runner} cannot run: {reason}")
     reference = _reference(model, path)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
-    exact, largest = 0, 0.0
+    exact, largest, stopped = 0, 0.0, ""
     try:
         runner = runners.create(asked.runner, output, options)
         for seed in range(asked.seeds):
@@ -138,8 +138,7 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:
         stopped = _told(error, output)
-        return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what, stopped)
-    return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what)
+    return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what, stopped)
 
 
 class NotHereError(NpuMemplanError):
