@@ -5,20 +5,9 @@ Invariant: names only; the work is in `ethosu.relax`.
 
 from __future__ import annotations
 
-from .ethosu.relax import (
-    Arithmetic,
-    HostOperator,
-    host_operators,
-    lower_for_ethosu,
-    partition_for_ethosu,
-    with_arithmetic,
-)
-
-__all__ = [
-    "Arithmetic",
-    "HostOperator",
-    "host_operators",
-    "lower_for_ethosu",
-    "partition_for_ethosu",
-    "with_arithmetic",
-]
+from .ethosu.relax import Arithmetic as Arithmetic
+from .ethosu.relax import HostOperator as HostOperator
+from .ethosu.relax import host_operators as host_operators
+from .ethosu.relax import lower_for_ethosu as lower_for_ethosu
+from .ethosu.relax import partition_for_ethosu as partition_for_ethosu
+from .ethosu.relax import with_arithmetic as with_arithmetic

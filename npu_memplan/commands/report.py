@@ -7,6 +7,7 @@ prints nothing but what was asked for.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,8 @@ import click
 from ..artifact import Artifact
 from ..command_line.progress import progress
 from ..files import manifest
+from ..options import CompileOptions
+from ..problem import Lifetime, Problem
 
 
 @click.command(help="Write the HTML report of a compiled model (a directory), or of a problem file and its --plan.")
@@ -52,8 +55,6 @@ def command(
         raise ReportError("--tflm needs the model it is written from; give --model MODEL.tflite")
 
     if plan_file is not None:
-        from ..report.facts.bare import bare_artifact
-
         artifact, directory = bare_artifact(directory, plan_file), directory.parent
     elif directory.is_file():
         raise ReportError(
@@ -85,7 +86,7 @@ def command(
     document: dict[str, object] = {"model": artifact.name, "files": {role: str(path) for role, path in written.items()}}
     lines = [f"{role:8} {path}  ({path.stat().st_size:,} bytes)" for role, path in written.items()]
     if tflm is not None:
-        from ..report.tflm.offline_plan import read_model, write_tflm
+        from ..report.tflm import read_model, write_tflm
 
         assert model is not None
         bridge = write_tflm(read_model(model, artifact), tflm)
@@ -95,3 +96,41 @@ def command(
         document["against"] = changes.to_dict()
         lines += ["", changes.to_text().rstrip()]
     click.echo(json.dumps(document) if as_json else "\n".join(lines))
+
+
+def bare_artifact(problem_file: Path, plan_file: Path) -> Artifact:
+    """A problem and its plan as an artifact without calls, operators and code; errors are those of the readers and the
+    verifier."""
+    import hashlib
+
+    from ..problem.files import read_plan, read_problem
+    from ..verify import check
+
+    problem = read_problem(problem_file)
+    plan = read_plan(plan_file, problem)
+    check(problem, plan)
+    problem, notes = _from_zero(problem)
+    return Artifact(
+        name=problem.name or problem_file.stem,
+        source=problem_file.name,
+        source_sha256=hashlib.sha256(problem_file.read_bytes()).hexdigest(),
+        target=CompileOptions("none", "", ""),
+        problem=problem,
+        plan=plan,
+        regions=tuple(range(1, len(problem.pools) + 1)),
+        inputs=(),
+        outputs=(),
+        notes=notes,
+    )
+
+
+def _from_zero(problem: Problem) -> tuple[Problem, tuple[str, ...]]:
+    """`problem` with no lifetime before point 0, and what the reader of its report should know then."""
+    first = min((life.first for b in problem.buffers for life in b.lifetimes), default=0)
+    if first >= 0:
+        return problem, ()
+    buffers = tuple(
+        replace(b, lifetimes=tuple(Lifetime(life.first - first, life.last - first) for life in b.lifetimes))
+        for b in problem.buffers
+    )
+    return replace(problem, buffers=buffers, points=()), (f"point 0 here is point {first} of the problem",)

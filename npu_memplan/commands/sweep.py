@@ -6,8 +6,10 @@ no worker could try, and for `report --against` a regression; 2 bad use or input
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,10 @@ from ..sizes import parse_size
 from ..sweep.case import SweepError
 
 if TYPE_CHECKING:
-    from ..sweep import Case, Swept
+    from ..sweep import Case, Result, Swept
+    from ..sweep.drive import Progress
+    from ..sweep.table.against import Comparison
+    from ..sweep.table.rows import Table
 
 
 class _WithDefault(click.Group):
@@ -74,7 +79,6 @@ def run(
     """Compute what is missing."""
     from .. import sweep
     from ..sweep.folder import RESULTS, write_asked
-    from ..sweep.progress import shown
 
     part = every = _cases(**asked)
     if shard is not None:
@@ -84,7 +88,7 @@ def run(
         part = sweep.shard(every, int(number), int(parts))
     limits = sweep.CaseLimits(case_time, parse_size(case_memory))
     write_asked(output, every)
-    with shown(said) as progress:
+    with _shown(said) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
     text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
     click.echo(text.partition("\n")[0] if said is Verbosity.QUIET else text)
@@ -115,7 +119,7 @@ def _summary(swept: Swept) -> dict[str, Any]:
     }
 
 
-_SHOWN = 20  # of the cases that failed
+_SHOWN, _CHEAPEST = 20, 5  # of the cases that failed, of the targets that fit all
 
 
 def _text(swept: Swept, output: Path) -> str:
@@ -183,8 +187,6 @@ def report(
     if as_json:
         click.echo(document, nl=False)
     else:
-        from ..sweep.table.text import report_text
-
         click.echo("\n".join([report_text(table, changes, deadline), *(f"written: {path}" for path in written)]))
     if changes is not None and changes.regressions:
         raise click.exceptions.Exit(1)
@@ -203,3 +205,65 @@ def merge(parts: tuple[Path, ...], output: Path) -> None:
     click.echo(f"{found:,} of {len(cases):,} results in {output}")
     if found < len(cases):
         raise click.exceptions.Exit(1)
+
+
+@contextlib.contextmanager
+def _shown(said: Verbosity) -> Iterator[Progress | None]:
+    """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be said."""
+    from ..sweep import Outcome
+
+    if said is Verbosity.VERBOSE:
+        yield lambda done, total, newest: click.echo(f"{done} of {total}: {newest.outcome.value}", err=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True, markup=False)
+    if said is Verbosity.QUIET or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("sweep", total=None)
+        failed = 0
+
+        def say(done: int, total: int, newest: Result) -> None:
+            nonlocal failed
+            failed += newest.outcome not in (Outcome.FITS, Outcome.NO_ROOM)
+            text = f"sweep, {failed} failed" if failed else "sweep"
+            bars.update(bar, completed=done, total=total, description=text)
+
+        yield say
+
+
+def report_text(table: Table, changes: Comparison | None, deadline_ms: float | None) -> str:
+    """What `sweep report` prints: counts, the cheapest targets for all networks, differences."""
+    counts = Counter(row.result.outcome.value for row in table.rows)
+    ends = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
+    lines = [f"{len(table.networks):,} networks on {len(table.targets):,} targets: {ends}"]
+    wrong = sum(row.exact is False for row in table.rows)
+    if wrong:
+        lines.append(f"{wrong:,} NOT exact against their reference")
+    lines += _cheapest(table, deadline_ms)
+    if changes is not None:
+        lines.append(changes.to_text())
+    return "\n".join(lines)
+
+
+def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
+    from ..report.text.explain import align
+    from ..sweep.table.rows import cheapest
+
+    within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"
+    found = cheapest(table, deadline_ms)
+    if not found:
+        return [f"no target fits all networks{within}"]
+    rows = [("SRAM", "flash of all", "slowest, ms", "host calls", "target")]
+    for c in found[:_CHEAPEST]:
+        time = "unknown" if c.milliseconds is None else f"{c.milliseconds:.3f}"
+        sizes = (f"{c.sram_bytes:,}", f"{c.flash_bytes:,}", time, f"{c.host_operations:,}")
+        rows.append((*sizes, c.target))
+    more = f", {len(found) - _CHEAPEST:,} more" if len(found) > _CHEAPEST else ""
+    head = f"the cheapest targets that fit all networks{within} (the NPU's time, estimated){more}:"
+    return [head, *("  " + row for row in align(rows, right={0, 1, 2, 3}))]

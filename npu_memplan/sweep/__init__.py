@@ -7,24 +7,16 @@
 Invariant: results follow from cases alone, whoever computes them, in whatever order (`case`, `results`).
 """
 
-from .case import Case, Content, SweepError, Verification, cases, shard
-from .drive import Swept, run
-from .executors.specs import open_executor
-from .results import CaseLimits, Outcome, Result
-from .store import Store
-
-__all__ = [
-    "Case",
-    "CaseLimits",
-    "Content",
-    "Outcome",
-    "Result",
-    "Store",
-    "SweepError",
-    "Swept",
-    "Verification",
-    "cases",
-    "open_executor",
-    "run",
-    "shard",
-]
+from .case import Case as Case
+from .case import Content as Content
+from .case import SweepError as SweepError
+from .case import Verification as Verification
+from .case import cases as cases
+from .case import shard as shard
+from .drive import Swept as Swept
+from .drive import run as run
+from .executors.specs import open_executor as open_executor
+from .results import CaseLimits as CaseLimits
+from .results import Outcome as Outcome
+from .results import Result as Result
+from .store import Store as Store

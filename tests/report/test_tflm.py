@@ -20,8 +20,7 @@ from npu_memplan.models.file import NetworkError
 from npu_memplan.planners import plan as make_plan
 from npu_memplan.problem import BufferKind
 from npu_memplan.report.files import ReportError
-from npu_memplan.report.tflm.metadata import with_metadata
-from npu_memplan.report.tflm.offline_plan import read_model, tflm_model, with_plan
+from npu_memplan.report.tflm import read_model, tflm_model, with_metadata, with_plan
 from npu_memplan.verify import check
 
 runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")

@@ -12,12 +12,12 @@ from random import Random
 
 import pytest
 
+from npu_memplan.commands.sweep import report_text
 from npu_memplan.sweep import Outcome, Result
 from npu_memplan.sweep.results import Runs, Shortage
 from npu_memplan.sweep.table.against import compare
 from npu_memplan.sweep.table.export import columns, csv_of, json_of, parquet_of
 from npu_memplan.sweep.table.rows import Table, cheapest, front
-from npu_memplan.sweep.table.text import report_text
 
 from .conftest import result
 

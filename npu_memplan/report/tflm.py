@@ -5,6 +5,8 @@ makes it to its last reader, graph inputs from the start, graph outputs to the e
 live tensors share a byte: its kernels store before they have read everything, so the in-place
 and overlap freedoms of our own programs do not hold there. Scratch that kernels ask for stays
 with its online planner (-1 for everything that is not planned here).
+The model's own bytes stay in the file, unchanged and equally aligned: FlatBuffers offsets are relative and point
+forward, so a new root table in front of the old file can refer to everything in it, and add to it.
 """
 
 from __future__ import annotations
@@ -15,18 +17,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...artifact import Artifact
-from ...files.whole_file import write_whole
-from ...models.tflite import read_network
-from ...planners import plan
-from ...problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
-from ..facts.memory import both
-from ..files import ReportError
-from .metadata import with_metadata
+from ..artifact import Artifact
+from ..errors import NpuMemplanError
+from ..files.whole_file import write_whole
+from ..models.flatbuffer import fields_of
+from ..models.flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
+from ..models.tflite import read_network
+from ..planners import plan
+from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
+from .facts.memory import both
+from .files import ReportError
 
 METADATA = "OfflineMemoryAllocation"
 _VERSION, _SUBGRAPHS = 0, 1  # the two words in front of the tensor count, as Vela writes them
 _ALIGNMENT = 16  # of buffers in TFLite-Micro's arena
+_ALIGN = 64  # of the old file in the new one; no TFLite buffer asks for more than 16
+
+
+class TfliteFileError(NpuMemplanError):
+    """A .tflite cannot be extended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +128,48 @@ def write_tflm(model: TflmModel, path: Path) -> TflmBridge:
     write_whole(path, with_plan(model, made))
     usage = made.usage[0]
     return TflmBridge(str(path), len(model.tensors), usage.used_bytes, usage.lower_bound_bytes, made.status.value)
+
+
+def with_metadata(model: bytes, name: str, content: bytes) -> bytes:
+    """`model`, which `read_network` takes, with metadata entry `name` whose buffer is `content` (16-byte aligned); an
+    entry of that name is replaced. Raises `TfliteFileError` for files this cannot be done to."""
+    import tflite
+
+    root, old = _target(model, 0), tflite.Model.GetRootAs(model, 0)
+    if any(getattr(old.Buffers(i), "Offset", lambda: 0)() > 1 for i in range(old.BuffersLength())):
+        raise TfliteFileError("the model keeps its weights outside the flatbuffer; save it without that option")
+    writer = TableWriter(model)
+    builder = writer.builder
+    builder.Prep(_ALIGN, len(model))
+    builder.head = builder.Head() - len(model)
+    builder.Bytes[builder.Head() : builder.Head() + len(model)] = model
+    end = builder.Offset()  # the builder counts from the end: what is at p of the old file is at end - p
+    places = {field.name: writer.field("Model", root, field.name) for field in fields_of("Model")}
+    values = {field: end - _target(model, at) for field, at in places.items() if at and field != "Version"}
+    values["Version"] = old.Version()
+    kept = [
+        table
+        for i, table in enumerate(_tables(model, places["Metadata"]))
+        if (old.Metadata(i).Name() or b"").decode() != name
+    ]
+    buffers = [end - table for table in _tables(model, places["Buffers"])]
+    entry = writer.table("Metadata", {"Name": writer.text(name), "Buffer": len(buffers)})
+    added = writer.table("Buffer", {"Data": writer.data_vector(content, alignment=BUFFER_ALIGNMENT)})
+    values["Buffers"] = writer.tables([*buffers, added])
+    values["Metadata"] = writer.tables([*(end - table for table in kept), entry])
+    builder.Finish(writer.table("Model", values), b"TFL3")
+    return bytes(builder.Output())
+
+
+def _target(model: bytes, at: int) -> int:
+    """Where the offset at `at` leads to."""
+    return at + int(struct.unpack_from("<I", model, at)[0])
+
+
+def _tables(model: bytes, field: int) -> list[int]:
+    """Positions of the tables in a vector of tables; `field` is where the field stands, 0 for none."""
+    if not field:
+        return []
+    at = _target(model, field)
+    count = struct.unpack_from("<I", model, at)[0]
+    return [_target(model, slot) for slot in range(at + 4, at + 4 + 4 * count, 4)]
