@@ -12,10 +12,10 @@ from pathlib import Path
 
 from benchmarks.npu_producers import LEGACY
 from npu_memplan import sweep
+from npu_memplan.commands.sweep import shown
 from npu_memplan.options import CompileOptions
 from npu_memplan.sweep.case import target_name
 from npu_memplan.sweep.folder import RESULTS, write_asked
-from npu_memplan.sweep.progress import shown
 from npu_memplan.sweep.table.rows import TableRow
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -15,14 +15,8 @@ from ..exactness import UNKNOWN, Claim
 from ..problem import Agent, Count, Point
 
 SCHEMA = "npu_memplan.artifact/1"
-
-
 FILE_NAME = "plan.json"
-
-
 ElementType = Annotated[str, Meta(pattern="^(bool|u?int(8|16|32|64)|float(16|32|64))$")]
-
-
 ZeroPoint = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 
 

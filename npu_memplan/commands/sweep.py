@@ -7,9 +7,11 @@ no worker could try, and for `report --against` a regression; 2 bad use or input
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +20,11 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, verbosity
+from ..ethosu.arch import ACCELERATORS
+from ..options import NO_NPU, CompileOptions
 from ..sizes import parse_size
 from ..sweep.case import SweepError
+from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
     from ..sweep import Case, Result, Swept
@@ -88,7 +93,7 @@ def run(
         part = sweep.shard(every, int(number), int(parts))
     limits = sweep.CaseLimits(case_time, parse_size(case_memory))
     write_asked(output, every)
-    with _shown(said) as progress:
+    with shown(said) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
     text = json.dumps(_summary(swept)) if as_json else _text(swept, output)
     click.echo(text.partition("\n")[0] if said is Verbosity.QUIET else text)
@@ -101,11 +106,45 @@ def _cases(
     plugins: tuple[Path, ...],
 ) -> list[Case]:  # fmt: skip
     from .. import sweep
-    from ..sweep.targets import targets
+
+    wanted = targets(accelerators, boards, options)
+    return sweep.cases(models, wanted, sweep.Verification(runner or "", seeds), plugins)
+
+
+def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[CompileOptions]:
+    """The options of every target: every board or accelerator with every set of further options. `accelerators` and
+    `boards`: names with commas between them, or "all"; `options`: words of `compile`, one text a set. No option is a
+    sweep's own, so that what `compile` learns, sweeps can do."""
     from .compile import parse_options
 
-    wanted = targets(accelerators, boards, options, parse_options)
-    return sweep.cases(models, wanted, sweep.Verification(runner or "", seeds), plugins)
+    names = accelerator_names(accelerators)
+    if boards:
+        first = [words for board in _boards(boards) for words in _on_board(board, names)]
+        if not first:
+            raise SweepError(f"no board of {boards} has one of: {', '.join(names)}; leave one of the two out")
+    else:
+        first = [("--accelerator", name) for name in names] or [()]
+    sets = [tuple(shlex.split(text)) for text in options or [""]]
+    return [parse_options((*words, *more)) for words, more in itertools.product(first, sets)]
+
+
+def accelerator_names(text: str) -> list[str]:
+    """`u55-128,none` or `all`: full names; what is unknown is left for `compile` to refuse."""
+    if text == "all":
+        return list(ACCELERATORS)
+    short = [name.strip().lower() for name in text.split(",") if name.strip()]
+    return [name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in short]
+
+
+def _boards(text: str) -> list[str]:
+    return list(board_names()) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
+    """The command lines of a board: with its own accelerator, or with each of `accelerators` that it can have."""
+    known = load_board(board).accelerators
+    chosen = [("--accelerator", name) for name in accelerators if name in known]
+    return [("--board", board, *words) for words in (chosen if accelerators else [()])]
 
 
 def _summary(swept: Swept) -> dict[str, Any]:
@@ -208,7 +247,7 @@ def merge(parts: tuple[Path, ...], output: Path) -> None:
 
 
 @contextlib.contextmanager
-def _shown(said: Verbosity) -> Iterator[Progress | None]:
+def shown(said: Verbosity = Verbosity.USUAL) -> Iterator[Progress | None]:
     """A progress bar on stderr, where that is a terminal, or a line a case; None where nothing is to be said."""
     from ..sweep import Outcome
 

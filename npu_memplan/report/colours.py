@@ -1,4 +1,4 @@
-"""Colours of kinds and agents, shared by the SVG, the PNG and the HTML report.
+"""Letters and colours of kinds, colours of agents, shared by the maps in text, SVG, PNG and HTML.
 
 Invariant: every `BufferKind` and every `Agent` set has exactly one colour, and neighbours
 in the legend differ in lightness too, so that the map survives a grey printer and the
@@ -11,29 +11,20 @@ import colorsys
 
 from ..problem import Agent, Buffer, BufferKind
 
-KIND_COLOURS: dict[BufferKind, str] = {
-    BufferKind.INPUT: "#2f9e6e",
-    BufferKind.OUTPUT: "#d1495b",
-    BufferKind.STATE: "#8b5fbf",
-    BufferKind.TENSOR: "#3d7dca",
-    BufferKind.NPU_INTERNAL: "#e8a33d",
-    BufferKind.ROLLING: "#17a2b0",
-    BufferKind.WEIGHTS: "#a0692f",
-    BufferKind.HOST_SCRATCH: "#7d8794",
-    BufferKind.CONSTANT: "#c9b458",
+_LOOKS = {  # letter in characters, colour, words
+    BufferKind.INPUT: ("I", "#2f9e6e", "graph input"),
+    BufferKind.OUTPUT: ("O", "#d1495b", "graph output"),
+    BufferKind.STATE: ("S", "#8b5fbf", "state"),
+    BufferKind.TENSOR: ("T", "#3d7dca", "tensor between calls"),
+    BufferKind.NPU_INTERNAL: ("n", "#e8a33d", "inside an NPU call"),
+    BufferKind.ROLLING: ("r", "#17a2b0", "rolling buffer of a cascade"),
+    BufferKind.WEIGHTS: ("w", "#a0692f", "weights copied to RAM"),
+    BufferKind.HOST_SCRATCH: ("h", "#7d8794", "host operator scratch"),
+    BufferKind.CONSTANT: ("c", "#c9b458", "constant"),
 }
-
-KIND_LABELS: dict[BufferKind, str] = {
-    BufferKind.INPUT: "graph input",
-    BufferKind.OUTPUT: "graph output",
-    BufferKind.STATE: "state",
-    BufferKind.TENSOR: "tensor between calls",
-    BufferKind.NPU_INTERNAL: "inside an NPU call",
-    BufferKind.ROLLING: "rolling buffer of a cascade",
-    BufferKind.WEIGHTS: "weights copied to RAM",
-    BufferKind.HOST_SCRATCH: "host operator scratch",
-    BufferKind.CONSTANT: "constant",
-}
+KIND_LETTERS = {kind: letter for kind, (letter, _, _) in _LOOKS.items()}
+KIND_COLOURS = {kind: colour for kind, (_, colour, _) in _LOOKS.items()}
+KIND_LABELS = {kind: label for kind, (_, _, label) in _LOOKS.items()}
 
 AGENT_COLOURS: dict[str, str] = {"npu": "#e8a33d", "host": "#3d7dca", "host+npu": "#2f9e6e"}
 

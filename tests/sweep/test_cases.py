@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_memplan.commands.compile import parse_options
+from npu_memplan.commands.sweep import targets
 from npu_memplan.options import CompileOptions, OptionError
 from npu_memplan.sweep import Case, Content, SweepError, Verification, cases, shard
 from npu_memplan.sweep import versions as made_with
 from npu_memplan.sweep.case import target_name
-from npu_memplan.sweep.targets import targets
 from npu_memplan.target_data import board_names, load_board, targets_folder
 
 from .conftest import BAD, DIGITS
@@ -109,26 +108,26 @@ def test_a_target_is_named_by_what_is_not_usual() -> None:
 
 
 def test_targets_are_command_lines_of_compile() -> None:
-    found = targets("u55-128,none", "", ["", "--optimise Size --reorder"], parse_options)
+    found = targets("u55-128,none", "", ["", "--optimise Size --reorder"])
     assert [target_name(options) for options in found] == [
         "ethos-u55-128",
         "ethos-u55-128 --optimise Size --reorder",
         "none",
         "none --optimise Size --reorder",
     ]
-    assert len(targets("all", "", [], parse_options)) >= 6
-    assert targets("", "", [], parse_options) == [CompileOptions()]
+    assert len(targets("all", "", [])) >= 6
+    assert targets("", "", []) == [CompileOptions()]
 
 
 def test_boards_are_those_of_compile() -> None:
-    found = targets("u55-128,u55-256", "corstone-300-u55", [""], parse_options)
+    found = targets("u55-128,u55-256", "corstone-300-u55", [""])
     assert [(o.board, o.accelerator) for o in found] == [("corstone-300-u55", f"ethos-u55-{n}") for n in (128, 256)]
-    every = targets("", "all", [], parse_options)
+    every = targets("", "all", [])
     assert [o.board for o in every] == list(board_names())
     assert all(o.accelerator == load_board(o.board).accelerator for o in every)
     assert len({target_name(o) for o in every}) == len(every)
     with pytest.raises(SweepError, match="no board of corstone-300-u55 has one of: ethos-u65-512; leave one"):
-        targets("u65-512", "corstone-300-u55", [], parse_options)
+        targets("u65-512", "corstone-300-u55", [])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +142,7 @@ def test_boards_are_those_of_compile() -> None:
 )
 def test_what_is_no_option_of_a_target_is_said(words: str, said: str) -> None:
     with pytest.raises(OptionError, match=said.replace("(", r"\(")):
-        targets("", "", [words], parse_options)
+        targets("", "", [words])
 
 
 def test_shards_are_a_partition_that_stays(tmp_path: Path) -> None:

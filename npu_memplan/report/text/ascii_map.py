@@ -9,19 +9,9 @@ from __future__ import annotations
 import math
 
 from ...problem import BufferKind, Problem
+from ..colours import KIND_LETTERS
 from ..facts.memory import MemoryView, PoolView, kib
 
-LETTERS: dict[BufferKind, str] = {
-    BufferKind.INPUT: "I",
-    BufferKind.OUTPUT: "O",
-    BufferKind.STATE: "S",
-    BufferKind.TENSOR: "T",
-    BufferKind.NPU_INTERNAL: "n",
-    BufferKind.ROLLING: "r",
-    BufferKind.WEIGHTS: "w",
-    BufferKind.HOST_SCRATCH: "h",
-    BufferKind.CONSTANT: "c",
-}
 FREE = "."
 MARGIN = 14  # columns of the address scale
 
@@ -49,7 +39,8 @@ def ascii_map(problem: Problem, view: MemoryView, pool: PoolView, width: int = 8
 def legend(problem: Problem) -> str:
     """`I input  n npu_internal ...` for the kinds that occur."""
     present = {b.kind for b in problem.buffers}
-    return "  ".join(f"{LETTERS[k]} {k.value.replace('_', ' ')}" for k in BufferKind if k in present) + f"  {FREE} free"
+    kinds = [f"{letter} {kind.value.replace('_', ' ')}" for kind, letter in KIND_LETTERS.items() if kind in present]
+    return "  ".join([*kinds, f"{FREE} free"])
 
 
 def _cells(problem: Problem, view: MemoryView, pool: PoolView, columns: int, rows: int) -> list[list[str]]:
@@ -68,6 +59,6 @@ def _cells(problem: Problem, view: MemoryView, pool: PoolView, columns: int, row
                     cell[kind] = cell.get(kind, 0.0) + wide * tall
     half = per_column * per_row / 2
     return [
-        [LETTERS[max(cell, key=lambda k: cell[k])] if sum(cell.values()) >= half else FREE for cell in line]
+        [KIND_LETTERS[max(cell, key=lambda k: cell[k])] if sum(cell.values()) >= half else FREE for cell in line]
         for line in area
     ]

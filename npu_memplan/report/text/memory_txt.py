@@ -19,12 +19,12 @@ from rich.text import Text
 from ...artifact import Artifact
 from ...artifact.timing import Timing
 from ...exactness import summary
-from ..colours import KIND_COLOURS
+from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.fit import BoardFit, fit_of
 from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
 from ..facts.work import busy
-from .ascii_map import LETTERS, ascii_map, legend
+from .ascii_map import ascii_map, legend
 from .verdict import verdict
 
 WIDTH = 80
@@ -187,7 +187,7 @@ def _coloured(line: str) -> Text:
     bar = line.find("|")
     if bar >= 0:
         text.highlight_regex(r"\.+$|(?<=\S)\.+", "dim")
-        for kind, letter in LETTERS.items():
+        for kind, letter in KIND_LETTERS.items():
             for run in re.compile(f"{re.escape(letter)}+").finditer(line, bar + 1):
                 text.stylize(KIND_COLOURS[kind], *run.span())
     return text
