@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -81,17 +82,8 @@ def command(
 
 
 def _failure(error: PlanningError) -> dict[str, object]:
-    return {
-        "status": "infeasible" if error.proven else "unknown",
-        "pool": error.pool,
-        "required_bytes": error.required_bytes,
-        "available_bytes": error.available_bytes,
-        "excess_bytes": error.excess_bytes,
-        "point": error.point,
-        "point_label": error.point_label,
-        "largest": [list(entry) for entry in error.largest],
-        "subset": list(error.subset),
-    }
+    said = {name: value for name, value in asdict(error).items() if name not in ("message", "proven", "source")}
+    return {"status": "infeasible" if error.proven else "unknown", **said, "excess_bytes": error.excess_bytes}
 
 
 def _show(problem: Problem, answer: Plan, elapsed: float) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from ..problem import used_bytes
 from ..problem.files import read_plan, read_problem, with_capacities
@@ -36,7 +37,7 @@ def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool)
     answer = read_plan(plan, given)
     violations = verify(given, answer)
     if as_json:
-        click.echo(json.dumps({"valid": not violations, "violations": [_entry(v) for v in violations]}))
+        click.echo(json.dumps({"valid": not violations, "violations": msgspec.to_builtins(violations)}))
     elif violations:
         _show(violations)
     else:
@@ -45,19 +46,6 @@ def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool)
         click.echo(f"valid: {len(answer.placements)} placements; {uses}")
     if violations:
         sys.exit(1)
-
-
-def _entry(violation: Violation) -> dict[str, object]:
-    return {
-        "law": violation.law.value,
-        "message": violation.message,
-        "buffer": violation.buffer,
-        "other": violation.other,
-        "pool": violation.pool,
-        "start_bytes": violation.start_bytes,
-        "stop_bytes": violation.stop_bytes,
-        "point": violation.point,
-    }
 
 
 def _show(violations: tuple[Violation, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,22 +85,18 @@ def run(
     return Swept(every, {case.key: results[case.key] for case in every}, len(todo))
 
 
+@dataclass(slots=True, eq=False)
 class _Sweep:
     """The cases that an executor has now."""
 
-    def __init__(
-        self,
-        executor: Executor,
-        limits: CaseLimits,
-        store: Store | None,
-        progress: Progress | None,
-        total: int,
-        results: Any,
-    ) -> None:
-        self.executor, self.limits, self.store, self.progress = executor, limits, store, progress
-        self.total, self.results = total, results
-        self.running: dict[Future[Result], tuple[Case, int]] = {}
-        self.models: dict[str, tuple[Any, int]] = {}  # sha256 -> what jobs get, and how many running ones have it
+    executor: Executor
+    limits: CaseLimits
+    store: Store | None
+    progress: Progress | None
+    total: int
+    results: dict[str, Result]
+    running: dict[Future[Result], tuple[Case, int]] = field(default_factory=dict)
+    models: dict[str, tuple[Any, int]] = field(default_factory=dict)  # sha256 -> what jobs get, for how many running
 
     def compute(self, todo: Sequence[Case]) -> None:
         waiting = deque((case, 1) for case in todo)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..problem import Agent, Pool
 from . import TvmcError
@@ -95,21 +96,16 @@ def _number(option: str, text: str, value: str) -> int:
 
 
 def _pool(options: PoolOptions, *, read_only: bool) -> Pool:
-    def positive(suffix: str) -> int | None:
-        value = options.numbers.get(suffix, -1)
-        return value if value > 0 else None
-
     agents = {Agent.NPU if t == NPU_TARGET else Agent.HOST for t in options.targets} or {Agent.HOST, Agent.NPU}
-    size = options.numbers.get("size-hint-bytes", -1)
+    given = {suffix.replace("-", "_"): number for suffix, number in options.numbers.items()}
+    size, clock = given.pop("size_hint_bytes", -1), given.pop("clock_frequency_hz", 0)
+    speeds: dict[str, Any] = {name: number for name, number in given.items() if number > 0}
     return Pool(
         options.name,
         None if size < 0 else size,
         agents=frozenset(agents),
         read_only=read_only,
-        clock_hz=positive("clock-frequency-hz"),
-        read_bandwidth_bytes_per_cycle=positive("read-bandwidth-bytes-per-cycle"),
-        write_bandwidth_bytes_per_cycle=positive("write-bandwidth-bytes-per-cycle"),
-        read_latency_cycles=max(options.numbers.get("read-latency-cycles", 0), 0),
-        write_latency_cycles=max(options.numbers.get("write-latency-cycles", 0), 0),
+        clock_hz=clock if clock > 0 else None,
+        **speeds,
         burst_bytes=dict(options.bursts),
     )

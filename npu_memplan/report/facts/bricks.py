@@ -21,7 +21,7 @@ from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
 from ...ethosu.stream.describe import MODES
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
-from ...problem import Agent, BufferKind
+from ...problem import Agent, Buffer, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
 _INTERNAL = 1 << 8  # DMA region bit: the NPU's own memory (lookup tables)
@@ -73,7 +73,7 @@ def npu_findings(artifact: Artifact, directory: Path | None) -> NpuFindings:
             if found is not None and found.channels > getattr(paddings.get(name), "channels", 0):
                 paddings[name] = found
         if name is not None and _only_moves(operation):
-            copies.append(ByteMove(point, "copy by a 1x1 average pool", name, where.sizes[name]))
+            copies.append(ByteMove(point, "copy by a 1x1 average pool", name, where.buffers[name].size_bytes))
     lost = sorted((p for p in paddings.values() if p.lost_bytes), key=lambda p: (-p.lost_bytes, p.buffer))
     return NpuFindings(tuple(lost), tuple(copies))
 
@@ -134,25 +134,22 @@ class _Where:
     def __init__(self, artifact: Artifact) -> None:
         placed = {p.buffer: p for p in artifact.plan.placements}
         region = dict(zip((p.name for p in artifact.problem.pools), artifact.regions, strict=True))
-        self.sizes = {b.name: b.size_bytes for b in artifact.problem.buffers}
-        self.kinds = {b.name: b.kind for b in artifact.problem.buffers}
+        self.buffers = {b.name: b for b in artifact.problem.buffers}
         self.low = {name: p.offset_bytes for name, p in placed.items()}
-        self._by_region: dict[int, list[tuple[int, int, str, tuple[tuple[int, int], ...]]]] = {}
+        self._by_region: dict[int, list[Buffer]] = {}
         for b in artifact.problem.buffers:
-            low = self.low[b.name]
-            lives = tuple((t.first, t.last) for t in b.lifetimes)
-            row = (low, low + b.size_bytes, b.name, lives)
-            self._by_region.setdefault(region[placed[b.name].pool], []).append(row)
+            self._by_region.setdefault(region[placed[b.name].pool], []).append(b)
 
     def buffer(self, region: int, address: int, point: int) -> str | None:
         """The youngest buffer that holds `address` at `point` (the written one, where two overlap on purpose)."""
-        best: tuple[int, str] | None = None
-        for low, high, name, lives in self._by_region.get(region, ()):
-            if low <= address < high:
-                for first, last in lives:
-                    if first <= point < last and (best is None or first > best[0]):
-                        best = (first, name)
-        return best[1] if best else None
+        found = [
+            (life.first, b.name)
+            for b in self._by_region.get(region, ())
+            if self.low[b.name] <= address < self.low[b.name] + b.size_bytes
+            for life in b.lifetimes
+            if life.first <= point < life.last
+        ]
+        return max(found, key=lambda born: born[0])[1] if found else None
 
 
 def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
@@ -162,7 +159,7 @@ def _padding(where: _Where, name: str, view: FeatureMap) -> BrickPadding | None:
     inside = (view.bases[0] - where.low[name]) % view.stride_y
     channels = inside // view.stride_c * BRICK_CHANNELS + view.depth
     bricks = -(-channels // BRICK_CHANNELS)
-    size = where.sizes[name]
+    size = where.buffers[name].size_bytes
     # the padding of the very last pixel may lie beyond the buffer's end: count pixels, not bricks
     pixels = -(-size // (bricks * BRICK_CHANNELS * view.element_bytes))
     lost = max(0, size - pixels * channels * view.element_bytes)
@@ -178,7 +175,8 @@ def _host_extras(artifact: Artifact, where: _Where) -> Iterator[ByteMove]:
         name = call.function.rsplit("_", 1)[0] if call.function.rpartition("_")[2].isdigit() else call.function
         if call.agent is Agent.HOST and not {name, call.function} & kinds:
             for buffer in call.writes:
-                yield ByteMove(call.points[0], f"host call {name}", buffer, where.sizes.get(buffer, 0))
+                known = where.buffers.get(buffer)
+                yield ByteMove(call.points[0], f"host call {name}", buffer, known.size_bytes if known else 0)
 
 
 def _dma(where: _Where, point: int, operation: Operation) -> Iterator[ByteMove]:
@@ -188,7 +186,7 @@ def _dma(where: _Where, point: int, operation: Operation) -> Iterator[ByteMove]:
     name = where.buffer(target, operation[Register.DMA0_DST], point)
     if name is None:
         return
-    weights = where.kinds[name] is BufferKind.WEIGHTS or source == 0
+    weights = where.buffers[name].kind is BufferKind.WEIGHTS or source == 0
     what = "weights brought to RAM by DMA" if weights else "feature map moved by DMA"
     yield ByteMove(point, what, name, operation[Register.DMA0_LEN])
 

@@ -185,16 +185,18 @@ def _buffers(before: Artifact, after: Artifact) -> list[BufferChange]:
     was, now = ({p.buffer: p for p in a.plan.placements} for a in (before, after))
     changes = []
     for name in dict.fromkeys([*old, *new]):
+        sizes = [side[name].size_bytes if name in side else 0 for side in (old, new)]
         if name not in new:
-            changes.append(BufferChange(name, "removed", f"{old[name].size_bytes:,} bytes", -old[name].size_bytes))
+            what, detail = "removed", f"{sizes[0]:,} bytes"
         elif name not in old:
-            changes.append(BufferChange(name, "added", f"{new[name].size_bytes:,} bytes", new[name].size_bytes))
-        elif old[name].size_bytes != new[name].size_bytes:
-            sizes = f"{old[name].size_bytes:,} -> {new[name].size_bytes:,} bytes"
-            changes.append(BufferChange(name, "resized", sizes, new[name].size_bytes - old[name].size_bytes))
+            what, detail = "added", f"{sizes[1]:,} bytes"
+        elif sizes[0] != sizes[1]:
+            what, detail = "resized", f"{sizes[0]:,} -> {sizes[1]:,} bytes"
         elif was[name].pool != now[name].pool:
-            changes.append(BufferChange(name, "repooled", f"{was[name].pool} -> {now[name].pool}", 0))
+            what, detail = "repooled", f"{was[name].pool} -> {now[name].pool}"
         elif was[name].offset_bytes != now[name].offset_bytes:
-            moved = f"{was[name].pool}: {was[name].offset_bytes:,} -> {now[name].offset_bytes:,}"
-            changes.append(BufferChange(name, "moved", moved, 0))
+            what, detail = "moved", f"{was[name].pool}: {was[name].offset_bytes:,} -> {now[name].offset_bytes:,}"
+        else:
+            continue
+        changes.append(BufferChange(name, what, detail, sizes[1] - sizes[0]))
     return changes
