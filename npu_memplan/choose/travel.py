@@ -17,7 +17,7 @@ from .. import planners
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.copies.reads import in_place
 from ..ethosu.schedule.copies.search import WORK
-from ..ethosu.schedule.copies.slices import Slicer
+from ..ethosu.schedule.copies.slices import Slicer, Slices
 from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..extract.program import Fixed
@@ -30,7 +30,9 @@ from .traveller import Traveller
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
-_SEARCHED, _PLACED = 8, 3  # how many of the most promising programs are searched, and then given places
+_CUT_AGAIN = 2  # programs
+_SEARCHED, _PLACED = 8, 4  # how many of the most promising programs are searched, and then given places
+_CLOSE = 1.01  # times the best so far: what promises more cycles is given none
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -49,23 +51,28 @@ def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> P
     for traveller in travellers[:_SEARCHED]:
         traveller.search(WORK // 10)
     for traveller in sorted(travellers[:_SEARCHED], key=_promise)[:_PLACED]:
-        found += traveller.entrants(WORK)
+        traveller.search(WORK)
+        if traveller.promise < _CLOSE * min(map(_rank, found))[0]:
+            found += traveller.entrants(WORK)
     return min(found, key=_rank).made(rank)
 
 
 def _travellers(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int) -> list[Traveller]:
-    """All programs, whole and with much weight in slices, the most promising one in slices of other sizes; sorted."""
-    slicers = [_slicers(program) for program in programs]
-    found: list[Traveller] = []
-    best: tuple[int, int] | None = None  # promise, program
-    for index, (program, cutters) in enumerate(zip(programs, slicers, strict=True)):
-        for variant in (program, *_cut(program, cutters, (_PART,), fast, limit)):
-            found.append(Traveller(variant, rank, fast, limit))
-            best = min(best or (found[-1].promise, index), (found[-1].promise, index))
-    if best is not None:
-        others = _cut(programs[best[1]], slicers[best[1]], _OTHER_PARTS, fast, limit)
-        found += [Traveller(cut, rank, fast, limit) for cut in others]
-    return sorted(found, key=_promise)
+    """All programs, whole and with much weight in slices, the most promising ones in slices of other sizes; sorted."""
+    slices: dict[bytes, Slices] = {}
+    slicers = [_slicers(program, slices) for program in programs]
+    found = [(Traveller(program, rank, fast, limit), index) for index, program in enumerate(programs)]
+
+    def cut(index: int, parts: Sequence[int]) -> None:
+        made = _cut(programs[index], slicers[index], parts, fast, limit)
+        found.extend((Traveller(one, rank, fast, limit), index) for one in made)
+
+    for index in range(len(programs)):
+        cut(index, (_PART,))
+    found.sort(key=lambda one: (one[0].promise, one[1]))
+    for index in list(dict.fromkeys(index for _, index in found))[:_CUT_AGAIN]:
+        cut(index, _OTHER_PARTS)
+    return sorted((traveller for traveller, _ in found), key=_promise)
 
 
 def _rank(entrant: Entrant) -> Rank:
@@ -79,12 +86,15 @@ def _promise(traveller: Traveller) -> int:
 _Slicers = list[tuple[str, Any, Slicer]]  # function, its constants in main, what cuts them
 
 
-def _slicers(plain: Planned) -> _Slicers:
+def _slicers(plain: Planned, slices: dict[bytes, Slices]) -> _Slicers:
+    """`slices`: those that were made of constants, whoever reads them."""
     found = []
     for call in called_once(plain.posed):
         held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
         if len(held) == 1 and held[0][1].dtype == np.uint8:
-            found.append((call.invoke.function, held[0][0], Slicer(call.program, held[0][1].tobytes())))
+            data = held[0][1].tobytes()
+            slicer = Slicer(call.program, slices.setdefault(data, Slices(data)))
+            found.append((call.invoke.function, held[0][0], slicer))
     return found
 
 
@@ -96,7 +106,7 @@ def _cut(plain: Planned, slicers: _Slicers, parts: Sequence[int], fast: int, lim
         for name, old, slicer in slicers:
             program = slicer.sliced(max(limit // part, _LEAST_SLICE))
             if program is not None:
-                changed[name], data = compact(program, slicer.data + slicer.extended)
+                changed[name], data = compact(program, slicer.slices.all)
                 constants.append((old, data))
         if changed and changed not in seen:
             seen.append(changed)

@@ -40,25 +40,24 @@ class Traveller:
             places, fitted = call.places(problem, plain.plan), rank.fitted(call.program.accelerator)
             line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
             self._lines.append((call, line))
-        self.promise = self._copies(Volume, limit, 0)[0]  # cycles of the calls whose constants may travel
+        self.promise, self._found = self._copies(Volume, limit, 0)  # cycles of the calls whose constants may travel
 
     def search(self, work: int) -> None:
         """Look harder for what copies promise."""
-        self.promise = min(self.promise, self._copies(Volume, self._limit, work)[0])
+        self.promise, self._found = self._copies(Volume, self._limit, work)
 
     def entrants(self, work: int) -> Iterator[Entrant]:
-        """The program as it is, and with copies that have their places."""
+        """The program as it is, and with copies that have their places: what was found, or what is where that does not
+        fit.
+        """
         yield Entrant(self.plain, self._rank(self.plain))
-        cycles, copies = self._copies(Volume, self._limit, work)
-        together = self._together(copies)
-        if isinstance(together, int) and 0 < together < self._limit // _EXCESS:
-            cycles, copies = self._copies(Volume, self._limit - together, work)
-            together = self._together(copies)
+        together = self._together(self._found)
+        if isinstance(together, int):
+            yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
+        if isinstance(together, int) and together < self._limit // _EXCESS:
+            together = self._together(self._copies(Volume, self._limit - together, work)[1])
         if not isinstance(together, int):
             yield from self._with(*together)
-        around, copies = self._copies(Room, self._limit, work)
-        if isinstance(together, int) or around < cycles:
-            yield from self._with(self.plain, copies)
 
     def _copies(self, kind: type[Volume], limit: int, work: int) -> tuple[int, Copies]:
         """Cycles, and the copies of each call, within so many operations on the clock."""

@@ -27,7 +27,7 @@ from npu_memplan.ethosu.schedule.copies.insert import insert
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
 from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
-from npu_memplan.ethosu.schedule.copies.slices import Slicer
+from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.copies.tables import loaded_early
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
@@ -195,10 +195,11 @@ def test_slices_have_the_weights_and_scales_of_the_whole(
     """Slices of whole blocks, and slices lower than a block (all that 1,024 bytes ask for)."""
     program, data = only_program(planned("pretrainedResnet_quant", npu_compiler))
     program = in_place(program)
-    slicer = Slicer(program, data)
+    slices = Slices(data)
+    slicer = Slicer(program, slices)
     cut = slicer.sliced(most_bytes)
     assert cut is not None
-    left, kept = compact(cut, slicer.data + slicer.extended)
+    left, kept = compact(cut, slices.all)
     assert len(kept) < 1.2 * len(data)  # what was encoded anew replaces what was there
     assert len(left.operations) > len(program.operations)
     slices = iter(matrices(left, kept))
@@ -246,17 +247,19 @@ def test_a_schedule_that_differs_late_goes_on_from_there(planned: Callable[..., 
 def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
     groups = Groups(program)
-    once = Slicer(program, data)
-    assert once.sliced(4096) is not None
+    assert Slicer(program, Slices(data)).sliced(4096) is not None
     striped = apply(program, [groups.even(chain, 2) for chain in (groups.chain(i, i) for i in (1, 2)) if chain])
     assert len(striped.operations) > len(program.operations) + 20
-    slicer = Slicer(striped, data)
-    cut = slicer.sliced(2048)
+    slices = Slices(data)
+    cut = Slicer(striped, slices).sliced(2048)
     assert cut is not None
     assert len(cut.operations) > len(striped.operations)
-    whole = Slicer(program, data)
-    whole.sliced(2048)
-    assert slicer.extended == whole.extended  # every slice is there once, however many stripes read it
+    made = bytes(slices.extended)
+    assert Slicer(program, slices).sliced(2048) is not None
+    assert made == slices.extended  # every slice is there once, however many stripes and programs read it
+    alone = Slices(data)
+    Slicer(program, alone).sliced(2048)
+    assert made == alone.extended
 
 
 CUT = st.lists(st.booleans(), min_size=12, max_size=12)
@@ -340,4 +343,4 @@ def test_tables_are_loaded_early_and_read_as_before(planned: Callable[..., Plann
 
 def test_nothing_is_cut_that_is_small_enough(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("kws_ref_model", "vela"))
-    assert Slicer(in_place(program), data).sliced(1 << 20) is None
+    assert Slicer(in_place(program), Slices(data)).sliced(1 << 20) is None

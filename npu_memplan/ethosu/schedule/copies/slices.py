@@ -10,8 +10,9 @@ rest. So everything of a block is runs of [repeats][micro-blocks][values], and o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,16 +47,35 @@ class _Core:
         return np.concatenate([run[:, at : min(at + step, end)].ravel() for at in blocks for run in self.runs])
 
 
-class Slicer:
-    """Slices of one program's convolutions. `data` are the bytes of its constants, `extended` those behind them."""
+class Slices:
+    """Constants, and behind them the slices of their weights: each is made once, however many programs read it."""
 
-    def __init__(self, program: NpuProgram, data: bytes) -> None:
-        self.program, self.data = program, data
-        (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
+    def __init__(self, data: bytes) -> None:
+        self.data = data
         self.extended = bytearray()
-        # stripes of a convolution read the same weights: they are looked at, and cut, once
-        self._cores: dict[object, tuple[_Core, ...] | None] = {}
+        self.cores: dict[object, tuple[_Core, ...] | None] = {}
         self._encoded: dict[object, tuple[int, int]] = {}
+
+    @property
+    def all(self) -> bytes:
+        """The constants with what is behind them."""
+        return self.data + self.extended
+
+    def encoded(self, key: object, weights: Callable[[], NDArray[np.int16]]) -> tuple[int, int]:
+        """Where the encoded `weights` called `key` lie, and their bytes."""
+        if key not in self._encoded:
+            data = vela.encode_stream(weights())
+            self._encoded[key] = (len(self.data) + len(self.extended), len(data))
+            self.extended += data
+        return self._encoded[key]
+
+
+class Slicer:
+    """Slices of one program's convolutions."""
+
+    def __init__(self, program: NpuProgram, slices: Slices) -> None:
+        self.program, self.slices = program, slices
+        (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
     def sliced(self, most_bytes: int) -> NpuProgram | None:
         """The program with convolutions whose weights take more in slices of at most so many, where that can be."""
@@ -64,7 +84,7 @@ class Slicer:
             operations += self._slices(operation, most_bytes)
         if len(operations) == len(self.program.operations):
             return None
-        size = len(self.data) + len(self.extended)
+        size = len(self.slices.all)
         buffers = tuple(self._larger(b, size) if b.name == self.constants else b for b in self.program.buffers)
         return replace(self.program, buffers=buffers, operations=tuple(operations))
 
@@ -92,9 +112,9 @@ class Slicer:
     def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         """The weights of an operation by core; None where they are not what is expected."""
         key = _weights_of(operation)
-        if key not in self._cores:
-            self._cores[key] = self._decoded(operation)
-        return self._cores[key]
+        if key not in self.slices.cores:
+            self.slices.cores[key] = self._decoded(operation)
+        return self.slices.cores[key]
 
     def _decoded(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         npu, registers = self.program.accelerator, operation.registers
@@ -106,7 +126,7 @@ class Slicer:
             if block % count or any(place is None or place[0] != self.constants for place in places):
                 return None
             (_, start), (_, scale) = (place for place in places if place is not None)
-            weights = vela.decode_weights(self.data[start : start + registers[WEIGHTS[core].length]])
+            weights = vela.decode_weights(self.slices.data[start : start + registers[WEIGHTS[core].length]])
             runs = _runs(operation, weights, len(range(core, depth, count)), block // count, npu)
             if runs is None:
                 return None
@@ -127,21 +147,13 @@ class Slicer:
                 addresses[base] = (name, at + _channel_bytes(registers) * start)
         for core, known in enumerate(cores):
             first, last = start // len(cores), _count(stop, core, len(cores))
-            at, length = self._weights(whole, core, known, (first, last), block // len(cores))
+            channels = (first, last, block // len(cores))
+            at, length = self.slices.encoded((whole, core, channels), partial(known.weights, *channels))
             addresses[WEIGHTS[core].base] = (self.constants, at)
             registers[WEIGHTS[core].length] = length
             addresses[SCALES[core].base] = (self.constants, known.scale + _SCALE_BYTES * first)
             registers[SCALES[core].length] = round_up(_SCALE_BYTES * (last - first), _GRAIN)
         return replace(operation, registers=registers, addresses=addresses)
-
-    def _weights(self, whole: object, core: int, known: _Core, part: tuple[int, int], block: int) -> tuple[int, int]:
-        """Where the encoded weights of some channels of a core lie in the constants, and their bytes."""
-        key = (whole, core, part, block)
-        if key not in self._encoded:
-            data = vela.encode_stream(known.weights(*part, block))
-            self._encoded[key] = (len(self.data) + len(self.extended), len(data))
-            self.extended += data
-        return self._encoded[key]
 
 
 def _weights_of(operation: NpuOperation) -> object:
