@@ -17,11 +17,11 @@ from .problem import Lifetime, Plan, Pool, Problem
 
 if TYPE_CHECKING:
     from .artifact import Artifact
+    from .choose.stripes import StripeOptions
     from .codegen.sources import Sources
     from .extract.liveness import Storage
     from .extract.program import Program
     from .extract.symbolic.dynamic import Sample
-    from .transform.stripes import StripeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def request(options: CompileOptions, beyond: str = "") -> Request:
     pools = options.planned_pools()
     stripes = None
     if options.stripes:
-        from .transform.stripes import StripeOptions
+        from .choose.stripes import StripeOptions
 
         # feature maps rather lie in the last pool; with two, inputs and outputs do not
         capacity, alone = pools[-1].size_bytes, len(pools) == 1

@@ -21,11 +21,11 @@ from ..extract import pose
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
 from ..stages import Loaded, Planned, Posed
-from ..transform.stripes import Striping, at_limit, front
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .modules import posed_again
 from .ranking import Ranking
+from .stripes import Striping, at_limit, front
 from .travel import fast_pool, read_in_place, travel
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"

@@ -63,7 +63,7 @@ def _request(options: TvmcOptions) -> Request:
     )
     stripes = None
     if options.striping:
-        from ..transform.stripes import StripeOptions
+        from ..choose.stripes import StripeOptions
 
         capacity = pools[0].size_bytes if len(pools) == 1 else None
         stripes = StripeOptions(capacity, options.workspace_io, options.workspace_io)

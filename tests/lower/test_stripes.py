@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fvp_runner.npu_model.errors import SelfOverwriteError
+from npu_memplan.choose.stripes import best_choice, front
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.pool import PoolKind
@@ -21,7 +22,6 @@ from npu_memplan.ethosu.schedule.stripes.groups import Group, Groups
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
-from npu_memplan.transform.stripes import best_choice, front
 from npu_memplan.verify import Law, verify
 from tests.support.chains import Chain, problem_of, random_chain, run_at
 from tests.support.on_model import random_inputs, run_program

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from npu_memplan import planners
+from npu_memplan.choose.stripes import best_choice
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.overlap import NOTHING
@@ -17,7 +18,6 @@ from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.schedule.stripes.order import Part, interleave, parts, ring_rows, spans
 from npu_memplan.ethosu.schedule.stripes.rows import Rows, Sliced
 from npu_memplan.problem import Problem
-from npu_memplan.transform.stripes import best_choice
 from tests.support.chains import random_chain
 
 

@@ -184,15 +184,8 @@ def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:
 
 def _refused(group: Group, placed: dict[str, Placement], sizes: dict[str, int]) -> int:
     """How many pairs share bytes in a plan at distances that `group` does not allow."""
-    return sum(not _apart(o, placed, sizes) and not o.permits(_distance(o, placed)) for o in group.overlaps)
-
-
-def _distance(o: AllowedOverlap, placed: dict[str, Placement]) -> int:
-    return placed[o.second].offset_bytes - placed[o.first].offset_bytes
-
-
-def _apart(o: AllowedOverlap, placed: dict[str, Placement], sizes: dict[str, int]) -> bool:
-    return not -sizes[o.second] < _distance(o, placed) < sizes[o.first]
+    distances = [(o, placed[o.second].offset_bytes - placed[o.first].offset_bytes) for o in group.overlaps]
+    return sum(-sizes[o.second] < d < sizes[o.first] and not o.permits(d) for o, d in distances)
 
 
 def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequence[AllowedOverlap]]) -> Problem:
