@@ -15,6 +15,7 @@ from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
 
 from ..arithmetic.rescale import Int64, Scale
 from ..spec.elementwise import SCALED, ElementwiseSpec
+from ..spec.layout import InputSpec
 from ..spec.registers import Registers
 from .memory import FeatureMapAccess, RegionMemory
 from .output import OutputPath
@@ -26,21 +27,22 @@ _SUMS = {Mode.ADD: np.add, Mode.SUB: np.subtract, Mode.MUL: np.multiply}  # whic
 _CHOICES = {Mode.MIN: np.minimum, Mode.MAX: np.maximum}
 
 
+def bound_input(found: InputSpec | None, memory: RegionMemory, regs: Registers) -> FeatureMapAccess | None:
+    """An input that is a map, on real memory."""
+    if found is None or found.layout is None:
+        return None
+    return FeatureMapAccess(memory, regs, found.layout, found.shape, is_write=False)
+
+
 class Elementwise:
     def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
-        shape = spec.output.shape
         self.output = OutputPath(spec.output, memory, regs)
-        self.ifm = FeatureMapAccess(memory, regs, spec.ifm, shape, is_write=False)
-        self.ifm2: FeatureMapAccess | None = None
-        if spec.ifm2 is not None:
-            self.ifm2 = FeatureMapAccess(memory, regs, spec.ifm2, spec.ifm2_shape, is_write=False)
-        self.maps = [found for found in (self.ifm, self.ifm2) if found is not None]
-        a = b = (spec.ifm.dtype, 0 if spec.ifm.dtype.itemsize == 4 else spec.ifm.zero_point)
-        if not spec.mode.is_unary:
-            b = (spec.ifm2_dtype, spec.ifm2_zero_point)
-            if spec.swap:
-                a, b = b, a
+        bound = (bound_input(found, memory, regs) for found in spec.inputs)
+        self.maps = [found for found in bound if found is not None]
+        a, b = spec.first, spec.second or spec.first
+        if spec.swap:
+            a, b = b, a
         # Functions of one operand: value -> summand, tabulated for 8-bit operands.
         self._a = self._function(a, first=True)
         self._b = self._function(b, first=False)
@@ -49,17 +51,17 @@ class Elementwise:
             scale = Scale.of(*spec.ofm_scale, spec.output.rounding)
             self.output.rescale(scale, None, reach)
 
-    def _reach(self, a: tuple[np.dtype[Any], int], b: tuple[np.dtype[Any], int]) -> float:
+    def _reach(self, a: InputSpec, b: InputSpec) -> float:
         spec = self.spec
         extremes = []
-        for (dtype, zero), function in ((a, self._a), (b, self._b)):
-            info = np.iinfo(dtype)
-            ends = np.array([int(info.min) - zero, int(info.max) - zero], np.int64)
+        for operand, function in ((a, self._a), (b, self._b)):
+            info = np.iinfo(operand.dtype)
+            ends = np.array([int(info.min) - operand.zero_point, int(info.max) - operand.zero_point], np.int64)
             extremes.append(float(np.abs(function.exact(ends)).max()))
         return extremes[0] * extremes[1] if spec.mode is Mode.MUL else extremes[0] + extremes[1]
 
-    def _function(self, operand: tuple[np.dtype[Any], int], first: bool) -> _Operand:
-        spec, (dtype, zero) = self.spec, operand
+    def _function(self, operand: InputSpec, first: bool) -> _Operand:
+        spec, dtype, zero = self.spec, operand.dtype, operand.zero_point
         if spec.mode not in (Mode.ADD, Mode.SUB) or dtype.itemsize == 4:
             return _Operand(dtype, zero, None, 0)
         if not spec.operand_mode:
@@ -72,14 +74,13 @@ class Elementwise:
 
     def run(self) -> None:
         spec, output = self.spec, self.output
-        self.ifm.load()
-        first: NDArray[Any] = self.ifm.array
+        for found in self.maps:
+            found.load()
+        first: NDArray[Any] = self.maps[0].array
         second: NDArray[Any] | None = None
-        if self.ifm2 is not None:
-            self.ifm2.load()
-            second = self.ifm2.array
-        elif spec.scalar is not None:
-            second = np.full((1, 1, 1), spec.scalar, np.int64)
+        if spec.second is not None:
+            is_scalar = spec.second.layout is None
+            second = np.full((1, 1, 1), spec.second.scalar, np.int64) if is_scalar else self.maps[1].array
         step = output.rows_per_block
         if step < spec.output.height and not output.map.is_scratch:  # what is put is in memory at once
             first = first.copy()

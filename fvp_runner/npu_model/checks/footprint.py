@@ -184,7 +184,7 @@ def internal_scratch(step: DecodedStep, accelerator: Architecture) -> tuple[int,
         return None
     register = Register.AB_START
     if isinstance(spec, ElementwiseSpec):
-        if spec.ifm2 is None:
+        if spec.second is None or spec.second.layout is None:
             return None
         register = Register.IFM2_IB_START
     start = max(step.registers.raw(register) * 1024, accelerator.lut_address)

@@ -12,6 +12,7 @@ from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import MapLayout
+from ..spec.output import ByElement
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
 from ..spec.u85.elementwise import OperandsSpec
@@ -32,16 +33,12 @@ class MapRead:
 
 
 def operands(spec: Kernel) -> Iterator[MapRead]:
-    if isinstance(spec, ElementwiseSpec):
-        yield MapRead("IFM", spec.ifm, spec.output.shape, False)
-        if spec.ifm2 is not None:
-            yield MapRead("IFM2", spec.ifm2, spec.ifm2_shape, False)
-    elif isinstance(spec, (ConvolutionSpec, PoolingSpec)):
+    if isinstance(spec, (ConvolutionSpec, PoolingSpec)):
         yield MapRead("IFM", spec.ifm, (*spec.window.input_shape, spec.ifm_depth), True)
     else:
         for found in spec.inputs:
             if found.layout is not None and found.layout.chain < 0:
-                by_element = isinstance(spec, OperandsSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
+                by_element = isinstance(spec, ByElement) or (isinstance(spec, SumSpec) and found is spec.loaded)
                 yield MapRead(found.name, found.layout, found.shape, not by_element)
 
 

@@ -58,10 +58,10 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
         found |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
         return found | {"to_region": spec.destination.region, "to": spec.destination.start}
     found |= {"ofm_region": spec.output.layout.region, "ofm": spec.output.layout.bases[0]}
-    if isinstance(spec, (ConvolutionSpec, PoolingSpec, ElementwiseSpec)):
+    if isinstance(spec, (ConvolutionSpec, PoolingSpec)):
         found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0]}
     else:
-        for source in spec.inputs:
+        for source in spec.inputs[: 1 if isinstance(spec, ElementwiseSpec) else None]:
             if source.layout is not None:
                 found |= {
                     f"{source.name.lower()}_region": source.layout.region,

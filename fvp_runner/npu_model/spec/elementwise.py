@@ -6,14 +6,11 @@ Invariant: scales that an operation does not use are (1, 0), whatever their regi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from npu_memplan.ethosu.stream.isa import Broadcast, ElementwiseMode, Register, Rounding
 
-from .layout import MapLayout
-from .output import KernelSpec, OutputSpec
+from .layout import InputSpec, MapLayout
+from .output import ByElement, OutputSpec
 from .registers import Registers
 from .window import read_type
 
@@ -22,14 +19,8 @@ SCALED = frozenset((Mode.ADD, Mode.SUB, Mode.MUL, Mode.ABS, Mode.LRELU))  # have
 
 
 @dataclass(frozen=True, slots=True)
-class ElementwiseSpec(KernelSpec):
+class ElementwiseSpec(ByElement):
     mode: ElementwiseMode
-    ifm: MapLayout
-    ifm2: MapLayout | None  # None: unary, or a scalar
-    ifm2_shape: tuple[int, int, int]
-    ifm2_dtype: np.dtype[Any]
-    ifm2_zero_point: int
-    scalar: int | None
     swap: bool
     operand_mode: int  # 0: both operands scaled; 1: A by OPA_SCALE, 2: B by OPA_SCALE
     operand_rounding: Rounding  # of the one operand that is scaled
@@ -48,18 +39,22 @@ class ElementwiseSpec(KernelSpec):
         shape = output.shape
         dtype, brick = read_type(regs, "IFM")
         ifm = MapLayout.read(regs, "IFM", dtype, brick, *shape[:2])
-        ifm2, shape2, dtype2, zero2, scalar, swap = None, shape, dtype, 0, None, False
+        first = InputSpec("IFM", dtype, 0 if dtype.itemsize == 4 else ifm.zero_point, ifm, shape)
+        second, swap = None, False
         if not mode.is_unary:
             broadcast = Broadcast(regs.bits(r.IFM2_BROADCAST, 0xC7))
             swap = bool(broadcast & Broadcast.SWAP_OPERANDS)
             dtype2, brick2 = read_type(regs, "IFM2")
             zero2 = regs.signed16(r.IFM2_ZERO_POINT, dtype2.kind == "i")
+            zero2 = 0 if dtype2.itemsize == 4 else zero2
             if broadcast & Broadcast.SCALAR:
-                scalar, shape2 = regs.signed16(r.IFM2_SCALAR, dtype2.kind == "i"), (1, 1, 1)
+                scalar = regs.signed16(r.IFM2_SCALAR, dtype2.kind == "i")
+                second = InputSpec("IFM2", dtype2, zero2, None, (1, 1, 1), scalar)
             else:
                 axes = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
-                shape2 = tuple(1 if broadcast & axis else n for axis, n in zip(axes, shape, strict=True))  # type: ignore[assignment]
-                ifm2 = MapLayout.read(regs, "IFM2", dtype2, brick2, *shape2[:2])
+                y, x, c = (1 if broadcast & axis else n for axis, n in zip(axes, shape, strict=True))
+                ifm2 = MapLayout.read(regs, "IFM2", dtype2, brick2, y, x)
+                second = InputSpec("IFM2", dtype2, zero2, ifm2, (y, x, c))
         operand_mode, rounding, opa, opb, ofm = 0, Rounding.TFL, (1, 0), (1, 0), (1, 0)
         if mode in (Mode.ADD, Mode.SUB) and dtype.itemsize < 4:
             precision = regs.raw(r.IFM_PRECISION)
@@ -72,13 +67,9 @@ class ElementwiseSpec(KernelSpec):
             ofm = (1, ofm[1])  # only the shift takes part in a 32-bit product
         return ElementwiseSpec(
             output=output,
+            first=first,
+            second=second,
             mode=mode,
-            ifm=ifm,
-            ifm2=ifm2,
-            ifm2_shape=shape2,
-            ifm2_dtype=dtype2,
-            ifm2_zero_point=0 if dtype2.itemsize == 4 else zero2,
-            scalar=scalar,
             swap=swap,
             operand_mode=operand_mode,
             operand_rounding=rounding,

@@ -19,6 +19,7 @@ from .registers import Registers
 
 Bytes = NDArray[np.uint8]
 Interval = tuple[int, int]  # half open
+Shape3 = tuple[int, int, int]
 # of IFM, IFM2 and OFM, by (size, signed) in their PRECISION registers
 ELEMENT_TYPES = {
     (size, signed): np.dtype(f"<{kind}{1 << size}") for size in range(4) for signed, kind in enumerate("ui")
@@ -162,3 +163,15 @@ class MapLayout:
 def _part(span: Interval, split: int, far: int) -> Interval:
     """What of a span is before `split`, or (`far`) behind it."""
     return (max(span[0], split), span[1]) if far else (span[0], min(span[1], split))
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input: a map, a chained map, or a scalar."""
+
+    name: str
+    dtype: np.dtype[Any]
+    zero_point: int
+    layout: MapLayout | None  # None: a scalar
+    shape: Shape3  # after broadcasting is undone
+    scalar: int = 0

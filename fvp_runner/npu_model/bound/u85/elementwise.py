@@ -13,10 +13,10 @@ import numpy as np
 from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind
 
 from ...arithmetic.rescale import Int64, Scale
+from ...spec.layout import InputSpec
 from ...spec.registers import Registers
 from ...spec.u85.elementwise import OperandsSpec
-from ...spec.u85.maps import InputSpec
-from ..elementwise import leading_zeros, shifted_right
+from ..elementwise import bound_input, leading_zeros, shifted_right
 from ..memory import FeatureMapAccess, RegionMemory
 from ..output import OutputPath
 
@@ -26,15 +26,9 @@ Kind = ElementwiseKind
 class U85Elementwise:
     def __init__(self, spec: OperandsSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
-        self._first, self._second = (self._bind(found, memory, regs) for found in (spec.first, spec.second))
+        self._first, self._second = (bound_input(found, memory, regs) for found in (spec.first, spec.second))
         self.maps = [found for found in (self._first, self._second) if found is not None]
         self.output = OutputPath(spec.output, memory, regs)
-
-    @staticmethod
-    def _bind(found: InputSpec | None, memory: RegionMemory, regs: Registers) -> FeatureMapAccess | None:
-        if found is None or found.layout is None:
-            return None
-        return FeatureMapAccess(memory, regs, found.layout, found.shape, is_write=False)
 
     @staticmethod
     def _values(source: InputSpec, bound: FeatureMapAccess | None, scale: Scale) -> Int64:

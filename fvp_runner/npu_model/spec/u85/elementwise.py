@@ -11,9 +11,10 @@ from npu_memplan.ethosu.stream.isa import Register, Rounding
 from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast, ScaleRounding
 
 from ...arithmetic.rescale import Scale
-from ..output import KernelSpec
+from ..layout import Shape3
+from ..output import ByElement
 from ..registers import Registers
-from .maps import InputSpec, Shape3, read_input, read_output, read_scale, results, written
+from .maps import read_input, read_output, read_scale, results, written
 
 Kind = ElementwiseKind
 _SCALED_INPUTS = frozenset((Kind.ADD, Kind.SUB, Kind.MIN, Kind.MAX, Kind.ABS, Kind.LRELU, Kind.MUL))
@@ -21,18 +22,12 @@ _UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
 
 
 @dataclass(frozen=True, slots=True)
-class OperandsSpec(KernelSpec):
+class OperandsSpec(ByElement):
     kind: ElementwiseKind
-    first: InputSpec
-    second: InputSpec | None  # None: unary
     first_scale: Scale
     second_scale: Scale
     scale: Scale
     scale_rounding: Rounding | ScaleRounding  # of OFM_SCALE, also where only shifts use it
-
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        return (self.first,) if self.second is None else (self.first, self.second)
 
 
 def read_elementwise(regs: Registers) -> OperandsSpec:
@@ -50,9 +45,9 @@ def read_elementwise(regs: Registers) -> OperandsSpec:
     other = scaled and (second is not None or kind is Kind.LRELU)
     return OperandsSpec(
         output,
-        kind,
         first,
         second,
+        kind,
         read_scale(regs, r.IFM_SCALE) if scaled else plain,
         read_scale(regs, r.IFM2_SCALE) if other else plain,
         plain if kind in _UNSCALED_OUTPUT else made,

@@ -14,11 +14,11 @@ from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, Pool
 from ...arithmetic.ordered_weights import StreamOrder
 from ...arithmetic.rescale import Scale
 from ..convolution import Span
-from ..layout import MapLayout
+from ..layout import InputSpec, MapLayout
 from ..output import KernelSpec
 from ..registers import Registers
 from ..window import Window, WindowedSpec
-from .maps import InputSpec, read_input, read_output, read_scale, read_word, results, written
+from .maps import read_input, read_output, read_scale, read_word, results, written
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ Invariant: a chained map has no address, whatever its address registers hold; a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from npu_memplan.ethosu.stream.isa import Register, Rounding
 from npu_memplan.ethosu.stream.isa_u85 import MapStorage, ScaleRounding, StoredOrder, TableKind
 
 from ...arithmetic.rescale import Scale
-from ..layout import ELEMENT_TYPES, MapLayout
+from ..layout import ELEMENT_TYPES, InputSpec, MapLayout, Shape3
 from ..output import Activation, OutputSpec
 from ..registers import Registers
 
@@ -24,19 +23,6 @@ _ROUNDINGS = {
     ScaleRounding.TRUNCATE_TO_ZERO: Rounding.TRUNCATE,
 }
 _CHAINING_BUFFERS = range(8)
-Shape3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """One input: a map, a chained map, or a scalar."""
-
-    name: str
-    dtype: np.dtype[Any]
-    zero_point: int
-    layout: MapLayout | None  # None: a scalar
-    shape: Shape3  # after broadcasting is undone
-    scalar: int = 0
 
 
 def read_word(regs: Registers, name: str) -> tuple[np.dtype[Any], bool, MapStorage]:
