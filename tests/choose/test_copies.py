@@ -20,13 +20,14 @@ from npu_memplan.ethosu.program.kernel import Kernel
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
 from npu_memplan.ethosu.schedule.copies.compact import compact
-from npu_memplan.ethosu.schedule.copies.course import Course
+from npu_memplan.ethosu.schedule.copies.course import Course, Run
+from npu_memplan.ethosu.schedule.copies.exhaustive import Exhaustive
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
 from npu_memplan.ethosu.schedule.copies.greedy import Choice, Copy, Greedy
 from npu_memplan.ethosu.schedule.copies.insert import insert
 from npu_memplan.ethosu.schedule.copies.reads import in_place, pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
-from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
+from npu_memplan.ethosu.schedule.copies.search import WORK, best_copies, without_copies
 from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.copies.tables import loaded_early
 from npu_memplan.ethosu.schedule.regions import places
@@ -292,6 +293,36 @@ def test_constants_that_are_read_in_place_may_be_faster_than_copies(
     least = least_cycles(line, [1 << 20] * len(line))
     assert least <= without_copies(line).cycles
     assert least <= best_copies(line, Room([], 1 << 20, len(line))).cycles
+
+
+@pytest.mark.parametrize(("name", "npu_compiler"), [("hello_world_int8", "tvm"), ("micro_speech_quantized", "tvm")])
+@pytest.mark.parametrize("free_bytes", [512, 4096])
+def test_of_a_few_pieces_nothing_is_better(
+    planned: Callable[..., Planned], name: str, npu_compiler: str, free_bytes: int
+) -> None:
+    line = course_of(planned(name, npu_compiler))
+    volume = Volume([], free_bytes, len(line))
+    nearly = best_copies(line, volume, WORK - 1)
+    best = best_copies(line, volume)
+    found = Exhaustive(line, volume, without_copies(line), 20_000).best()
+    assert found is not None
+    assert found.cycles == best.cycles  # wherever the search begins
+    assert least_cycles(line, [free_bytes] * len(line)) <= best.cycles < nearly.cycles
+    assert Exhaustive(line, volume, nearly, 1).best() is None
+    run, room = Run(line), volume.copy()
+    for index in range(len(line)):  # what is found can be done
+        for copy in (c for c in found.copies if c.before == index):
+            piece = line.pieces[copy.piece]
+            assert room.full_at(piece.size_bytes, index - copy.unfinished, piece.readers[-1]) < 0
+            room.take(piece.size_bytes, index - copy.unfinished, piece.readers[-1], 0)
+            run.copy(copy.piece, copy.unfinished)
+        run.step(index, line.reads.get(index) in {c.piece for c in found.copies})
+    assert run.cycles == found.cycles
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        sooner = {k: int(rng.integers(1, 9)) for k in range(len(line.pieces))}
+        kept = frozenset(k for k in sooner if rng.integers(4) == 0)
+        assert Greedy(line, volume, Choice(kept, sooner, bool(rng.integers(2)))).made.cycles >= best.cycles
 
 
 def test_the_bound_knows_the_memory(planned: Callable[..., Planned]) -> None:

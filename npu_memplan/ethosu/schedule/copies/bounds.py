@@ -77,7 +77,7 @@ def _brought_late(line: Course, ends: Sequence[float], free_bytes: Sequence[int]
         sizes[piece.readers[0]] += piece.size_bytes
     before = [0, *accumulate(sizes)]
     steps = [line.step(index) for index in range(count)]
-    work = [min(_unit(step.slow), _unit(step.fast)) for step in steps]
+    work = [min(unit_cycles(step.slow), unit_cycles(step.fast)) for step in steps]
     behind = [0.0, *accumulate(reversed(work))]  # of the last n operations
     # the latest end by bytes brought until j and kernels behind j, of all j from an operation on
     latest = [0.0] * (count + 1)
@@ -93,6 +93,6 @@ def _brought_late(line: Course, ends: Sequence[float], free_bytes: Sequence[int]
     return most
 
 
-def _unit(needs: Demand) -> float:
+def unit_cycles(needs: Demand) -> float:
     """No kernel ends sooner after the one before it than its multipliers or its output unit work."""
     return 0.0 if needs.is_transfer else float(max(needs.multipliers, needs.output))

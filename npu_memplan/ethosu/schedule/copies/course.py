@@ -167,8 +167,7 @@ class Run:
         needs = step.fast if copied else step.slow
         if copied or step.transfers:
             mine = -1 - self.line.reads[index] if copied else None
-            recent = self._started[-self.line.program.accelerator.max_outstanding_dma :]
-            for younger, tag in enumerate(reversed(recent)):
+            for younger, tag in enumerate(reversed(self.under_way)):
                 if tag == mine or tag in step.transfers:
                     clock.wait(Op.DMA_WAIT, younger)
                     break
@@ -177,6 +176,11 @@ class Run:
             self._started.append(index)
         else:
             clock.kernel(needs)
+
+    @property
+    def under_way(self) -> tuple[int, ...]:
+        """The transfers that may be unfinished: operations, or -1 - piece."""
+        return tuple(self._started[-self.line.program.accelerator.max_outstanding_dma :])
 
     @property
     def cycles(self) -> int:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .course import Course, Run
+from .exhaustive import Exhaustive
 from .greedy import Choice, Greedy, Itinerary
 from .room import Volume
 
 WORK = 30_000  # operations on the clock: about a CPU second
 _MANNERS = (Choice(in_turn=True), Choice(from_top=True), Choice(in_turn=True, from_top=True))
+_FEW, _ALL = 14, 3_000  # pieces of which all schedules are looked at, and operations run for that
 _LEAST = 8  # operations that a choice counts for at least
 _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy starts at most
 
@@ -32,7 +34,10 @@ def best_copies(line: Course, room: Volume, work: int = WORK) -> Itinerary:
     best = without_copies(line)
     if not line.pieces:
         return best
-    return _Search(line, room, best, work).made()
+    best = _Search(line, room, best, work).made()
+    if work >= WORK and not room.placed and len(line.pieces) <= _FEW:
+        return Exhaustive(line, room, best, _ALL).best() or best
+    return best
 
 
 class _Search:
