@@ -10,13 +10,14 @@ import pytest
 pytest.importorskip("tvm")
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 
 from npu_memplan.extract.build import build
 from npu_memplan.extract.lower import prepare
 from npu_memplan.extract.relax.walk import walk
+from npu_memplan.extract.sizes import number
 from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, Plan, PlanStatus, Pool
@@ -24,6 +25,7 @@ from npu_memplan.rewrite.main import rewrite_program
 from npu_memplan.rewrite.pools import PoolSlot, pools_of
 from npu_memplan.stages import Request
 from npu_memplan.transform import Legalize, MemoryPlanError, PlanMemory, VerifyMemoryPlan, memory_plan_faults
+from npu_memplan.transform.verification.trace import Nest, executions
 from npu_memplan.verify import Law, verify
 
 
@@ -150,3 +152,17 @@ def test_freed_memory_is_not_read():
 def test_symbolic_plans_at_several_sizes(zoo, values):
     planned = PlanMemory()(zoo.ZOO["dynamic_convs"]().module)
     assert memory_plan_faults(planned, values) == ((), ())
+
+
+def test_a_choice_inside_an_expression_hides_its_loads() -> None:
+    """As in a padding: what lies outside is not read."""
+    source, target = (tirx.decl_buffer((n,), "int8", name=name) for n, name in ((4, "source"), (6, "target")))
+    i = tirx.Var("i", "int64")
+    inside = tirx.if_then_else(tirx.And(i >= 1, i < 5), tirx.BufferLoad(source, [i - 1]), tirx.IntImm("int8", 0))
+    nest = Nest()
+    nest.visit(tirx.For(i, 0, 6, tirx.ForKind.SERIAL, tirx.BufferStore(target, inside, [i])))
+    load, store = nest.accesses
+    assert [list(executions(access, {}, 1)[1]) for access in (load, store)] == [[0, 1, 2, 3], [0, 1, 2, 3, 4, 5]]
+    n = tirx.Var("n", "int64")
+    least = tirx.if_then_else(n > 0, 12 // n, tirx.IntImm("int64", 7))
+    assert [number(least, {n: value}) for value in (0, 5)] == [7, 2]
