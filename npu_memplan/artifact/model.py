@@ -99,12 +99,10 @@ class Artifact:
         raise ArtifactError(f"{self.name} has no pool called {pool!r}")
 
     def to_json(self) -> str:
-        """The text of plan.json: one fixed order of keys, the same bytes for the same plan."""
         return artifact_to_json(self)
 
     @classmethod
     def from_json(cls, text: str, where: str = FILE_NAME) -> Artifact:
-        """Parse the text of plan.json; `ArtifactError` names `where` and what is wrong."""
         return artifact_from_json(cls, text, where)
 
     @classmethod

@@ -23,7 +23,6 @@ class GroupedCommand(click.Command):
     """A command whose --help has the options under their headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One section a heading."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

@@ -56,7 +56,6 @@ class Shown:
         self._tell(text, done, of)
 
     def phase(self, text: str) -> None:
-        """A phase of the part in hand."""
         self._tell(f"{self._part}: {text}" if self._part else text, self._done, self._of)
 
 

@@ -40,7 +40,6 @@ def command(
     inputs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Check NETWORK."""
     from fvp_runner.vela_check.check import FirmwareFacts, check_network
     from fvp_runner.vela_check.remark import Level
 

@@ -114,7 +114,6 @@ def command(
     said: Verbosity,
     **asked: Any,
 ) -> None:
-    """Compile MODEL into the artifact directory."""
     options = options_of(**asked)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"

@@ -19,7 +19,6 @@ from ..artifact import Artifact
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
 def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:
-    """Compare the artifacts in BEFORE and AFTER."""
     from ..report.text.diff import diff
 
     answer = diff(Artifact.load_verified(before), Artifact.load_verified(after), (before, after))

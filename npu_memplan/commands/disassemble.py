@@ -23,7 +23,6 @@ from ..models.vela import NpuCall
 @click.option("--all-registers", is_flag=True, help="Every register an operation depends on, not only the changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(network: Path, number: int | None, all_registers: bool, as_json: bool) -> None:
-    """Disassemble NETWORK."""
     parsed = read_network(read_file(network), network.name)
     if not parsed.npu_calls:
         raise NetworkError(parsed.why_nothing_runs_on_the_npu())

@@ -112,7 +112,6 @@ def runners() -> dict[str, str | None]:
 @click.command(help="Say what is installed, what is missing and how to install it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(as_json: bool) -> None:
-    """Print the findings, the runners that work, and the commands that fix the rest."""
     findings = look()
     commands = list(dict.fromkeys(f.hint for f in findings if f.found is None and f.needed))
     usable = runners()

@@ -47,7 +47,6 @@ def command(
     said: Verbosity,
     as_json: bool,
 ) -> None:
-    """Gather evidence."""
     from fvp_runner.base import RunOptions
 
     from ..evidence.gather import gather

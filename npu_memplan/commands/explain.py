@@ -18,7 +18,6 @@ from ..artifact import Artifact
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(directory: Path, name: str | None, as_json: bool) -> None:
-    """Explain the artifact in DIRECTORY, or its buffer, operator or call NAME."""
     from ..report.text.explain import explain_peak
     from ..report.text.explain_name import explain_name
 

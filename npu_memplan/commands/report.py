@@ -45,7 +45,6 @@ def command(
     model: Path | None,
     as_json: bool,
 ) -> None:
-    """Report on the artifact in DIRECTORY, or on PROBLEM as PLAN places it."""
     from rich.console import Console
 
     from ..files.whole_file import write_whole

@@ -102,7 +102,6 @@ def command(
     as_json: bool,
     **own: Any,
 ) -> None:
-    """Run the artifact in DIRECTORY, or an ELF."""
     from fvp_runner import runner as runners
     from fvp_runner.base import RunCheckError, RunOptions
     from fvp_runner.npu_model.errors import NpuModelError

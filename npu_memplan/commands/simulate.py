@@ -67,7 +67,6 @@ def command(
     as_json: bool,
     **system: Any,
 ) -> None:
-    """Run NETWORK once."""
     from fvp_runner.npu_model.network.layers import LayerRecorder
     from fvp_runner.npu_model.network.network import NetworkModel
     from fvp_runner.npu_model.network.trace import trace

@@ -81,7 +81,6 @@ def run(
     output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: str,
     as_json: bool, said: Verbosity, **asked: Any,
 ) -> None:  # fmt: skip
-    """Compute what is missing."""
     from .. import sweep
     from ..sweep.folder import RESULTS, write_asked
 
@@ -201,7 +200,6 @@ def report(
     parquet: bool,
     as_json: bool,
 ) -> None:
-    """Show a sweep."""
     from ..files.whole_file import write_whole
     from ..sweep.folder import read_table
     from ..sweep.table.against import compare
@@ -235,7 +233,6 @@ def report(
 @click.argument("parts", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, file_okay=False))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
 def merge(parts: tuple[Path, ...], output: Path) -> None:
-    """Put parts together."""
     from ..sweep.folder import merge as merged
     from ..sweep.folder import read_table
 

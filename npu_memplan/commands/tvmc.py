@@ -31,7 +31,6 @@ def command() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def compile_(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """tvmc compile."""
     from ..tvmc.options import COMMAND, parse_compile
 
     if {"-h", "--help"} & {*arguments, *context.args}:

@@ -51,7 +51,6 @@ class BoardRow:
         return f"{self.fit.verdict} with --optimise {_SMALLER}" if smaller else self.fit.verdict
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
         uses = () if self.fit is None else self.fit.uses
         return {
             "board": self.board,

@@ -69,7 +69,6 @@ class Trial:
         return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "flags": self.flags,
             "required_bytes": self.required_bytes,
@@ -95,7 +94,6 @@ class FitResult:
         return self.trials[0].flags
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {
             "pool": self.pool,
             "budget_bytes": self.budget_bytes,

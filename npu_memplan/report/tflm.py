@@ -59,11 +59,9 @@ class TflmBridge:
     status: str
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return asdict(self)
 
     def to_text(self) -> str:
-        """One line for people."""
         return (
             f"tflm     {self.path}  ({self.tensors} tensors in {both(self.arena_bytes)}, {self.status}; "
             "TFLite-Micro adds its persistent part and kernel scratch)"

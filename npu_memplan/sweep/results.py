@@ -95,7 +95,6 @@ class Result:
     cost: Cost = field(default_factory=Cost)
 
     def line(self) -> bytes:
-        """The line with its newline."""
         return msgspec.json.encode(self) + b"\n"
 
     @classmethod

@@ -53,12 +53,10 @@ class Store:
             raise OutputError(f"cannot write to {self.folder}: {error.strerror}; what is there is whole") from None
 
     def add_all(self, results: Iterable[Result]) -> None:
-        """Keep all of `results`."""
         for result in results:
             self.add(result)
 
     def close(self) -> None:
-        """No more is added."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -20,8 +20,6 @@ _HOST_ATTRIBUTES = ("mcpu", "mattr", "march", "keys", "model", "device", "mfloat
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the targets say."""
-
     kinds: tuple[str, ...]
     accelerator: str | None
     cascader: bool

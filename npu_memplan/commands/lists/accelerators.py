@@ -14,7 +14,6 @@ import click
 @click.command(help="List the NPU configurations: multipliers, what is assumed around each, and boards that have it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(as_json: bool) -> None:
-    """List accelerators."""
     rows = _rows()
     if as_json:
         click.echo(json.dumps({"accelerators": rows}))

@@ -13,7 +13,6 @@ from ...command_line import completion
 @click.command(help="List boards, or say what is known of one, with sources.")
 @click.argument("name", required=False, metavar="[NAME|FILE.toml]", shell_complete=completion.boards)
 def command(name: str | None) -> None:
-    """List boards, or describe the board NAME."""
     import sys
 
     from rich.console import Console

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 @click.argument("model", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(model: Path | None, as_json: bool) -> None:
-    """The table, or that of MODEL."""
     if model is None:
         _print_all(as_json)
         return

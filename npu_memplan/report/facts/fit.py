@@ -29,8 +29,6 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class BoardFit:
-    """A plan on a board."""
-
     board: Board
     uses: tuple[MemoryUse, ...]  # pools' memories first
 

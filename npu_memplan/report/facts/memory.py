@@ -55,8 +55,6 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """One pool under a plan."""
-
     pool: Pool
     used_bytes: int
     lower_bound_bytes: int

@@ -22,7 +22,6 @@ _STYLE = (
 
 
 def front_page(front: Front) -> str:
-    """The text of the page."""
     return fill(
         asset("compare.html"),
         {

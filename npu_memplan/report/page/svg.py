@@ -141,7 +141,6 @@ def _round_bytes(least: float) -> int:
 
 
 def _size(size: int) -> str:
-    """A round size."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size and size % (unit // 4) == 0 and size >= unit:
             return f"{size / unit:g} {name}"

@@ -42,7 +42,6 @@ def _kib(size: int) -> str:
 
 
 def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
-    """Where a model fits."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for heading in HEADINGS:
         text = heading in ("board", "fits", "NPU")
@@ -58,7 +57,6 @@ def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
 
 
 def print_boards(boards: Sequence[Board], console: Console) -> None:
-    """A line a board."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for heading in ("board", "NPU", "MHz", "memories that the NPU reaches", "state"):
         table.add_column(heading, justify="right" if heading == "MHz" else "left")

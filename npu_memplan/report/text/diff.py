@@ -67,11 +67,9 @@ class PlanDiff:
         return Counter(b.what for b in self.buffers)
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return {"same": self.same, **asdict(self)}
 
     def to_text(self) -> str:
-        """For people."""
         lines = [f"{self.names[0]} -> {self.names[1]}"]
         if self.same:
             return lines[0] + "\nThe plans are the same.\n"

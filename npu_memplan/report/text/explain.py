@@ -65,11 +65,9 @@ class PeakExplanation:
     findings: NpuFindings
 
     def to_dict(self) -> dict[str, Any]:
-        """For --json."""
         return asdict(self)
 
     def to_text(self) -> str:
-        """For people."""
         parts = [_pool_text(self.name, pool) for pool in self.pools]
         parts += [_kinds_text(self.kinds), findings_text(self.findings)]
         return "\n".join(part for part in parts if part)

@@ -40,7 +40,6 @@ class DaskExecutor(Executor):
         return self._client.submit(_same, model, key=f"model-{model.sha256}{model.suffix}", pure=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As `Executor` says."""
         future: Future[Any] = self._executor.submit(fn, *args, **kwargs)
         return future
 

@@ -26,7 +26,6 @@ class Difference:
     worse: bool
 
     def to_text(self) -> str:
-        """One line."""
         return f"{'worse' if self.worse else 'better'}: {self.network} on {self.target}: {self.what} {_change(self)}"
 
 
@@ -53,7 +52,6 @@ class Comparison:
         return tuple(difference for difference in self.differences if difference.worse)
 
     def to_text(self) -> str:
-        """What `sweep report --against` prints."""
         worse = self.regressions
         lines = [
             f"against the earlier sweep: {self.compared:,} results compared, "
@@ -66,7 +64,6 @@ class Comparison:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON and the page."""
         return {**asdict(self), "regressions": len(self.regressions)}
 
 

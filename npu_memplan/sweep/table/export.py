@@ -25,7 +25,6 @@ def columns() -> tuple[str, ...]:
 
 
 def csv_of(table: Table) -> str:
-    """A row a result."""
     return csv_text(columns(), (tuple(row.values().values()) for row in table.rows), for_spreadsheets=True)
 
 

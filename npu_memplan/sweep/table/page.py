@@ -32,7 +32,6 @@ def html_page(table: Table, changes: Comparison | None = None, deadline_ms: floa
 
 
 def page_data(table: Table, changes: Comparison | None, deadline_ms: float | None) -> dict[str, Any]:
-    """What the page needs."""
     networks = {name: i for i, name in enumerate(table.networks)}
     targets = {name: i for i, name in enumerate(table.targets)}
     fronts = {name: frozenset(front) for name, front in table.fronts.items()}

@@ -30,7 +30,6 @@ class Asked:
 
     @classmethod
     def of(cls, case: Case) -> Asked:
-        """The names of `case`."""
         return cls(case.network, case.target, case.options.accelerator, case.model.sha256, case.key)
 
 
@@ -146,8 +145,6 @@ def _milliseconds(cycles: int | None, clock_hz: float) -> float | None:
 
 @dataclass(frozen=True)
 class Table:
-    """A sweep as it stands."""
-
     rows: tuple[TableRow, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -161,12 +158,10 @@ class Table:
 
     @cached_property
     def by_network(self) -> dict[str, list[TableRow]]:
-        """Network -> its rows."""
         return _grouped(self.rows, "network")
 
     @cached_property
     def by_target(self) -> dict[str, list[TableRow]]:
-        """Target -> its rows."""
         return _grouped(self.rows, "target")
 
     @cached_property

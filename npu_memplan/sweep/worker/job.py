@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """A file by its bytes."""
-
     suffix: str
     sha256: str
     data: bytes = field(repr=False)
@@ -52,5 +50,4 @@ def job_of(case: Case, limits: CaseLimits) -> CaseJob:
 
 
 def model_of(case: Case) -> SentFile:
-    """The model of `case`."""
     return SentFile(case.model.path.suffix.lower(), case.model.sha256, case.model.data())
