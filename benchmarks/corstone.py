@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 
 from fvp_runner import runner
-from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
+from tests.support.inputs import load_inputs
 
 
 def measure(model: Path, folder: Path, checks: bool) -> str:

@@ -120,7 +120,7 @@ def command(
         )
     artifact = Artifact.load(directory)
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
-    sequence = several or [load_inputs(artifact, inputs)]
+    sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
     load_own(operators)
     model = _open_reference(reference, artifact, tolerance)
@@ -190,11 +190,6 @@ def load_own(files: str | None) -> None:
 
         for path in files.split(","):
             load_operators(path)
-
-
-def load_inputs(artifact: Artifact, given: Sequence[str]) -> list[Any]:
-    """Arrays for all inputs of `artifact`; see `read_inputs`."""
-    return read_inputs(artifact.name, artifact.inputs, given)
 
 
 def _open_reference(

@@ -99,16 +99,17 @@ def _regions(options: TvmcOptions, problem: Problem, count: int) -> list[int]:
     """NPU region of each pool; `TvmcError` when there are more tensors than base addresses."""
     regions = [*_WORKSPACE_REGIONS[:count], *(0 for pool in problem.pools if pool.read_only)]
     kinds = {f"io.{b.name}": b.kind for b in problem.buffers}
-    for wanted, free in ((BufferKind.INPUT, list(_INPUT_REGIONS)), (BufferKind.OUTPUT, list(_OUTPUT_REGIONS))):
-        for pool in problem.pools[count:]:
-            if kinds.get(pool.name) is not wanted:
-                continue
-            if not free:
-                raise TvmcError(
-                    f"{options.model.name} has more than {len(_INPUT_REGIONS)} inputs or outputs, which exceeds the "
-                    "NPU's base addresses; keep them in the workspace with --pass-config tir.usmp.use_workspace_io=1"
-                )
-            regions.append(free.pop(0))
+    free = {BufferKind.INPUT: list(_INPUT_REGIONS), BufferKind.OUTPUT: list(_OUTPUT_REGIONS)}
+    for pool in problem.pools[count:]:
+        left = free.get(kinds.get(pool.name, BufferKind.CONSTANT))
+        if left is None:
+            continue
+        if not left:
+            raise TvmcError(
+                f"{options.model.name} has more than {len(_INPUT_REGIONS)} inputs or outputs, which exceeds the "
+                "NPU's base addresses; keep them in the workspace with --pass-config tir.usmp.use_workspace_io=1"
+            )
+        regions.append(left.pop(0))
     return regions
 
 

@@ -17,13 +17,13 @@ from fvp_runner.base import FirmwareError, RunOptions
 from fvp_runner.references.micro import Reference
 from fvp_runner.runner import create
 from npu_memplan import planners
-from npu_memplan.commands.run import load_inputs
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import build, compile_model, lower, pose, read, write
 from npu_memplan.problem import BufferKind, used_bytes
 from npu_memplan.stages import Planned, request
 from npu_memplan.verify import verify
 from tests.support.emulated_boards import ethos_u85_board
+from tests.support.inputs import load_inputs
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("qemu", "unicorn_engine")]
 

@@ -12,7 +12,6 @@ import pytest
 from fvp_runner import runner
 from fvp_runner.npu_model.network.network import NetworkModel
 from fvp_runner.references.tflite import TFLiteReference
-from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.exactness import EXACT, MICRO, NOT_BY_VELA, STEP, Code, Exactness, claim, reference_of
 from npu_memplan.models.tflite import read_network
@@ -20,6 +19,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.against_reference import equals_reference
+from tests.support.inputs import load_inputs
 from tests.support.operator_table import KINDS, row, three
 from tests.support.tflite_builder import ModelBuilder
 from tests.support.tie_models import tie_model

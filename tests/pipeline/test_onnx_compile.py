@@ -21,7 +21,6 @@ from fvp_runner.references.onnx import OnnxReference  # noqa: E402
 from npu_memplan.cli import main  # noqa: E402
 from npu_memplan.commands.compile import command as compile_command  # noqa: E402
 from npu_memplan.commands.run import command as run_command  # noqa: E402
-from npu_memplan.commands.run import load_inputs  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
 from npu_memplan.frontend.host_choice import HostOpsError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
@@ -30,6 +29,7 @@ from npu_memplan.models.onnx import DynamicShapeError, OnnxError, read_onnx  # n
 from npu_memplan.options import CompileOptions  # noqa: E402
 from npu_memplan.pipeline import compile_model  # noqa: E402
 from npu_memplan.problem import Agent  # noqa: E402
+from tests.support.inputs import load_inputs  # noqa: E402
 from tests.support.onnx_graph import Graph  # noqa: E402
 
 OUT_STEP = 0.02

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from npu_memplan.artifact import Artifact
-from npu_memplan.commands.run import load_inputs
 from npu_memplan.frontend.host_choice import HostOpsError
 from npu_memplan.frontend.load import FormatError
 from npu_memplan.models.torch import TorchFileError, read_program
@@ -19,6 +18,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.digits_network import digits
+from tests.support.inputs import load_inputs
 from tests.support.torch_digits import digits_net, needs_torch, quantised_program
 
 TVM = CompileOptions(npu_compiler="tvm")

@@ -15,7 +15,6 @@ from fvp_runner.host.runner import HostRunner
 from fvp_runner.references.micro import open_interpreter
 from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.artifact import Artifact
-from npu_memplan.commands.run import load_inputs
 from npu_memplan.ethosu.lower.lower import Aim
 from npu_memplan.exactness import Claim, summary
 from npu_memplan.extract import extract
@@ -27,6 +26,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent, BufferKind, Pool
 from tests.support.arithmetic_models import binary
+from tests.support.inputs import load_inputs
 from tests.support.single_operators import Case, all_cases
 from tests.support.tflite_builder import ModelBuilder
 
