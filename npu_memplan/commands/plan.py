@@ -89,11 +89,11 @@ def _failure(error: PlanningError) -> dict[str, object]:
 def _show(problem: Problem, answer: Plan, elapsed: float) -> None:
     """A table of the pools, and one line that says what the plan is."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title=f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s")
-    for column in ("pool", "capacity", "used", "lower bound", "above bound"):
-        table.add_column(column, justify="left" if column == "pool" else "right")
+    figures = (Column(heading, justify="right") for heading in ("capacity", "used", "lower bound", "above bound"))
+    title = f"{problem.name}: {len(problem.buffers)} buffers, planner {answer.planner}, {elapsed:.2f} s"
+    table = Table("pool", *figures, title=title)
     for pool, usage in zip(problem.pools, answer.usage, strict=True):
         over = usage.used_bytes - usage.lower_bound_bytes
         share = f"{over / usage.lower_bound_bytes:.2%}" if usage.lower_bound_bytes else "0.00%"

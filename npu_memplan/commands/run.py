@@ -266,12 +266,10 @@ def _verdict(artifact: Artifact, result: RunResult | None, tolerance: float, ref
 
 def _print_table(artifact: Artifact, name: str, ran: RunOutputs, result: RunResult | None) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title=f"{artifact.name} on {name}", title_justify="left")
-    table.add_column("output")
-    for column in ("elements", "mismatches", "max |diff|"):
-        table.add_column(column, justify="right")
+    figures = (Column(heading, justify="right") for heading in ("elements", "mismatches", "max |diff|"))
+    table = Table("output", *figures, title=f"{artifact.name} on {name}", title_justify="left")
     if result is not None:
         for output in result.outputs:
             difference = f"{output.max_abs_diff:g}" + (f" ({output.max_ulps} ulp)" if output.max_ulps else "")

@@ -53,9 +53,7 @@ def _show(violations: tuple[Violation, ...]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=f"{len(violations)} broken law{'s' if len(violations) != 1 else ''}")
-    table.add_column("law")
-    table.add_column("what")
+    table = Table("law", "what", title=f"{len(violations)} broken law{'s' if len(violations) != 1 else ''}")
     for violation in violations[:50]:
         table.add_row(violation.law.value, Text(violation.message))
     console = Console(highlight=False, markup=False)

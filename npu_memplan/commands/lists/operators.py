@@ -69,14 +69,11 @@ def _document(need: Need) -> dict[str, Any]:
 
 def _print(name: str, found: tuple[Need, ...]) -> None:
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table(title=f"{name}: {sum(need.count for need in found)} operators", title_justify="left")
-    table.add_column("operator")
-    table.add_column("type")
-    table.add_column("count", justify="right")
-    table.add_column("who")
-    table.add_column("results on the host")
+    headings = ("operator", "type", Column("count", justify="right"), "who", "results on the host")
+    title = f"{name}: {sum(need.count for need in found)} operators"
+    table = Table(*headings, title=title, title_justify="left")
     for need in found:
         table.add_row(need.kind, need.dtype, str(need.count), need.runs_on, "-" if need.refused else _says(need.host))
     console = Console(highlight=False, markup=False)

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ...fit.boards import BoardRow
 from ...target_data import Board, BoardMemory
+from .memory_txt import plain_table
 
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
 NOTE = (
@@ -42,10 +43,7 @@ def _kib(size: int) -> str:
 
 
 def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for heading in HEADINGS:
-        text = heading in ("board", "fits", "NPU")
-        table.add_column(heading, justify="left" if text else "right", no_wrap=True)
+    table = plain_table(HEADINGS[:3], HEADINGS[3:])
     for row in rows:
         table.add_row(*fit_cells(row))
     console.print(table)
@@ -57,9 +55,8 @@ def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
 
 
 def print_boards(boards: Sequence[Board], console: Console) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for heading in ("board", "NPU", "MHz", "memories that the NPU reaches", "state"):
-        table.add_column(heading, justify="right" if heading == "MHz" else "left")
+    headings = ("board", "NPU", Column("MHz", justify="right"), "memories that the NPU reaches", "state")
+    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for board in boards:
         reached = ", ".join(f"{m.name} {_size(m)}" for m in board.memories if m.speed or m.like)
         clock = f"{board.clock.npu_hz / 1e6:,.0f}" if board.clock.npu_hz else "-"

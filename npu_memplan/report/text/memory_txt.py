@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from ...artifact import Artifact
@@ -113,7 +113,7 @@ def _host_time(artifact: Artifact) -> str:
 
 
 def _fit_table(fit: BoardFit) -> Table:
-    table = _table(("memory", "holds"), ("bytes", "of", "headroom"))
+    table = plain_table(("memory", "holds"), ("bytes", "of", "headroom"))
     for use in fit.uses:
         share = percent(use.headroom_bytes, use.memory.size_bytes)
         table.add_row(use.memory.name, ", ".join(use.holds), f"{use.used_bytes:,}", f"{use.memory.size_bytes:,}", share)
@@ -142,16 +142,15 @@ def _status(artifact: Artifact, view: MemoryView) -> str:
     return f"Plan: feasible, made by {plan.planner}; {gaps or at_bound}."
 
 
-def _table(texts: Sequence[str], figures: Sequence[str]) -> Table:
+def plain_table(texts: Sequence[str], figures: Sequence[str]) -> Table:
     """A table with these headings, the figures right-aligned."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for heading in (*texts, *figures):
-        table.add_column(heading, justify="right" if heading in figures else "left", overflow="ellipsis", no_wrap=True)
-    return table
+    columns = [Column(heading, no_wrap=True) for heading in texts]
+    columns += [Column(heading, justify="right", no_wrap=True) for heading in figures]
+    return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
 
 
 def _pool_table(view: MemoryView) -> Table:
-    table = _table(("pool",), ("used", "KiB", "bound", "capacity", "free"))
+    table = plain_table(("pool",), ("used", "KiB", "bound", "capacity", "free"))
     for p in view.pools:
         capacity = "-" if p.pool.size_bytes is None else f"{p.pool.size_bytes:,}"
         free = "-" if p.free_bytes is None else f"{p.free_bytes:,}"
@@ -161,7 +160,7 @@ def _pool_table(view: MemoryView) -> Table:
 
 
 def _kind_table(artifact: Artifact) -> Table:
-    table = _table(("kind", "memory"), ("bytes", "KiB"))
+    table = plain_table(("kind", "memory"), ("bytes", "KiB"))
     for row in kinds_of_bytes(artifact):
         sizes = ("-", "-") if row.size_bytes is None else (f"{row.size_bytes:,}", kib(row.size_bytes)[:-4])
         table.add_row(row.label, row.memory, *sizes)
@@ -170,7 +169,7 @@ def _kind_table(artifact: Artifact) -> Table:
 
 def _peak_table(artifact: Artifact, pool: PoolView) -> Table:
     point, _ = pool.curve.peak
-    table = _table(("buffer", "kind"), ("bytes", "KiB", "offset"))
+    table = plain_table(("buffer", "kind"), ("bytes", "KiB", "offset"))
     live = placed_at(artifact.problem, artifact.plan, pool.pool.name, point)
     for b in live[:LARGEST]:
         offset = artifact.plan.placement(b.name).offset_bytes
