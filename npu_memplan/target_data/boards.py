@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from ..files.schema import from_values
 from ..problem import Agent, Count
@@ -24,8 +23,7 @@ _TO_RUN = ("npu", "uart", "firmware")  # tables without which no firmware can be
 Address = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]  # of a Cortex-M; sizes and numbers of interrupts too
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySpeed:
+class MemorySpeed(Struct, frozen=True):
     """A memory as the NPU sees it; the figures are those of `targets/systems.toml`, in the NPU's cycles."""
 
     port: Literal[0, 1]
@@ -59,16 +57,14 @@ class BoardMemory(Struct, frozen=True, rename={"agents": "reach"}):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPlacement:
+class MemoryPlacement(Struct, frozen=True):
     """Candidates, best first, for each planned pool and for the constants in one memory mode."""
 
     pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # pool name -> names of board memories
     constants: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class QemuData:
+class QemuData(Struct, frozen=True):
     """How QEMU models the board: machine, and the input line that is the NPU's interrupt."""
 
     machine: str
@@ -77,8 +73,7 @@ class QemuData:
     irq_line: int
 
 
-@dataclass(frozen=True, slots=True)
-class FvpData:
+class FvpData(Struct, frozen=True):
     """Arm's model of the board: binary and parameters; `{elf}`, `{macs}`, `{timeout_s}` are filled in."""
 
     binary: str
@@ -87,8 +82,7 @@ class FvpData:
     fast_parameters: Mapping[str, str | int | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NpuPlace:
+class NpuPlace(Struct, frozen=True):
     """The NPU's registers and interrupt."""
 
     base: Address
@@ -97,19 +91,16 @@ class NpuPlace:
     aliases: tuple[Address, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Uart:
+class Uart(Struct, frozen=True):
     base: Address
     baud_divisor: Address = 217
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
+class Vectors(Struct, frozen=True):
     irq_count: Address = 96
 
 
-@dataclass(frozen=True, slots=True)
-class FirmwarePlace:
+class FirmwarePlace(Struct, frozen=True):
     """The memories that hold firmware, by name."""
 
     code: str
@@ -118,8 +109,7 @@ class FirmwarePlace:
     stack_bytes: Address = 0x4000
 
 
-@dataclass(frozen=True, slots=True)
-class BoardClock:
+class BoardClock(Struct, frozen=True):
     npu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: that of the system configuration
     cpu_hz: Annotated[float, Meta(ge=0)] = 0.0  # 0: not known
 
@@ -139,7 +129,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory",
     memory_mode: str = ""  # empty: the accelerator's
     sources: tuple[str, ...] = ()  # of what is said here
     unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place
-    placements: Mapping[str, MemoryPlacement] = msgspec.field(default_factory=dict)
+    placements: Mapping[str, MemoryPlacement] = field(default_factory=dict)
     vectors: Vectors = Vectors()
     description: str = ""
     state: str = "described"  # "emulated": run on emulators here; "described": never run; or a user's own word
