@@ -239,15 +239,10 @@ def _document(
         if tolerance:
             document |= {"tolerance": tolerance, "within_tolerance": result.within(tolerance)}
     else:  # nothing was compared: neither right nor wrong
+        nothing = {"mismatches": None, "max_abs_diff": None}
         rows = zip(artifact.outputs, ran.outputs, strict=True)
-        document = {
-            "runner": name,
-            "bit_exact": None,
-            "outputs": [
-                {"name": slot.name, "elements": int(array.size), "mismatches": None, "max_abs_diff": None}
-                for slot, array in rows
-            ],
-        }
+        outputs = [{"name": slot.name, "elements": int(array.size), **nothing} for slot, array in rows]
+        document = {"runner": name, "bit_exact": None, "outputs": outputs}
     stack = {} if ran.stack is None else {"stack_used_bytes": ran.stack[0], "stack_bytes": ran.stack[1]}
     document |= {**stack, "model": artifact.name, "seconds": round(ran.seconds, 6), "notes": list(ran.notes)}
     return {**document, "reference": reference} if reference else document
