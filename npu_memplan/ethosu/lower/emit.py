@@ -116,6 +116,7 @@ class Builder:
         op, registers, addresses = self._unencoded(ifm, ofm, window, output, weights, depthwise)
         choice = self._choose(op, 0, registers, addresses)
         self._weights(registers, addresses, weights, bias, scales, window, choice, depthwise, ifm.bits)
+        self._choose(op, 0, registers, addresses, encoded=True)  # now that it is known how long they are
         self._add(op, 0, registers, addresses)
 
     def cycles_of_sums(
@@ -187,11 +188,16 @@ class Builder:
         return Op.DEPTHWISE if depthwise else Op.CONV, registers, addresses
 
     def _choose(
-        self, op: Op, parameter: int, registers: dict[R, int], addresses: Mapping[R, tuple[str, int]]
+        self,
+        op: Op,
+        parameter: int,
+        registers: dict[R, int],
+        addresses: Mapping[R, tuple[str, int]],
+        encoded: bool = False,
     ) -> BlockChoice:
-        """Choose blocks, and put them into `registers`."""
+        """Choose blocks, and put them into `registers`; of the depth there is where weights are `encoded`."""
         operation = NpuOperation(op, int(parameter), registers, addresses).placed(self._region)
-        choice = self._blocks.choose(operation)
+        choice = self._blocks.choose(operation, encoded)
         registers |= choice.registers(operation)
         return choice
 
