@@ -4,7 +4,6 @@ Invariant: an estimate is a function of (PrimFunc, costs of `targets/hosts.toml`
 to the NPU's unless somebody asks. What it is worth: docs/time.md.
 """
 
-from .cost import HostCosts, host_costs
-from .count import HostWork, host_work
+from .count import HostCosts, HostWork, host_costs, host_work
 
 __all__ = ["HostCosts", "HostWork", "host_costs", "host_work"]

@@ -1,20 +1,57 @@
-"""The operations of a host PrimFunc: loops multiplied out, each expression by its kind and type.
+"""The operations of a host PrimFunc, and what each costs: loops multiplied out, each expression by its kind and type.
 
 Invariant: every statement counts once for each time it runs; of a branch the dearer side counts, of a loop without a
 known end one round. What C keeps in registers (allocations of a few elements) costs nothing to read or write, and
-neither do the affine parts of an index, which compilers carry from round to round.
+neither do the affine parts of an index, which compilers carry from round to round. Costs are the figures of
+`targets/hosts.toml` only, each with its source there.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Annotated, Any
 
+from msgspec import Meta
 from tvm import ir, tirx
 
 from ..extract.sizes import static_extent
-from .cost import HostCosts, host_costs
+from ..files.schema import from_values
+from ..target_data import TargetDataError, read_toml, targets_folder
+
+Cycles = Annotated[float, Meta(ge=0)]
+HOST = "cortex-m55"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """Cycles of one operation of each kind."""
+
+    integer: Cycles  # add, compare, shift, select
+    multiply: Cycles
+    divide: Cycles
+    wide: Cycles  # of 64-bit integers
+    wide_multiply: Cycles
+    wide_divide: Cycles
+    float: Cycles
+    float_divide: Cycles
+    function: Cycles  # exp, tanh and the like
+    load: Cycles
+    store: Cycles
+    loop: Cycles  # an iteration: count, compare, branch
+    call: Cycles  # of an operator
+
+
+@lru_cache(maxsize=4)
+def host_costs(cpu: str = HOST) -> HostCosts:
+    """The costs of a CPU; `TargetDataError` lists the known ones."""
+    path = targets_folder() / "hosts.toml"
+    tables = read_toml(path)
+    if cpu not in tables:
+        raise TargetDataError(f"nothing is known of the time of host {cpu!r}; known: {', '.join(tables)}")
+    return from_values(tables[cpu], HostCosts, f"{path}: {cpu}", TargetDataError)
+
 
 _REGISTERS = 16  # elements of an allocation that C keeps in registers
 _COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")

@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
-from .kept_variables import with_kept_variables
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
-from .variables import with_variables
+from .variables import with_kept_variables, with_variables
 from .vela import NpuCall, npu_call
 from .vela_raw import read_raw
 

@@ -18,7 +18,7 @@ from npu_memplan.models.tensor import Tensor
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.vela_tflite.emit import EmitError, Emitted, emit
-from npu_memplan.vela_tflite.order import in_order
+from npu_memplan.vela_tflite.parts import in_order
 from tests.support.real_data import real_model, shared_folder
 from tests.support.tflm_npu import MicroWithNpu
 

@@ -18,9 +18,8 @@ from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.time import MemoryMap
-from npu_memplan.models.kept_variables import kept_variables
 from npu_memplan.models.network import CpuOperator, Network
-from npu_memplan.models.variables import OF_VARIABLES, moved
+from npu_memplan.models.variables import OF_VARIABLES, kept_variables, moved
 from npu_memplan.models.vela import NpuCall
 
 from ...base import POISON

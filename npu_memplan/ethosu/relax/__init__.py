@@ -7,9 +7,8 @@ imported, so any TVM tool that asks the registry finds them.
 from __future__ import annotations
 
 from ..lower.tensors import Arithmetic
-from .arithmetic import with_arithmetic
 from .lowering import lower_for_ethosu
-from .partition import HostOperator, host_operators, partition_for_ethosu
+from .partition import HostOperator, host_operators, partition_for_ethosu, with_arithmetic
 
 __all__ = [
     "Arithmetic",

@@ -20,8 +20,7 @@ from ..lower.graph import LayerGraph
 from ..lower.layer import Layer
 from ..lower.tensors import Arithmetic, LayerTensor
 from ..reading.reader import Reader, bindings_of, shape_of
-from .arithmetic import arithmetic_of
-from .partition import kind_of
+from .partition import arithmetic_of, kind_of
 
 
 def build_graph(function: Any, name: str) -> LayerGraph:

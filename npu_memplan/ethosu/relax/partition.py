@@ -14,12 +14,12 @@ from typing import Any
 from tvm import relax
 from tvm.relax.backend.pattern_registry import get_patterns_with_prefix, register_patterns
 
-from ...vocabulary import ACCELERATOR, HOST_OPERATORS
+from ...vocabulary import ACCELERATOR, ARITHMETIC, HOST_OPERATORS
 from ..arch import accelerator as find_accelerator
 from ..layers import COMPOSITES, parse
+from ..lower.tensors import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
-from .arithmetic import arithmetic_of, stated
 from .host_calls import group_host_calls
 from .normalise import normalise
 
@@ -149,3 +149,20 @@ def offloaded(mod: Any) -> dict[Any, Any]:
     """The functions for the NPU, by global variable."""
     functions = {gv: f for gv, f in mod.functions.items() if isinstance(f, relax.Function)}
     return {gv: f for gv, f in functions.items() if str((f.attrs or {}).get("Codegen", "")) == PREFIX}
+
+
+def with_arithmetic(mod: Any, arithmetic: Arithmetic) -> Any:
+    """`mod`, whose main now says what its quantised operators compute; partitioning hands it on."""
+    mod = mod.clone()
+    mod.update_func(mod.get_global_var("main"), stated(mod["main"], arithmetic))
+    return mod
+
+
+def stated(function: Any, arithmetic: Arithmetic) -> Any:
+    """`function` with `arithmetic` as its attribute."""
+    return function.with_attr(ARITHMETIC, arithmetic.value)
+
+
+def arithmetic_of(function: Any) -> Arithmetic:
+    """What a function says; TFLite's when it says nothing."""
+    return Arithmetic(str((function.attrs or {}).get(ARITHMETIC, Arithmetic.TFLITE.value)))

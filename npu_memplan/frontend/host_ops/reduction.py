@@ -1,20 +1,26 @@
-"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN, ARG_MAX, ARG_MIN, and, in the arithmetic of ADD, ADD_N and CUMSUM of int8.
+"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN, ARG_MAX, ARG_MIN, CUMSUM, ADD_N, and of plain numbers REDUCE_PROD, _ANY and _ALL.
 
-Invariant: sums are exact int32; the division by the number of elements is part of the one multiplier that also
-rescales. What ADD_N and CUMSUM add is brought to twice the scale with 20 more bits, and rescaled once.
+Invariant: elements are met in the order in which they lie in memory. Sums of stored numbers are exact int32; the
+division by the number of elements is part of the one multiplier that also rescales. What ADD_N and CUMSUM add is
+brought to twice the scale with 20 more bits, and rescaled once.
 """
 
 from __future__ import annotations
 
 import math
+import operator as of
 from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, flat_values, require_same_type, stored
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, lowering, require
-from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, load, raw_load, select, smallest
+from .plain.numbers import NUMBERS, REAL, least, most, same, wrapped
+from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, load, number, raw_load, select, smallest
 
 
 def axes_of(work: Lowering) -> list[int]:
@@ -200,3 +206,79 @@ def accumulate(
             total.set(join(total.get(), value))
             if not options.Exclusive():
                 function.store(target, result(total.get()), *here)
+
+
+Combine = Callable[[Any, Any], Any]
+
+
+def _reduce_numbers(work: Lowering, start: float, combine: Combine, allowed: tuple[str, ...]) -> None:
+    """output = combine(..., element), from `start` on, over some axes; divided by their number for a mean."""
+    data = work.tensor(0)
+    dtype = same((data, work.output()), allowed)
+
+    def join(total: Expr, element: Expr) -> Expr:
+        return wrapped(combine, total, work.function.bind(element, "element", dtype), dtype)
+
+    def result(total: Expr) -> Expr:
+        if work.operator.name != "MEAN":
+            return total
+        return total / number(math.prod(data.shape[a] for a in axes_of(work)), dtype)
+
+    reduce(work, "total", number(start, dtype), join, result)
+
+
+@lowering("SUM", "REDUCE_PROD", plain=True)
+def total_of_numbers(work: Lowering) -> None:
+    """Sum or product over some axes."""
+    is_sum = work.operator.name == "SUM"
+    _reduce_numbers(work, 0 if is_sum else 1, of.add if is_sum else of.mul, NUMBERS)
+
+
+@lowering("MEAN", plain=True)
+def mean_of_floats(work: Lowering) -> None:
+    """Sum over some axes, divided by the number of its elements."""
+    _reduce_numbers(work, 0, of.add, REAL)
+
+
+@lowering("REDUCE_MAX", "REDUCE_MIN", plain=True)
+def extremum_of_numbers(work: Lowering) -> None:
+    """Largest or smallest element over some axes."""
+    dtype = same((work.tensor(0), work.output()), NUMBERS)
+    is_max = work.operator.name == "REDUCE_MAX"
+
+    def better(best: Expr, x: Expr) -> Expr:
+        return select(x > best if is_max else x < best, x, best)
+
+    _reduce_numbers(work, least(dtype) if is_max else most(dtype), better, NUMBERS)
+
+
+@lowering("REDUCE_ANY", "REDUCE_ALL", plain=True)
+def logical(work: Lowering) -> None:
+    """Whether any, or every, element over some axes is true."""
+    is_all = work.operator.name == "REDUCE_ALL"
+    _reduce_numbers(work, is_all, tirx.And if is_all else tirx.Or, ("bool",))
+
+
+@lowering("ARG_MAX", "ARG_MIN", plain=True)
+def arg_extremum_of_numbers(work: Lowering) -> None:
+    """Index of the first largest or smallest element along an axis."""
+
+    def update(best: LocalScalar, where: LocalScalar, value: Expr, k: Expr, better: Expr) -> None:
+        with work.function.when(better):
+            where.set(k)
+            best.set(value)
+
+    search(work, same((work.tensor(0),), NUMBERS), update)
+
+
+@lowering("CUMSUM", plain=True)
+def running_sum_of_numbers(work: Lowering) -> None:
+    """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
+    dtype = same((work.tensor(0), work.output()), NUMBERS)
+    accumulate(
+        work,
+        start=lambda: number(0, dtype),
+        term=lambda element: work.function.bind(element, "value", dtype),
+        join=lambda total, value: wrapped(of.add, total, value, dtype),
+        result=lambda total: total,
+    )

@@ -1,14 +1,17 @@
-"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of 8 bits, over the last axis.
+"""SOFTMAX, LOG_SOFTMAX and L2_NORMALIZATION of 8 bits and of float32, over the last axis.
 
-Invariant: the sum over a row of exp(x - largest x) is made once, in fixed point: exponentials have 31 fraction bits and
-their sum `31 - SUM_INTEGER_BITS`; differences so far below the largest element that fixed point cannot hold them count
-nothing. The logarithm of a row is a power of two, and a quotient of polynomials around the fourth root of 1/2; its
-inverse square root takes the reference's five Newton steps, and a row of zeros stays zeros.
+Invariant: of 8 bits the sum over a row of exp(x - largest x) is made once, in fixed point: exponentials have 31
+fraction bits and their sum `31 - SUM_INTEGER_BITS`; differences so far below the largest element that fixed point
+cannot hold them count nothing. The logarithm of a row is a power of two, and a quotient of polynomials around the
+fourth root of 1/2; its inverse square root takes the reference's five Newton steps, and a row of zeros stays zeros. Of
+float32 a row is read from its first to its last element in each pass, as the reference does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...fixed_point.functions import ROOT_HALF
@@ -27,7 +30,24 @@ from .fixed_tir import (
 )
 from .interpolated import store_softmax16
 from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices, select, smallest
+from .plain.numbers import REAL, largest_of, least, same
+from .tir import (
+    Buffer,
+    Expr,
+    Function,
+    LocalScalar,
+    cast,
+    clamp,
+    const,
+    largest,
+    library,
+    load,
+    raw_load,
+    real,
+    row_indices,
+    select,
+    smallest,
+)
 
 DIFF_INTEGER_BITS = 5
 SUM_INTEGER_BITS = 12
@@ -227,3 +247,80 @@ def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
     is_one = value <= const(1)
     multiplier = function.bind(select(is_one, const(INT32_MAX), root), "multiplier")
     return multiplier, function.bind(select(is_one, const(0), largest(shift, 0)), "right")
+
+
+@contextmanager
+def _rows(work: Lowering) -> Iterator[tuple[Buffer, Buffer, Expr, tuple[int, ...], int]]:
+    """(input, output, row, shape, depth) inside of a loop over rows."""
+    data, output = work.tensor(0), work.output()
+    same((data, output), REAL)
+    fits = data.shape == output.shape != ()
+    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
+    depth = data.shape[-1]
+    source, target = work.read(0, "input"), work.write()
+    with work.function.loop(math.prod(data.shape) // max(depth, 1), "row") as row:
+        yield source, target, row, data.shape, depth
+
+
+def _peak(work: Lowering, source: Buffer, row: Expr, shape: tuple[int, ...]) -> LocalScalar:
+    peak = work.function.local("peak", "float32")
+    peak.set(real(least("float32")))
+    with work.function.loop(shape[-1], "c") as c:
+        peak.set(largest_of(work.function, peak.get(), raw_load(source, row_indices(row, c, shape)), "float32"))
+    return peak
+
+
+@lowering("SOFTMAX", plain=True)
+def softmax_of_floats(work: Lowering) -> None:
+    """exp(beta (x - largest)), divided by the sum."""
+    beta = real(work.options("SoftmaxOptions").Beta())
+    function = work.function
+    total = function.local("total", "float32")
+    with _rows(work) as (source, target, row, shape, depth):
+        peak = _peak(work, source, row, shape)
+        total.set(real(0))
+        with function.loop(depth, "c") as c:
+            place = row_indices(row, c, shape)
+            power = library("expf", (raw_load(source, place) - peak.get()) * beta)
+            power = function.bind(power, "power", "float32")
+            function.store(target, power, *place)
+            total.add(power)
+        with function.loop(depth, "c") as c:
+            place = row_indices(row, c, shape)
+            function.store(target, raw_load(target, place) / total.get(), *place)
+
+
+@lowering("LOG_SOFTMAX", plain=True)
+def log_softmax_of_floats(work: Lowering) -> None:
+    """x - largest - log of the sum of exp(x - largest)."""
+    function = work.function
+    total = function.local("total", "float32")
+    with _rows(work) as (source, target, row, shape, depth):
+        peak = _peak(work, source, row, shape)
+        total.set(real(0))
+        with function.loop(depth, "c") as c:
+            total.add(library("expf", raw_load(source, row_indices(row, c, shape)) - peak.get()))
+        logarithm = function.bind(library("logf", total.get()), "logarithm", "float32")
+        with function.loop(depth, "c") as c:
+            place = row_indices(row, c, shape)
+            function.store(target, raw_load(source, place) - peak.get() - logarithm, *place)
+
+
+@lowering("L2_NORMALIZATION", plain=True)
+def l2_normalization_of_floats(work: Lowering) -> None:
+    """x / sqrt(sum of x squared); a length below 1e-6 counts as that."""
+    options = work.operator.options("L2NormOptions")
+    activation = 0 if options is None else options.FusedActivationFunction()
+    require(activation == 0, "the reference refuses its fused activation")
+    function = work.function
+    total = function.local("total", "float32")
+    with _rows(work) as (source, target, row, shape, depth):
+        total.set(real(0))
+        with function.loop(depth, "c") as c:
+            x = function.bind(raw_load(source, row_indices(row, c, shape)), "x", "float32")
+            total.add(x * x)
+        length = largest_of(function, library("sqrtf", total.get()), real(1e-6), "float32")
+        length = function.bind(length, "length", "float32")
+        with function.loop(depth, "c") as c:
+            place = row_indices(row, c, shape)
+            function.store(target, raw_load(source, place) / length, *place)

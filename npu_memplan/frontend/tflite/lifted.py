@@ -23,10 +23,9 @@ from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compil
 from ...exactness import NOT_BY_VELA, Code
 from ...models.file import UnsupportedModelError, read_file
 from ...models.folding import folded
-from ...models.kept_variables import starting_as
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
-from ...models.variables import reads_first
+from ...models.variables import reads_first, starting_as
 from ...models.vela import NpuCall
 from ..attributes import BY_USER
 from ..host_choice import forced_operators

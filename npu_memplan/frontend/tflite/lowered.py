@@ -22,7 +22,7 @@ from .completion import NONE, completed, external_builtins
 from .described import doubt, known_of, operator_label
 from .lifted import Imported, from_network, read_folded
 from .on_host import ONLY_FLOATS, check_on_host, float_operators, host_reason
-from .operator_names import OperatorNames
+from .operators import OperatorNames
 from .states import settled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ is imported. States are parameters of `main`, as in every other import.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tflite
@@ -17,6 +17,7 @@ from tvm import ir, relax
 from ...errors import NpuMemplanError, said_by
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
+from ...names import node_of
 from ..graph.nodes import named_after
 from .described import network_attributes
 from .main_builder import MainBuilder
@@ -144,3 +145,33 @@ class _OperatorImporter:
         if tuple(int(d) for d in value.ty.shape) == shape:
             return value
         return self.main.block_builder.normalize(relax.op.reshape(value, shape))
+
+
+@dataclass(slots=True)
+class OperatorNames:
+    """Called with a layer's output and the operators of its inputs (-1: none); answers with an index, or -1."""
+
+    network: Network
+    named: Mapping[str, int]  # Relax variable -> operator
+    _labelled: dict[str, int] = field(init=False)
+    _readers: dict[int, list[int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._labelled = {node_of(name): index for name, index in self.named.items()} | dict(self.named)
+        readers: dict[int, list[int]] = {}
+        for operator in self.network.operators:
+            for tensor in operator.inputs:
+                readers.setdefault(tensor, []).append(operator.index)
+        self._readers = {
+            operator.index: sorted({reader for tensor in operator.outputs for reader in readers.get(tensor, ())})
+            for operator in self.network.operators
+        }
+
+    def __call__(self, output: str, inputs: tuple[int, ...]) -> int:
+        """The operator that makes `output` of what `inputs` made."""
+        if output in self._labelled:
+            return self._labelled[output]
+        claimed = set(self.named.values())
+        following = [reader for source in inputs for reader in self._readers.get(source, ())]
+        free = [reader for reader in following if reader not in claimed] or following
+        return free[0] if free else max(inputs, default=-1)
