@@ -7,7 +7,7 @@ Invariant: memory is never copied; regions are read and written in place. A stre
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ from npu_memplan.ethosu.time import Estimate, MemoryMap
 
 from .bound.convolution import DecodedConstants
 from .bound.dma import Dma
-from .bound.memory import RegionMemory, Shadow
+from .bound.memory import FeatureMapAccess, RegionMemory, Shadow
 from .bound.operation import Bound, bind
 from .checks import blockdep, definedness, hazards, inplace
 from .checks.schedule import Schedule
@@ -122,7 +122,7 @@ class NpuModel:
         prepared = self._prepare(words)
         program = prepared.program
         binding = self._bind(prepared, regions, defined)
-        self._execute(binding, program.steps, self.checks, observer)
+        self._execute(binding, program, None, self.checks, observer)
         spent = prepared.estimate
         beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
         return RunStats(spent.total, len(program.steps), beats, program.messages, prepared.timing)
@@ -148,7 +148,7 @@ class NpuModel:
             for schedule in Schedule.adversarial(count):
                 for region, content in zip(writable, before, strict=True):
                     region[:] = content
-                self._execute(binding, schedule.order(program), False, None)
+                self._execute(binding, program, schedule, False, None)
                 for region, content in zip(writable, after, strict=True):
                     if not np.array_equal(region, content):
                         at = int(np.argmax(region != content))
@@ -187,11 +187,19 @@ class NpuModel:
         return binding
 
     def _execute(
-        self, binding: _Binding, order: Iterable[DecodedStep], checks: bool, observer: Observer | None
+        self,
+        binding: _Binding,
+        program: DecodedStream,
+        schedule: Schedule | None,
+        checks: bool,
+        observer: Observer | None,
     ) -> None:
-        memory, bound = binding.memory, binding.bound
+        memory, bound, result = binding.memory, binding.bound, _Result()
         memory.reset()
+        order = program.path(result) if schedule is None else schedule.order(program, result)
         for step in order:
+            if not isinstance(step, DecodedStep):
+                continue
             operation = bound[step.registers.index]
             try:
                 if checks:
@@ -204,8 +212,21 @@ class NpuModel:
                 operation.mark_defined()
             else:
                 operation.output.map.mark_defined()
+                result.kernel = operation.output.map
             if observer is not None:
                 observer(step, operation)
+
+
+@dataclass(slots=True)
+class _Result:
+    """The flag that conditional jumps look at: whether what the last kernel wrote is true."""
+
+    kernel: FeatureMapAccess | None = None
+
+    def __call__(self) -> bool:
+        if self.kernel is None or self.kernel.array.size != 1:
+            raise NpuModelError("a BRANCH asks for a result where the last kernel made no single element")
+        return bool(self.kernel.array.any())
 
 
 def _fault(error: BaseException) -> ModelFaultError:

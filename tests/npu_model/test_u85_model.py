@@ -18,11 +18,13 @@ from fvp_runner.npu_model.errors import (
     MalformedStreamError,
     MissingWaitError,
     ModelFaultError,
+    NpuModelError,
     WeightStreamError,
     WeightStreamShortError,
 )
 from fvp_runner.npu_model.model import NpuModel
 from fvp_runner.npu_model.network.network import NetworkModel
+from fvp_runner.npu_model.spec.stream import DecodedStep
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED, unconfirmed
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch.ethosu85 import ETHOS_U85
@@ -259,14 +261,31 @@ def test_confirmed_kinds_exist(name: str) -> None:
     assert name in ElementwiseKind.__members__
 
 
-def test_streams_that_jump_are_disassembled_and_otherwise_refused() -> None:
+_ALWAYS, _IF_TRUE = 0x0000_4100, 0x0001_4100  # BRANCH, before its target
+
+
+def test_streams_that_jump_are_executed_and_not_lifted() -> None:
     call, _ = _call()
-    words = (0x0000_4100, 8, *call.words)
+    words = (_ALWAYS, 8, *call.words)
     assert next(describe(words, call.accelerator)).operation.startswith("BRANCH")
-    jumping = replace(call, payload=replace(call.payload, words=words))
+    program = NpuModel(call.accelerator).prepare(words)
+    assert [step for step in program.path(bool) if isinstance(step, DecodedStep)] == list(program.steps)
+    assert program.messages[-1] == "the stream jumps: the estimate of time takes each operation once"
     network = read_network(_compiled("kws_ref_model", "ethos-u85-256", "Performance"), "kws")
-    message = "BRANCH at stream offset 0x0 goes on at offset 0x8: streams that jump "
-    with pytest.raises(MalformedStreamError, match=message):
-        NpuModel(call.accelerator).prepare(words)
-    with pytest.raises(StreamError, match=message):
-        lift(network, jumping)
+    with pytest.raises(StreamError, match="BRANCH at stream offset 0x0 goes on at offset 0x8: streams that jump "):
+        lift(network, replace(call, payload=replace(call.payload, words=words)))
+
+
+def test_jumps_that_lead_nowhere_never_end_or_do_not_wait_are_found() -> None:
+    call, commands = _call()
+    model, end = NpuModel(call.accelerator), 4 * len(call.words)
+    for target in (6, end + 8, 1 << 31):
+        with pytest.raises(MalformedStreamError, match=f"goes on at offset {target:#x}: no command is there"):
+            model.prepare((_ALWAYS, target, *call.words))
+    with pytest.raises(NpuModelError, match="BRANCH at stream offset 0x0 goes back after 16384 commands of loops"):
+        model.run((_ALWAYS, 0, *call.words[-1:]), [])
+    with pytest.raises(NpuModelError, match="a BRANCH asks for a result where the last kernel made no single element"):
+        model.run((_IF_TRUE, 0, *call.words[-1:]), [])
+    start = next(c.offset_bytes for c in commands if isinstance(c, Operation)) // 4 + 1
+    with pytest.raises(MissingWaitError, match="put KERNEL_WAIT 0 and DMA_WAIT 0 before it"):
+        model.prepare((*call.words[:start], _ALWAYS, 4 * start + 8, *call.words[start:]))

@@ -15,6 +15,7 @@ OPERATORS = (
     *("gather", "intdiv", "logical_right_shift", "matmul", "max_pool2d", "mul", "negate", "reduce_any", "reduce_min"),
     *("reduce_sum", "resize", "reverse", "scatter", "select", "sub", "table", "tile", "transpose", "identity"),
 )
+CONTROL = ("cond_if_const", "cond_if_binary", "while_loop")  # of streams that jump: simulated, not compiled
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +26,12 @@ def conformance(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("tosa-tools is not installed; `make test` installs it into .venv/tosa-tools")
     folder = tmp_path_factory.mktemp("tosa")
     command = [str(generator), "-o", str(folder), "--tosa-version", "1.0.2", "--seed", "7", "--test-type", "positive"]
-    command += ["--profile", "tosa-pro-int", "--extension", "tosa-ext-int16", "--no-special-tests"]
+    command += ["--profile", "tosa-pro-int", "--extension", "tosa-ext-int16", "tosa-ext-controlflow"]
+    command += ["--no-special-tests"]
     command += ["--tensor-dim-range", "2,9", "--target-rank", "3", "--target-rank", "4", "--max-batch-size", "1"]
     command += ["--max-pooling-padding", "0", "--max-pooling-kernel", "2", "--max-pooling-stride", "1"]
     command += ["--max-resize-output-dim", "40", "--num-rand-permutations", "1"]
-    command += ["--filter", f"^({'|'.join(OPERATORS)})$"]
+    command += ["--filter", f"^({'|'.join((*OPERATORS, 'cond_if', 'while_loop'))})$"]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     return folder

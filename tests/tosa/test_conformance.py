@@ -15,7 +15,7 @@ from npu_memplan.commands.simulate import command as simulate_command
 from npu_memplan.exactness import TOSA_EXACT
 from tests.support.tosa_case import EQUAL, try_case
 
-from .conftest import OPERATORS
+from .conftest import CONTROL, OPERATORS
 
 
 def _first(conformance: Path, operator: str) -> Path:
@@ -32,6 +32,15 @@ def test_streams_equal_the_reference_model(conformance: Path, operator: str) -> 
     assert (trial.name, trial.outcome, trial.why) == (case.name, EQUAL, "")
     assert trial.features <= CONFIRMED
     assert trial.kinds <= TOSA_EXACT[trial.operator]
+
+
+@pytest.mark.parametrize("operator", CONTROL)
+def test_both_sides_of_jumps_equal_the_reference_model(conformance: Path, operator: str) -> None:
+    cases = {case.name.rpartition("_")[2]: case for case in (conformance / operator).iterdir()}  # one of each condition
+    assert cases.keys() == ({"iter0", "iter1", "iter4"} if operator == "while_loop" else {"cond0", "cond1"})
+    for case in cases.values():
+        trial = try_case(case, "ethos-u85-256")
+        assert (trial.name, trial.outcome, trial.why) == (case.name, EQUAL, "")
 
 
 def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:

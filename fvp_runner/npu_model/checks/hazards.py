@@ -42,6 +42,11 @@ def check(program: DecodedStream) -> None:
                 continued = is_continued(command)
             limit = program.accelerator.max_outstanding_dma if command.is_dma else MAX_KERNELS
             del own[: max(len(own) - limit, 0)]
+        elif command.op is Op.BRANCH and (kernels or transfers):
+            raise MissingWaitError(
+                f"BRANCH at stream offset {command.offset_bytes:#x} may be taken before what stands before it has "
+                "finished; put KERNEL_WAIT 0 and DMA_WAIT 0 before it"
+            )
 
 
 def _compare(earlier: DecodedStep, its: Footprint, later: DecodedStep, mine: Footprint, outstanding: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -35,8 +35,8 @@ class Schedule:
     dma: Policy
     seed: int = 0
 
-    def order(self, program: DecodedStream) -> Iterator[DecodedStep]:
-        """All steps in the order in which they take effect."""
+    def order(self, program: DecodedStream, flag: Callable[[], bool]) -> Iterator[DecodedStep]:
+        """All steps in the order in which they take effect; `flag` as of `DecodedStream.path`."""
         chance = random.Random(self.seed)
         kernels: deque[DecodedStep] = deque()
         transfers: deque[DecodedStep] = deque()
@@ -52,7 +52,7 @@ class Schedule:
                         queue.rotate(-chance.randrange(len(queue)))  # at most two: swaps them or not
                     yield queue.popleft()
 
-        for command in program.commands:
+        for command in program.path(flag):
             yield from idle()
             if isinstance(command, DecodedStep):
                 queue, _, limit = queues[command.is_dma]

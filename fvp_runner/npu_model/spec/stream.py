@@ -1,22 +1,25 @@
 """A decoded stream: commands, and for each operation what its registers mean.
 
 Invariant: a `DecodedStream` is independent of memory; every register that an operation uses was found set
-and legal while it was made, and no operation is larger than the limits below.
+and legal while it was made, no operation is larger than the limits below, and jumps stay inside the stream.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from npu_memplan.ethosu.arch import Architecture, Language
-from npu_memplan.ethosu.stream.commands import Command, MissingRegisterError, Operation
-from npu_memplan.ethosu.stream.decode import StreamError, decode_straight
+from npu_memplan.ethosu.stream.commands import Command, Marker, MissingRegisterError, Operation
+from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import BranchCondition
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
-from ..errors import MalformedStreamError, UnsetRegisterError
+from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
 from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
@@ -34,6 +37,7 @@ Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | SumSpec | Ope
 _MAX_OPERATIONS = 1 << 20
 _MAX_MACS = 1 << 36
 _MAX_ELEMENTS = 1 << 25
+_MAX_REPEATED = 1 << 14  # commands, all loops together
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class DecodedStream:
     def decode(words: Sequence[int], accelerator: Architecture) -> DecodedStream:
         """Decode a stream (without its container); every fault is an `NpuModelError`."""
         try:
-            raw = decode_straight(words, accelerator.language)
+            raw = decode(words, accelerator.language)
         except StreamError as error:
             raise MalformedStreamError(str(error)) from error
         if len(raw) > _MAX_OPERATIONS:
@@ -72,8 +76,28 @@ class DecodedStream:
                 commands.append(step)
             else:
                 commands.append(command)
-        said = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps))
+        said = (*_unconfirmed(steps), *unconfirmed(step.registers.operation for step in steps), *_jumps(raw))
         return DecodedStream(accelerator, tuple(commands), tuple(steps), said)
+
+    def path(self, flag: Callable[[], bool]) -> Iterator[Command | DecodedStep]:
+        """Operations and waits in the order in which they are executed. `flag` is asked at conditional jumps: whether
+        the result of the last kernel is true.
+        """
+        position, repeated = 0, 0
+        while position < len(self.commands):
+            command = self.commands[position]
+            position += 1
+            if not _is_jump(command):
+                yield command
+            elif command.parameter == BranchCondition.ALWAYS or flag():
+                target = bisect_left(self.commands, command.target, key=_offset)
+                repeated += max(position - target, 0)
+                if repeated > _MAX_REPEATED:
+                    raise NpuModelError(
+                        f"BRANCH at stream offset {command.offset_bytes:#x} goes back after {_MAX_REPEATED} commands "
+                        "of loops: more are not executed"
+                    )
+                position = target
 
     def estimate(self, where: MemoryMap | None = None) -> Estimate:
         """The estimated time of each step, in their order; `where`: the memories (None: the NPU's default system).
@@ -85,6 +109,26 @@ class DecodedStream:
             return estimate(plain, self.accelerator, where or default_memory_map(self.accelerator))
         except MissingRegisterError as error:
             raise UnsetRegisterError(f"the estimate of time: {error}") from None
+
+
+def _offset(command: Command | DecodedStep) -> int:
+    return command.registers.operation.offset_bytes if isinstance(command, DecodedStep) else command.offset_bytes
+
+
+def _is_jump(command: Command | DecodedStep) -> TypeGuard[Marker]:
+    return isinstance(command, Marker) and command.op is Op.BRANCH
+
+
+def _jumps(commands: Sequence[Command]) -> list[str]:
+    """What is to be said of a stream that jumps; a target outside of it is a `MalformedStreamError`."""
+    jumps = [command for command in commands if _is_jump(command)]
+    for jump in jumps:
+        if jump.target % 4 or jump.target > commands[-1].offset_bytes:
+            raise MalformedStreamError(
+                f"BRANCH at stream offset {jump.offset_bytes:#x} goes on at offset {jump.target:#x}: "
+                "no command is there"
+            )
+    return ["the stream jumps: the estimate of time takes each operation once"] if jumps else []
 
 
 # By language and operation; what is not listed is a CONV, a DEPTHWISE or, on Ethos-U85, a POOL.

@@ -29,7 +29,7 @@ def decode_straight(words: Sequence[int], language: Language = Language.U55_U65)
         if isinstance(command, Marker) and command.op is Op.BRANCH:
             raise StreamError(
                 f"BRANCH at stream offset {command.offset_bytes:#x} goes on at offset {command.target:#x}: streams "
-                "that jump (Vela's of TOSA's COND_IF and WHILE_LOOP) can be disassembled only"
+                "that jump (Vela's of TOSA's COND_IF and WHILE_LOOP) can be disassembled and simulated only"
             )
     return commands
 
