@@ -21,24 +21,10 @@ from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
 from .arch import Architecture, Language, accelerator
-from .vela_worker import VelaError, VelaOptions, configuration, ini_text, run_regor, start_compile
-
-__all__ = [
-    "SCALE_BYTES",
-    "VelaError",
-    "VelaOptions",
-    "VelaResult",
-    "about_encoded_bytes",
-    "arena_bytes",
-    "compile_tflite",
-    "compile_tosa",
-    "decode_weights",
-    "encode_scales",
-    "encode_stream",
-    "encode_weights",
-    "start_compile",
-]
-
+from .vela_worker import VelaError as VelaError
+from .vela_worker import VelaOptions as VelaOptions
+from .vela_worker import configuration, ini_text, run_regor
+from .vela_worker import start_compile as start_compile
 
 SCALE_BYTES = 10  # of one channel
 _CODEC_LOSS = 1.05
@@ -69,7 +55,7 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
     """
     options = options or VelaOptions()
-    target, system_config, memory_mode, cache_bytes = _asked(options)
+    target, *_ = _asked(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
     core = options.core
@@ -77,14 +63,14 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
     network = b""
     if core == "regor":
         try:
-            network, summary, messages = run_regor(model, target, options, system_config, memory_mode, cache_bytes)
+            network, summary, messages = run_regor(model, options)
         except VelaError as refusal:
             if options.ignore_operators or target.language is Language.U85:  # which the legacy core does not know
                 raise
             core = "legacy"
             messages = (f"Vela's compiled core refused {name}, the legacy core compiled it instead: {refusal}",)
     if core == "legacy":
-        network, printed = _run_legacy(model, target, options, system_config, memory_mode)
+        network, printed = _run_legacy(model, options)
         messages += printed
     compiled = replace(read_network(network, f"{name} compiled by Vela"), name=name)
     return _result(network, compiled, replace(options, core=core), summary, messages)
@@ -97,11 +83,11 @@ def compile_tosa(model: bytes, options: VelaOptions | None = None, name: str = "
     leave operators to, so Vela compiles all of a graph or nothing.
     """
     options = options or VelaOptions()
-    target, system_config, memory_mode, cache_bytes = _asked(options)
+    _asked(options)
     if options.core == "legacy" or options.ignore_operators:
         raise VelaError("TOSA is read by Vela's compiled core (regor) alone, and as a whole: no operator stays behind")
     source = read_tosa(model, name)
-    network, summary, messages = run_regor(model, target, options, system_config, memory_mode, cache_bytes)
+    network, summary, messages = run_regor(model, options)
     compiled = named_as(read_network(network, f"{name} compiled by Vela"), source)
     return _result(network, compiled, options, summary, messages)
 
@@ -155,9 +141,8 @@ def arena_bytes(network: Network, pools: Sequence[str]) -> dict[str, int]:
     return dict(zip(pools, (arena, fast), strict=False))
 
 
-def _run_legacy(
-    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str
-) -> tuple[bytes, tuple[str, ...]]:
+def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, ...]]:
+    target, system, mode, _ = _asked(options)
     with tempfile.TemporaryDirectory(prefix="npu_memplan-vela-") as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(model)

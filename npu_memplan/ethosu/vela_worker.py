@@ -131,8 +131,7 @@ def start_compile(model: bytes, options: VelaOptions) -> None:
     if options.core != "regor" or (model, options) in _STARTED:
         return
     with contextlib.suppress(NpuMemplanError, OSError):
-        target = accelerator(options.accelerator)
-        _STARTED[model, options] = _start_regor(model, target, options, *configuration(target, options))
+        _STARTED[model, options] = _start_regor(model, options)
 
 
 @atexit.register
@@ -146,9 +145,9 @@ def _end_started() -> None:
     _STARTED.clear()
 
 
-def _start_regor(
-    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
-) -> _Worker:
+def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
+    target = accelerator(options.accelerator)
+    system, mode, cache_bytes = configuration(target, options)
     macs = target.macs if target.micro_blocks else target.macs // target.cores
     form, output = ("TOSA", "Raw") if model[4:8] == b"TOSA" else ("TFLITE", "TFLite")
     request = {
@@ -178,12 +177,8 @@ def _start_regor(
     return _Worker(process, printed, result)
 
 
-def run_regor(
-    model: bytes, target: Architecture, options: VelaOptions, system: str, mode: str, cache_bytes: int
-) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
-    worker = _STARTED.pop((model, options), None)
-    if worker is None:
-        worker = _start_regor(model, target, options, system, mode, cache_bytes)
+def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
+    worker = _STARTED.pop((model, options), None) or _start_regor(model, options)
     try:
         code = worker.process.wait()
     except BaseException:  # Ctrl-C, or a request to end: it goes with us
