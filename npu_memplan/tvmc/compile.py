@@ -42,7 +42,7 @@ def compile_to_mlf(options: TvmcOptions, date: datetime | None = None) -> Librar
     planned = _with_regions(rewrite(module, problem, made.plan), _regions(options, problem, count))
     interface, pools = _interface(options, module, planned, problem, made.plan, count)
     source = module.script(show_meta=True)
-    return build_library(planned, interface, pools, source, options.target_strings, date or datetime.now(timezone.utc))
+    return build_library(planned, interface, pools, source, options.strings, date or datetime.now(timezone.utc))
 
 
 def _request(options: TvmcOptions) -> Request:

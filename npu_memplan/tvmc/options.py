@@ -7,13 +7,12 @@ Invariant: no option is ignored. What is accepted either changes what is made or
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..ethosu.arch import ACCELERATORS
 from ..models.onnx import is_onnx
 from ..problem import Pool
 from . import TvmcError
@@ -58,25 +57,20 @@ REFUSED: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TvmcOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TvmcOptions(Targets):
     """What `tvmc compile` was asked for."""
 
     model: Path
     output: Path
-    model_format: str = "tflite"
-    module_name: str = "default"
-    accelerator: str | None = "ethos-u55-256"  # None: no ethos-u in --target
-    npu_compiler: str = "tvm"
-    cascader: bool = False
-    striping: bool = False  # with our own lowering; Vela's cascader has its own
-    pools: tuple[Pool, ...] = ()  # empty: one internal workspace
-    constant_pools: tuple[Pool, ...] = ()  # empty: constants are arrays of the generated code
-    planner: str = "auto"
-    workspace_io: bool = False
-    workspace_alignment: int = 16
-    target_strings: tuple[str, ...] = ("c",)
-    notes: tuple[str, ...] = field(default=())
+    model_format: str
+    module_name: str
+    npu_compiler: str
+    pools: tuple[Pool, ...]  # empty: one internal workspace
+    constant_pools: tuple[Pool, ...]  # empty: constants are arrays of the generated code
+    planner: str
+    workspace_io: bool
+    workspace_alignment: int
 
 
 # Options with one legal meaning here: default, legal values, and why there is no other.
@@ -162,22 +156,20 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
             f"{model.name} is an ONNX model, and Vela reads TFLite only: leave --npu-compiler and "
             "--target-ethos-u-enable_cascader out"
         )
+    # with our own lowering only: Vela's cascader has stripes of its own
+    asked = {**asdict(targets), "striping": targets.striping and npu == "tvm"}
     return TvmcOptions(
+        **asked,
         model=model,
         output=parsed["output"],
         model_format=model_format,
         module_name=parsed["module_name"],
-        accelerator=targets.accelerator,
         npu_compiler=npu,
-        cascader=targets.cascader,
-        striping=targets.striping and npu == "tvm",
         pools=pools,
         constant_pools=constant_pools,
         planner=planner,
         workspace_io=workspace_io,
         workspace_alignment=int(parsed["executor_aot_workspace_byte_alignment"]),
-        target_strings=targets.strings,
-        notes=targets.notes,
     )
 
 
@@ -232,6 +224,3 @@ def _with_config(arguments: Sequence[str]) -> list[str]:
         elif configured is None:
             configured = read_config(value)
     return [*(configured or ()), *kept]
-
-
-__all__ = ["ACCELERATORS", "COMMAND", "REFUSED", "Targets", "TvmcOptions", "parse_compile"]

@@ -21,7 +21,7 @@ _HOST_ATTRIBUTES = ("mcpu", "mattr", "march", "keys", "model", "device", "mfloat
 @dataclass(frozen=True, slots=True)
 class Targets:
     kinds: tuple[str, ...]
-    accelerator: str | None
+    accelerator: str | None  # None: no ethos-u in --target
     cascader: bool
     striping: bool
     strings: tuple[str, ...]  # for metadata.json
