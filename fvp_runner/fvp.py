@@ -106,8 +106,6 @@ def _filled(text: str, values: dict[str, str], board: Board) -> str:
 
 
 class FvpRunner:
-    """Runs firmware on Arm's FVP. Every run is a new process."""
-
     name = "fvp"
 
     def __init__(self, firmware: Firmware, options: RunOptions) -> None:

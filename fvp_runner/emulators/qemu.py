@@ -48,8 +48,6 @@ def no_model(board: Board) -> str:
 
 
 class QemuRunner(EmulatedRunner):
-    """Runs firmware on QEMU. Every run is a new QEMU process."""
-
     name = "qemu"
 
     def __init__(self, firmware: Firmware, options: RunOptions) -> None:

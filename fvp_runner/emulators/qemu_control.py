@@ -43,7 +43,6 @@ class Qtest:
         raise QemuError("QEMU closed its control channel")
 
     def read_memory(self, address: int, size_bytes: int) -> bytes:
-        """Memory as the CPU sees it."""
         blocks = ((start, min(_BLOCK, size_bytes - start)) for start in range(0, size_bytes, _BLOCK))
         return b"".join(
             base64.b64decode(self.request(f"b64read {address + start:#x} {count:#x}")) for start, count in blocks

@@ -41,7 +41,6 @@ Console = Callable[[bytes], None]
 
 @functools.cache
 def version() -> str:
-    """What QEMU says it is."""
     said = re.search(r"version (\S+)", ask([PROGRAM, "--version"]).first_line)
     return f"QEMU {said[1] if said else 'of an unknown version'}"
 
@@ -141,7 +140,6 @@ class QemuMachine:
         self._qtest.set_line(qemu.irq_object, qemu.irq_name, qemu.irq_line, level)
 
     def read(self, address: int, size_bytes: int) -> Bytes:
-        """Memory as it is now."""
         data: Bytes = np.frombuffer(self._qtest.read_memory(address, size_bytes), np.uint8)
         return data
 

@@ -52,8 +52,6 @@ def create(directory: Path, options: RunOptions) -> UnicornRunner:
 
 
 class UnicornRunner(EmulatedRunner):
-    """Runs firmware in Unicorn."""
-
     name = "unicorn"
 
     def _machine(self, image: Elf) -> AbstractContextManager[Machine]:

@@ -172,7 +172,6 @@ class HostRunner:
         return status[0]
 
     def _steps(self, symbols: Sequence[str], pointers: Any) -> int:
-        """The same as the whole run, step by step."""
         for number, (symbol, call) in enumerate(zip(symbols, self.artifact.calls, strict=True)):
             status = self._library.step(symbol, pointers)
             if status != 0:

@@ -67,7 +67,6 @@ class Convolution:
                 yield span, shadow[:count]
 
     def _table_channels(self) -> list[int]:
-        """Channels in each table of scales."""
         return [order.ofm_depth for order in self.spec.orders]
 
     def _scale(self, table: ScaleTable) -> Scale:

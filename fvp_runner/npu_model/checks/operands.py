@@ -24,8 +24,6 @@ Kernel = WindowKernel | ElementwiseSpec | OperandsSpec | ResizeSpec
 
 @dataclass(frozen=True, slots=True)
 class MapRead:
-    """A feature map in memory."""
-
     name: str
     layout: MapLayout
     shape: tuple[int, int, int]

@@ -31,7 +31,6 @@ class Registers:
         return f"operation {self.index} ({op.op.name} at stream offset {op.offset_bytes:#x})"
 
     def illegal(self, what: str) -> NoReturn:
-        """Raise `IllegalValueError` for this operation."""
         raise IllegalValueError(f"{self.where}: {what}")
 
     def raw(self, register: Register) -> int:

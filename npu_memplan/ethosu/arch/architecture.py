@@ -41,7 +41,6 @@ class Shape:
 
     @property
     def extents(self) -> tuple[int, int, int]:
-        """Height, width and depth as a tuple."""
         return self.height, self.width, self.depth
 
     @property
@@ -51,7 +50,6 @@ class Shape:
 
     @property
     def elements(self) -> int:
-        """Elements in all."""
         return self.height * self.width * self.depth
 
 

@@ -83,7 +83,6 @@ def _block(op: Operation, index: int) -> Box:
 
 
 def block_count(op: Operation) -> int:
-    """OFM blocks of a kernel."""
     count = 1
     for extent, block in _grid(op):
         count *= -(-extent // block)

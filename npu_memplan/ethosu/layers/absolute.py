@@ -18,18 +18,14 @@ from ..stream.isa import ElementwiseMode
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Abs(Layer):
-    """Absolute value."""
-
     clamp: tuple[int, int]
 
     limits: ClassVar[Limits] = Limits()
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Rows of channels."""
         return StorageTraits()
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         output = emission.rescaled(self.inputs[0], self.output, self.clamp)
         ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
         emission.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)

@@ -30,15 +30,12 @@ class Lookup(Layer):
     limits: ClassVar[Limits] = Limits(tables=True)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """A table has an entry for each value."""
         return None if len(self.table) == 256 else f"its table has {len(self.table)} entries instead of 256"
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 
     def emit(self, emission: Emission) -> None:
-        """One operation of stored values."""
         ifm, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
         output = Output(emission.tensors[self.inputs[0]].limits, UNITY, table=np.array(self.table, np.int64))
         emission.builder.pool(PoolMode.AVERAGE, ifm, ofm, Window(), output)
@@ -53,17 +50,14 @@ class Squash(Layer):
     limits: ClassVar[Limits] = Limits()
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """The functions have one output scale."""
         if output.scale != 2.0**-15:
             return f"its int16 output has scale {output.scale} instead of 1/32768"
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
         scale = squash_scale(emission.tensors[self.inputs[0]].scale)
         output = Output(emission.tensors[self.output].limits, scale, function=self.function)

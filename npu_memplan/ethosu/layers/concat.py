@@ -28,11 +28,9 @@ class Concat(Layer):
     limits: ClassVar[Limits] = Limits()
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Scalars have no axis."""
         return None if len(output.shape) >= 1 else "it concatenates scalars"
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Its inputs are made in their places."""
         return StorageTraits(moves=True, keeps_scale=True, begin=partial(self._begin, tensors), gathers=True)
 
     def _begin(self, tensors: Mapping[str, LayerTensor], index: int) -> tuple[int, ...]:

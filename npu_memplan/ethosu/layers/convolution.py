@@ -29,8 +29,6 @@ _FEW = 32  # channels: the most that any order of the weights takes at once
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conv(Weighted):
-    """Convolution, depthwise convolution or transpose convolution."""
-
     stride: tuple[int, int] = (1, 1)  # y, x
     dilation: tuple[int, int] = (1, 1)
     padding: Padding = NO_PADDING
@@ -40,7 +38,6 @@ class Conv(Weighted):
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Windows and weights have limits."""
         height, width = self.weights.shape[1:3]
         dilated_height = (height - 1) * self.dilation[0] + 1
         dilated_width = (width - 1) * self.dilation[1] + 1
@@ -63,11 +60,9 @@ class Conv(Weighted):
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Either layout."""
         return StorageTraits(bricks=(*self.inputs, self.output))
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
         ifm, ofm = emission.operand(source.name), emission.operand(result.name)
         single = source.dtype == "uint8"

@@ -86,7 +86,6 @@ class Binary(OfTwo):
     kind: BinaryKind
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Minima and maxima have no scale."""
         same = {(t.scale, t.zero_point) for t in (*inputs, output)}
         if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
             return unfit
@@ -95,7 +94,6 @@ class Binary(OfTwo):
         return None
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         a, b, ifm, ifm2, ofm, swap = self._operands(emission)
         out, mode, elementwise = emission.tensors[self.output], _MODES[self.kind], emission.builder.elementwise
         if self.kind in (BinaryKind.ADD, BinaryKind.SUB):

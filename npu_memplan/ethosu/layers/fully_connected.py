@@ -27,7 +27,6 @@ class FullyConnected(Weighted):
     limits: ClassVar[Limits] = Limits(mixed=frozenset(("int8", "uint8")), one_image=True)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Weights have limits."""
         return self._unfit_weights()
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
@@ -35,7 +34,6 @@ class FullyConnected(Weighted):
         return StorageTraits(dense=True)
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         source, result = emission.tensors[self.inputs[0]], emission.tensors[self.output]
         depth = self.weights.shape[3]
         rows = int(np.prod(source.shape)) // depth

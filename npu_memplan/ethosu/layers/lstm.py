@@ -63,7 +63,6 @@ class SequenceLstm(Layer):
     limits: ClassVar[Limits] = Limits(mixed=ANY_TYPES)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Gates are made for one mixture of types."""
         data, hidden, cell = inputs
         types = (data.dtype, hidden.dtype, cell.dtype, output.dtype)
         if types != ("int8", "int8", "int16", "int8"):
@@ -84,7 +83,6 @@ class SequenceLstm(Layer):
         return StorageTraits(updates=self.inputs[1:])
 
     def emit(self, emission: Emission) -> None:
-        """All operations of all steps."""
         places = (_Located(emission.tensors[name], emission.view(name)) for name in (*self.inputs, self.output))
         _Steps(emission.builder, self, *places).emit()
 

@@ -33,8 +33,6 @@ class PoolKind(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolLayer(Layer):
-    """Pooling over a window."""
-
     kind: PoolKind
     kernel: tuple[int, int]
     clamp: tuple[int, int]
@@ -51,7 +49,6 @@ class PoolLayer(Layer):
         return self.kind in (PoolKind.MAX, PoolKind.AVERAGE)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Windows have limits."""
         height, width = self.kernel
         if any(not 1 <= s <= MAX_STRIDE for s in self.stride):
             return f"its stride {self.stride[0]}x{self.stride[1]} is not within 1..{MAX_STRIDE}"
@@ -72,7 +69,6 @@ class PoolLayer(Layer):
         return StorageTraits(bricks=bricks, keeps_scale=self._picks)
 
     def emit(self, emission: Emission) -> None:
-        """One operation."""
         ifm = emission.operand(self.inputs[0], raw=self._picks)
         ofm = emission.operand(self.output, raw=self._picks)
         if self.across:

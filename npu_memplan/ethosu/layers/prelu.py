@@ -31,7 +31,6 @@ class Prelu(Layer):
     limits: ClassVar[Limits] = Limits()
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Its steps are made for 8 bits."""
         data, slopes = inputs
         if data.dtype != "int8":
             return f"its tensors are {data.dtype}; slopes below zero need int8"
@@ -40,7 +39,6 @@ class Prelu(Layer):
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Rows of channels."""
         return StorageTraits()
 
     def emit(self, emission: Emission) -> None:

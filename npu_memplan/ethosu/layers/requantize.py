@@ -31,7 +31,6 @@ class Requantize(Layer):
         return StorageTraits(bricks=bricks, moves=True, view=lambda x: x) if self.other_type else StorageTraits(bricks)
 
     def emit(self, emission: Emission) -> None:
-        """One operation, or none."""
         if self.other_type and self.output not in emission.storage.copies:
             return
         output = emission.rescaled(self.inputs[0], self.output, self.clamp)

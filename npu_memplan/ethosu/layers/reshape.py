@@ -16,17 +16,13 @@ from ..reading.reader import Match, Reader
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reshape(Layer):
-    """The same elements under another shape: the same bytes."""
-
     limits: ClassVar[Limits] = Limits()
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """A view where the input has no gaps."""
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, flat=True, keeps_scale=True, view=lambda source: source.reshaped(shape))
 
     def emit(self, emission: Emission) -> None:
-        """A copy where it is no view."""
         if self.output in emission.storage.copies:
             seen = emission.view(self.output).reshaped(emission.tensors[self.inputs[0]].shape)
             assert seen is not None  # an own buffer is dense

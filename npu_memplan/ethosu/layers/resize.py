@@ -60,7 +60,6 @@ class Resize(Layer):
     limits: ClassVar[Limits] = Limits(one_image=True)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Each phase is an operation."""
         phases = len(self.rows) * len(self.columns)
         if phases > _MAX_PHASES:
             return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
@@ -69,7 +68,6 @@ class Resize(Layer):
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """Rows of channels."""
         return StorageTraits(keeps_scale=True)
 
     def emit(self, emission: Emission) -> None:

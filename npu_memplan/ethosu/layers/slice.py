@@ -25,12 +25,10 @@ class Slice(Layer):
     limits: ClassVar[Limits] = Limits()
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """A view where strides express it."""
         shape = tensors[self.output].shape
         return StorageTraits(moves=True, keeps_scale=True, view=lambda source: source.box(self.begin, shape, self.step))
 
     def emit(self, emission: Emission) -> None:
-        """A copy where it is no view."""
         if self.output in emission.storage.copies:
             out = emission.tensors[self.output]
             source = emission.view(self.inputs[0]).box(self.begin, out.shape, self.step)

@@ -45,7 +45,6 @@ class Softmax(Layer):
     limits: ClassVar[Limits] = Limits(tables=True)
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Results have one scale."""
         if output.zero_point != output.limits[0] or abs(output.scale - 1 / 256) > 1e-6:
             return (
                 f"its output has scale {output.scale} and zero point {output.zero_point} "

@@ -29,10 +29,7 @@ _UNSCALED = (1, 1)  # operand scales of a difference of equal units
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SquaredDifference(OfTwo):
-    """Square of the difference of two tensors."""
-
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
-        """Its steps are made for 8 bits."""
         if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
             return unfit
         if output.dtype != "int8":

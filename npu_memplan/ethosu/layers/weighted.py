@@ -26,8 +26,6 @@ _MAX_SUM = 127 * 65536
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weighted(Layer):
-    """Base of the layers with weights."""
-
     weights: NDArray[Any]  # OHWI (depthwise: O = 1, I = channels out), zero point already subtracted
     bias: NDArray[np.int64]
     weight_scales: tuple[float, ...]  # one, or one for each output channel
@@ -37,7 +35,6 @@ class Weighted(Layer):
     wide: bool = field(default=False, kw_only=True)  # 64-bit accumulators, rounded once: int16 without an int32 bias
 
     def _unfit_weights(self) -> str | None:
-        """Why the weights or the bias cannot be encoded."""
         sums = np.abs(self.weights.astype(np.int64)).reshape(len(self.weights), -1).sum(axis=1)
         if sums.max(initial=0) > _MAX_SUM:
             return "the sum of the absolute weights of a channel exceeds 127 * 65536"

@@ -29,7 +29,6 @@ class Looked(Layer):
 
     @staticmethod
     def of(layer: Layer, between: LayerTensor, lookup: Lookup) -> Looked:
-        """`layer` and then `lookup`."""
         made = replace(layer, output=lookup.output)
         return Looked(layer.name, layer.inputs, lookup.output, made, between, lookup.table)
 
@@ -39,7 +38,6 @@ class Looked(Layer):
         return self.between.name
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
-        """As without the table."""
         return self.layer.storage(tensors)
 
     def emit(self, emission: Emission) -> None:

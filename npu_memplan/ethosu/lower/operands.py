@@ -29,12 +29,10 @@ class Operand:
 
     @property
     def shape(self) -> Shape:
-        """Height, width, depth."""
         return Shape(*self.view.shape)
 
     @property
     def bits(self) -> int:
-        """Bits of an element."""
         return int(np.dtype(self.dtype).itemsize) * 8
 
     @property

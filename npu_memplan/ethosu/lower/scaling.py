@@ -93,7 +93,6 @@ def add_scales(first: float, second: float, ofm: float, bits: int = 8) -> AddSca
 
 
 def mul_scale(first: float, second: float, ofm: float) -> Scale:
-    """Output scale of MUL."""
     return quantise_multiplier(double(first) * double(second) / double(ofm))
 
 

@@ -66,7 +66,6 @@ def sigmoid(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
 
 
 def tanh(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
-    """Hyperbolic tangent."""
     return real_function(math.tanh, ifm, out)
 
 

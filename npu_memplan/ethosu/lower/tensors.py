@@ -43,7 +43,6 @@ class LayerTensor:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element."""
         return int(np.dtype(self.dtype).itemsize)
 
     @property
@@ -75,7 +74,6 @@ class Padding:
 
     @property
     def any(self) -> bool:
-        """True when at least one side is padded."""
         return bool(self.top or self.left or self.bottom or self.right)
 
 

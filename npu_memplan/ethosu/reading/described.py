@@ -46,7 +46,6 @@ class DescribedCall:
         return replace(self._tensor(parameter, name, argument.ty), data=self._reader.array(argument)), None
 
     def output(self) -> LayerTensor:
-        """The result."""
         return self._tensor("output", "out", self._type)
 
     def _tensor(self, parameter: str, name: str, typed: Any) -> LayerTensor:
@@ -54,12 +53,10 @@ class DescribedCall:
         return LayerTensor(name, shape_of(typed), str(typed.dtype), scale, zero_point)
 
     def constant(self, parameter: str) -> NDArray[Any]:
-        """Values of a constant."""
         values = self._reader.array(self._arguments[parameter])
         if values is None:
             raise RejectedError(f"its {parameter} is no constant")
         return values.astype(np.int64)
 
     def scale(self, parameter: str) -> float:
-        """Scale of a parameter."""
         return self._scales[parameter]

@@ -22,21 +22,18 @@ def op(name: str, *arguments: Pattern) -> Pattern:
 
 
 def anything() -> Pattern:
-    """Any expression."""
     from tvm.relax.dpl import wildcard
 
     return wildcard()
 
 
 def constant() -> Pattern:
-    """A constant."""
     from tvm.relax.dpl import is_const
 
     return is_const()
 
 
 def fields(*patterns: Pattern) -> Pattern:
-    """A tuple."""
     from tvm.relax.dpl import is_tuple
 
     return is_tuple(list(patterns))

@@ -111,7 +111,6 @@ class Reader:
         return call, plain(call.args[0], "0"), plain(call, "out")
 
     def scalar(self, expression: Any) -> float:
-        """A constant of one element."""
         values = self.array(expression)
         if values is None or values.size != 1:
             raise RejectedError("the quantisation of an activation is not one constant scale and zero point")

@@ -136,7 +136,6 @@ class _Converter:
     # ------------------------------------------------------------------ bindings
 
     def bind(self, variable: Any, expression: Any) -> None:
-        """One binding of the old function."""
         if isinstance(expression, relax.Var):
             self.values[variable] = self.values[expression]
             return

@@ -59,12 +59,10 @@ class ShramLayout:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """The smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
 
 
 def ceil_div(value: int, divisor: int) -> int:
-    """`value / divisor`, rounded up."""
     return -(-value // divisor)
 
 

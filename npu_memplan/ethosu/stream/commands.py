@@ -46,7 +46,6 @@ class Operation:
         return self.registers.get(register, default)
 
     def with_registers(self, changes: Mapping[Register, int]) -> Operation:
-        """The same operation with some registers changed."""
         return replace(self, registers={**self.registers, **changes})
 
 

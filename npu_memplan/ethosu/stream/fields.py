@@ -19,7 +19,6 @@ class Field:
     width: int
 
     def of(self, word: int) -> int:
-        """The field's value in `word`."""
         return word >> self.low & (1 << self.width) - 1
 
     def at(self, value: int) -> int:

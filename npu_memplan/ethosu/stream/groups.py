@@ -33,7 +33,6 @@ class MapRegisters:
 
     @property
     def all(self) -> frozenset[R]:
-        """Each of them."""
         places = (*self.bases, self.stride_x, self.stride_y, self.stride_c, self.region)
         return frozenset((*places, self.height0, self.height1, self.width0, self.precision, self.zero_point))
 

@@ -168,7 +168,6 @@ class MicroBlock(IntEnum):
 
     @property
     def plane(self) -> tuple[int, int]:
-        """Rows and columns."""
         return int(self.name[1]), int(self.name[3])
 
 

@@ -43,7 +43,6 @@ class Load:
 
     @property
     def direction(self) -> Direction:
-        """The side of the memory."""
         return self.memory.write if self.writes else self.memory.read
 
 
@@ -62,7 +61,6 @@ class Passage:
 
     @classmethod
     def of(cls, loads: tuple[Load, ...]) -> Passage:
-        """The sums of `loads`."""
         inputs = tuple((load.latency, load.asking) for load in loads if load.role in _INPUTS)
         weights = tuple((load.latency, load.asking) for load in loads if load.role in _WEIGHTS)
         outputs = [load for load in loads if load.writes]
@@ -106,12 +104,10 @@ class Demand:
 
     @cached_property
     def passage(self) -> Passage:
-        """What passes between the NPU and its memories."""
         return Passage.of(self.loads)
 
     @property
     def is_transfer(self) -> bool:
-        """A DMA, not a kernel."""
         return self.operation.op is Op.DMA_START
 
     def of(self, operation: Operation) -> Demand:
@@ -137,7 +133,6 @@ class Demands:
         self._known: dict[Hashable, Demand] = {}
 
     def __call__(self, operation: Operation) -> Demand:
-        """What `demand` says."""
         kind = kind_of(operation)
         if kind not in self._known:
             self._known[kind] = demand(operation, self.accelerator, self.where)

@@ -56,7 +56,6 @@ class Share:
 
     @property
     def is_transfer(self) -> bool:
-        """A DMA, not a kernel."""
         return self.operation.op is Op.DMA_START
 
     def bytes_of(self, memory: str) -> int:

@@ -77,11 +77,9 @@ class Clock:
 
     @classmethod
     def of(cls, accelerator: Architecture, where: MemoryMap) -> Clock:
-        """At the start of a stream."""
         return cls(accelerator, where.stream, 0 if accelerator.command_fetch_bytes else where.stream.read.latency)
 
     def fork(self) -> Clock:
-        """The same time, to go on otherwise."""
         engines = self.engines  # replaced as a whole, never changed
         return Clock(
             self.accelerator,

@@ -79,12 +79,10 @@ class Work:
 
     @property
     def ifm_bits(self) -> int:
-        """Bits of an input element."""
         return 8 * self.ifm.element_bytes
 
     @property
     def blocks(self) -> int:
-        """OFM blocks."""
         return self.plane_blocks * self.depth_blocks
 
     @property

@@ -86,7 +86,6 @@ class Course:
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
     def step(self, index: int) -> _Step:
-        """Operation `index`."""
         return self._steps[index]
 
     def transfer(self, size_bytes: int) -> Demand:

@@ -22,7 +22,6 @@ _SOONER = (1, 2, 3, 4, 6, 9)  # operations before its first reader that a copy s
 
 
 def without_copies(line: Course) -> Itinerary:
-    """Everything read in place."""
     run = Run(line)
     for index in range(len(line)):
         run.step(index, False)
@@ -30,7 +29,6 @@ def without_copies(line: Course) -> Itinerary:
 
 
 def best_copies(line: Course, room: Volume, work: int = WORK) -> Itinerary:
-    """The fastest schedule that is found."""
     best = without_copies(line)
     if not line.pieces:
         return best

@@ -52,7 +52,6 @@ class Costs:
         return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1)
 
     def kept(self, index: int) -> Kept | None:
-        """The weights of operation `index`."""
         if index not in self._kept:
             self._kept[index] = constants_of(self.program, index)
         return self._kept[index]

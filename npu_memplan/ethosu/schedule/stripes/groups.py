@@ -194,7 +194,6 @@ class Groups:
 
     @cached_property
     def writers(self) -> dict[str, int]:
-        """How many operations write each buffer."""
         found: dict[str, int] = {}
         for index in range(len(self.program.operations)):
             for name, is_write in self.program.touched(index):

@@ -51,7 +51,6 @@ class Kept:
         return replace(operation, addresses={**operation.addresses, **moved})
 
     def buffer(self, copy: str) -> NpuBuffer:
-        """The buffer of a copy."""
         return NpuBuffer(copy, self.size_bytes, BufferRole.WEIGHTS)
 
 

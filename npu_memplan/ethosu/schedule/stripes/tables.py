@@ -60,5 +60,4 @@ def read_table(operation: NpuOperation) -> range | None:
 
 
 def share_bytes(a: range, b: range) -> bool:
-    """Whether two ranges have a byte in common."""
     return a.start < b.stop and b.start < a.stop
