@@ -27,12 +27,7 @@ from .record import recorded_run
 
 
 def run_layers(
-    directory: Path,
-    options: RunOptions,
-    inputs: Sequence[Array],
-    model: object,
-    dump: Path | None,
-    as_json: bool,
+    directory: Path, options: RunOptions, inputs: Sequence[Array], model: object, dump: Path | None, as_json: bool
 ) -> None:
     """Run the artifact once on the host and print every operator; `dump`: a folder that gets the tensors."""
     if not isinstance(model, TFLiteReference):

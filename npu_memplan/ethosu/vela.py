@@ -209,13 +209,7 @@ def encode_weights(
     order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
     target_name = target.name.replace("ethos-u", "Ethos_U").replace("-", "_")
     encoded = api.npu_encode_weights(
-        api.NpuAccelerator[target_name],
-        values.astype(np.int16),
-        dilation_xy,
-        ifm_bits,
-        block_depth,
-        depthwise,
-        order,
+        api.NpuAccelerator[target_name], values.astype(np.int16), dilation_xy, ifm_bits, block_depth, depthwise, order
     )
     return bytes(encoded) + bytes(-len(encoded) % 16)
 

@@ -47,12 +47,7 @@ def extract(
     """
     options = CompileOptions(NO_NPU, overlaps=overlaps, reuse_inputs=reuse_inputs)
     request = Request(
-        options,
-        tuple(pools),
-        tuple(constant_pools),
-        function=function,
-        io_in_pools=io_in_pools,
-        alignment=alignment,
+        options, tuple(pools), tuple(constant_pools), function=function, io_in_pools=io_in_pools, alignment=alignment
     )
     return pose(Loaded.given(request, module)).problem
 

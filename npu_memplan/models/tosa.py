@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from .file import NetworkError, UnsupportedModelError
 from .flatbuffer import FlatbufferError
@@ -41,15 +40,6 @@ _CONSTANTS = frozenset(("CONST", "CONST_SHAPE"))  # operators that compute nothi
 def is_tosa(data: bytes) -> bool:
     """Whether the bytes of a file say that they are TOSA."""
     return data[4:8] == _MAGIC
-
-
-def is_tosa_file(path: Path) -> bool:
-    """The same of a file; one that cannot be read is none."""
-    try:
-        with path.open("rb") as file:
-            return is_tosa(file.read(8))
-    except OSError:
-        return False
 
 
 def read_tosa(data: bytes, name: str) -> Network:

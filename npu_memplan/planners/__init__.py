@@ -31,15 +31,7 @@ from .first_fit.quick import QUICK, quick_layout
 from .model import Model
 from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
 
-__all__ = [
-    "Context",
-    "Planner",
-    "PlannerUseError",
-    "PlanningError",
-    "plan",
-    "planner_names",
-    "register",
-]
+__all__ = ["Context", "Planner", "PlannerUseError", "PlanningError", "plan", "planner_names", "register"]
 
 
 @contextmanager

@@ -135,13 +135,7 @@ def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:
     pools, slots, definitions = _lay(posed)
     _check_hard(program, [s for s in posed.lives if s.name not in slots], asked.pools)
     planned = rewrite_program(
-        posed.loaded.module,
-        program,
-        pools,
-        slots,
-        poison=chosen.poison,
-        definitions=definitions,
-        kept=asked.kept,
+        posed.loaded.module, program, pools, slots, poison=chosen.poison, definitions=definitions, kept=asked.kept
     )
     left = [[t.name, t.external or "its size has no upper bound"] for t in program.tensors if t.name not in slots]
     gv = planned.get_global_var(name)

@@ -28,10 +28,7 @@ class RegionMemory:
     """Regions 0..7 (uint8, written in place) with optional shadows, and the NPU's internal memory."""
 
     def __init__(
-        self,
-        accelerator: Architecture,
-        regions: Sequence[Bytes | None],
-        defined: Sequence[Shadow | None] | None,
+        self, accelerator: Architecture, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
     ) -> None:
         self.accelerator = accelerator
         self.regions = list(regions)

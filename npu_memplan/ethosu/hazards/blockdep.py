@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..arch.architecture import Architecture, Language
+from ..program.extents import sums_depth
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
 from ..program.ranges import Ranges, share_byte
 from ..program.slices import PART_KERNEL_SLICE, deep_slice
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, OutputWord
-from ..stream.isa import Op, PoolMode, Register, Upscale
+from ..stream.isa import Op, Register, Upscale
 from ..stream.isa_u85 import AccumulatorInput
 
 MAX_BLOCKDEP = 3
@@ -98,7 +99,7 @@ def last_blocks(op: Operation, number: int) -> Iterator[Box]:
 
 def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box]:
     """OFM rows and columns, and input channels, of a kernel's jobs in order."""
-    if not _sums_channels(op):
+    if not sums_depth(op):
         for index in range(block_count(op)):
             yield _block(op, index)
         return
@@ -119,10 +120,6 @@ def _is_turned(op: Operation) -> bool:
         return False
     word = op.get(Register.OFM_PRECISION)
     return bool(OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word))
-
-
-def _sums_channels(op: Operation) -> bool:
-    return op.op is Op.CONV or (op.op is Op.POOL and op.parameter == PoolMode.REDUCE_SUM)
 
 
 def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:

@@ -109,12 +109,7 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
     multiply = reader.need(divide.args[0], "multiply")
     gate = reader.need(multiply.args[1], "clip")
     add = reader.need(gate.args[0], "add")
-    constants = (
-        reader.scalar(divide.args[1]),
-        reader.scalar(add.args[1]),
-        number(gate.args[1]),
-        number(gate.args[2]),
-    )
+    constants = (reader.scalar(divide.args[1]), reader.scalar(add.args[1]), number(gate.args[1]), number(gate.args[2]))
     if constants != (6.0, 3.0, 0.0, 6.0):
         raise RejectedError(f"its constants {constants} are not those of a hard swish")
     tensor, variable = reader.activation(multiply.args[0], "0")

@@ -59,16 +59,7 @@ class Weighted(Layer):
         if self.wide:
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)
-        emission.builder.weighted(
-            ifm,
-            ofm,
-            window,
-            output,
-            self.weights,
-            self.bias,
-            scales,
-            depthwise=depthwise,
-        )
+        emission.builder.weighted(ifm, ofm, window, output, self.weights, self.bias, scales, depthwise=depthwise)
 
 
 # ---------------------------------------------------------------------- in Relax

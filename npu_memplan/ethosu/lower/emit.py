@@ -206,11 +206,7 @@ class Builder:
         return place_of(role, self._blocks.where)
 
     def _map(
-        self,
-        registers: dict[R, int],
-        addresses: dict[R, tuple[str, int]],
-        group: MapRegisters,
-        operand: Operand,
+        self, registers: dict[R, int], addresses: dict[R, tuple[str, int]], group: MapRegisters, operand: Operand
     ) -> None:
         view = operand.view
         height, width, _ = view.shape
@@ -230,11 +226,7 @@ class Builder:
         }
 
     def _common(
-        self,
-        ifm: Operand,
-        ofm: Operand,
-        window: Window | None,
-        output: Output,
+        self, ifm: Operand, ofm: Operand, window: Window | None, output: Output
     ) -> tuple[dict[R, int], dict[R, tuple[str, int]]]:
         registers: dict[R, int] = {}
         addresses: dict[R, tuple[str, int]] = {}

@@ -47,10 +47,7 @@ class Lowered:
 
 
 def lower(
-    graph: LayerGraph,
-    accelerator: Architecture,
-    aim: Aim = FEW_BYTES,
-    operators: OperatorOf | None = None,
+    graph: LayerGraph, accelerator: Architecture, aim: Aim = FEW_BYTES, operators: OperatorOf | None = None
 ) -> Lowered:
     """Lower every layer.
 

@@ -41,12 +41,7 @@ class TensorView:
         brick = width * BRICK_CHANNELS * element_bytes
         row = brick * (-(-depth // BRICK_CHANNELS))
         return TensorView(
-            buffer,
-            0,
-            shape,
-            (row * height, row, BRICK_CHANNELS * element_bytes, brick),
-            element_bytes,
-            True,
+            buffer, 0, shape, (row * height, row, BRICK_CHANNELS * element_bytes, brick), element_bytes, True
         )
 
     @property

@@ -28,12 +28,7 @@ from ..stream.isa import BRICK_CHANNELS, SHRAM_REGION, Op, Register
 from .access import Access, Role, accesses
 from .chains import beside_regions, chain_bounds
 from .featuremap import FeatureMap
-from .program import (
-    BufferRole,
-    NpuBuffer,
-    NpuOperation,
-    NpuProgram,
-)
+from .program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from .ranges import Ranges, merge_ranges
 from .runs import operations_of
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
@@ -282,10 +277,7 @@ class _Lifter:
             ordered.append(NpuBuffer(CONSTANTS, size, BufferRole.CONSTANTS, 16, 0, 0, (size,)))
         ordered += [parameters[a.name] for a in self._arguments if a.role is BufferRole.OUTPUT]
         return NpuProgram(
-            self._call.accelerator,
-            (*ordered, *internals, *tables),
-            (*copies_in, *operations, *copies_out),
-            self._name,
+            self._call.accelerator, (*ordered, *internals, *tables), (*copies_in, *operations, *copies_out), self._name
         )
 
     def _fits(self, argument: Argument, low: int, high: int) -> bool:

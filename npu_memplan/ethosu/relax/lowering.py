@@ -43,10 +43,7 @@ def _outputs(typed: Any) -> Any:
 
 
 def lower_for_ethosu(
-    mod: Any,
-    accelerator: str = "ethos-u55-256",
-    aim: Aim = FEW_BYTES,
-    operators: OperatorOf | None = None,
+    mod: Any, accelerator: str = "ethos-u55-256", aim: Aim = FEW_BYTES, operators: OperatorOf | None = None
 ) -> Any:
     """Lower every `Codegen = "ethos-u"` function of a partitioned module to NPU operations.
 

@@ -87,10 +87,7 @@ def kind_of(composite: str) -> str:
 
 
 def partition_for_ethosu(
-    mod: Any,
-    accelerator: str = "ethos-u55-256",
-    exclude: Collection[str] = (),
-    keep: Mapping[str, str] | None = None,
+    mod: Any, accelerator: str = "ethos-u55-256", exclude: Collection[str] = (), keep: Mapping[str, str] | None = None
 ) -> Any:
     """Group what the NPU can run into functions with `Codegen = "ethos-u"`.
 
@@ -119,8 +116,7 @@ def partition_for_ethosu(
     main = merged["main"]
     remaining = [[o.name, o.kind, keep.get(o.name, o.reason)] for o in _remaining(main, rejections)]
     merged.update_func(
-        merged.get_global_var("main"),
-        main.with_attr(HOST_OPERATORS, remaining).with_attr(ACCELERATOR, accelerator),
+        merged.get_global_var("main"), main.with_attr(HOST_OPERATORS, remaining).with_attr(ACCELERATOR, accelerator)
     )
     return merged
 

@@ -19,16 +19,7 @@ from ..program.kernel import Kernel
 from . import describe_u85
 from .commands import Command, Marker, Operation, Wait
 from .decode import decode
-from .fields import (
-    Activation,
-    DmaRegion,
-    InputPrecision,
-    KernelStride,
-    OutputPrecision,
-    Precision,
-    ScaleWord,
-    signed16,
-)
+from .fields import Activation, DmaRegion, InputPrecision, KernelStride, OutputPrecision, Precision, ScaleWord, signed16
 from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, REGION_REGISTERS, registers_of
 from .isa import (
     SHRAM_REGION,

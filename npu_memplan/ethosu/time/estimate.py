@@ -13,7 +13,7 @@ from enum import Enum
 from ..arch import Architecture
 from ..stream.commands import Command, Operation
 from ..stream.isa import Op
-from .cost import Demand, Load, demand
+from .cost import Demand, demand
 from .memory import MemoryMap
 from .timeline import Slot, in_a_row, timeline
 
@@ -143,11 +143,7 @@ def _bound(needs: Demand, slot: Slot) -> Bound:
         **by_memory,
     }
     bound, most = max(parts.items(), key=lambda item: item[1])
-    slowest = max(needs.loads, key=_latency, default=None)
+    slowest = max(needs.loads, key=lambda load: load.latency, default=None)
     if slowest is not None and 2 * most < slot.stop - slot.start and most < slowest.latency:
         return Bound(Cause.LATENCY, slowest.memory.name)
     return bound
-
-
-def _latency(load: Load) -> int:
-    return load.latency

@@ -64,11 +64,7 @@ def node_operators(imported: NodeImport, remaining: Sequence[HostOperator] | Non
 
 
 def build_qdq_module(
-    imported: NodeImport,
-    name: str,
-    accelerator: str = NO_NPU,
-    host_ops: Sequence[str] = (),
-    aim: Aim | None = None,
+    imported: NodeImport, name: str, accelerator: str = NO_NPU, host_ops: Sequence[str] = (), aim: Aim | None = None
 ) -> Any:
     """Lower `imported` for `accelerator` ("none": everything on the host).
 

@@ -48,10 +48,7 @@ def pool_2d(work: Lowering) -> None:
 
 
 def pool(
-    work: Lowering,
-    start: Expr,
-    join: Callable[[Expr, Expr], Expr],
-    result: Callable[[Expr, Callable[[], Expr]], Expr],
+    work: Lowering, start: Expr, join: Callable[[Expr, Expr], Expr], result: Callable[[Expr, Callable[[], Expr]], Expr]
 ) -> None:
     """output = result(total, number of places), where total = join(total, element) for each place inside the image."""
     options, data, output = work.options("Pool2DOptions"), work.tensor(0), work.output()

@@ -50,10 +50,7 @@ class MainBuilder:
         return {index: str(self.values[index].name) for index in self.network.states}
 
     def build(
-        self,
-        emit: Callable[[NpuCall | CpuOperator], None],
-        attributes: Mapping[str, Any],
-        return_updates: bool = False,
+        self, emit: Callable[[NpuCall | CpuOperator], None], attributes: Mapping[str, Any], return_updates: bool = False
     ) -> Any:
         """The finished module; `emit` adds one operator and leaves its outputs in `values`.
 

@@ -62,10 +62,7 @@ def lowest_place(model: Model, i: int, pool: int, pools: Sequence[int], origins:
 
 
 def first_fit(
-    model: Model,
-    order: Iterable[int],
-    limit: Sequence[int | None] | None = None,
-    forced: Sequence[int] | None = None,
+    model: Model, order: Iterable[int], limit: Sequence[int | None] | None = None, forced: Sequence[int] | None = None
 ) -> Layout | int:
     """Place items in `order`; the layout, or the index of the item that found no place.
 

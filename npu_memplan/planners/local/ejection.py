@@ -39,12 +39,7 @@ class Ejection:
         value = [int(SCALE * min(w / lightest, MOST_WEIGHT)) for w in weight]
         self.low = int64s([-1]) * count
         self.memory = _Memory(
-            near_at=near_at,
-            near=near,
-            value=int64s(value),
-            penalty=int64s(value),
-            chance=chances(seed),
-            low=self.low,
+            near_at=near_at, near=near, value=int64s(value), penalty=int64s(value), chance=chances(seed), low=self.low
         )
 
     def _conflicts(self, near_at: array[int], near: array[int] | None) -> int:

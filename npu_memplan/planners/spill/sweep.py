@@ -79,11 +79,7 @@ class Sweep:
             states = self.layers[-1][2]
 
     def keep(
-        self,
-        live: list[int],
-        new: bool,
-        states: dict[State, tuple[float, float]],
-        left: dict[State, list[State]],
+        self, live: list[int], new: bool, states: dict[State, tuple[float, float]], left: dict[State, list[State]]
     ) -> None:
         """Add a layer; of too many states those of least extra cost."""
         self.steps += len(states)

@@ -52,10 +52,7 @@ def insert(line: Course, copies: tuple[Copy, ...], region: int, reblocked: bool)
 def _transfers(piece: Parcel, name: str, operator: int) -> list[NpuOperation]:
     made = []
     for start, stop in piece.spans:
-        addresses = {
-            Register.DMA0_SRC: (piece.constants, start),
-            Register.DMA0_DST: (name, piece.inner(start)),
-        }
+        addresses = {Register.DMA0_SRC: (piece.constants, start), Register.DMA0_DST: (name, piece.inner(start))}
         made.append(NpuOperation(Op.DMA_START, 0, {Register.DMA0_LEN: stop - start}, addresses, operator))
     return made
 
