@@ -27,7 +27,7 @@ from ...fixed_point.multiplier import (
     rounding_shift,
 )
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, require_same_type, stored
+from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, stored
 from .elementwise import each
 from .fixed_tir import multiply_by_quantised as multiply_when_running
 from .interpolated import store_sigmoid16
@@ -49,7 +49,7 @@ def store_table(work: Lowering, reference: Reference) -> None:
 @lowering("RELU")
 def relu(work: Lowering) -> None:
     """max(x, 0), rescaled to the output's scale."""
-    data, output = _pair(work)
+    data, output = ends(work, ACTIVATION_TYPES)
     scale = quantise_multiplier(data.scale / output.scale)
     limits = activation_range(1, output.scale, output.zero_point, output.dtype)
     if data.dtype in EIGHT_BITS:
@@ -63,7 +63,7 @@ def relu(work: Lowering) -> None:
 @lowering("RELU6")
 def relu6(work: Lowering) -> None:
     """min(max(x, 0), 6); the reference does not rescale, so both sides share one scale."""
-    data, _ = _pair(work)
+    data, _ = ends(work, ACTIVATION_TYPES)
     six = round_half_away(float(f32(6) / f32(data.scale))) + data.zero_point
     low, high = data.zero_point, min(six, LIMITS[data.dtype][1])
     each(work, lambda x: clamp(x, low, high), "input", take=stored)
@@ -73,7 +73,7 @@ def relu6(work: Lowering) -> None:
 def leaky_relu(work: Lowering) -> None:
     """x for x >= 0, alpha x below."""
     alpha = float(work.options("LeakyReluOptions").Alpha())
-    data, output = _pair(work)
+    data, output = ends(work, ACTIVATION_TYPES)
     identity = quantise_multiplier(data.scale / output.scale)
     multiplier, shift = quantise_multiplier(data.scale * alpha / output.scale)
     sign = -1 if multiplier < 0 else 1
@@ -93,8 +93,7 @@ def leaky_relu(work: Lowering) -> None:
 @lowering("ABS")
 def absolute(work: Lowering) -> None:
     """|x|, rescaled only when the scales differ."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8", "int16"))
+    data, output = ends(work, ("int8", "int16"))
     rescales = f32(data.scale) != f32(output.scale)
     scale = quantise_multiplier(data.scale / output.scale)
 
@@ -125,8 +124,7 @@ def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[
 @lowering("ELU")
 def elu(work: Lowering) -> None:
     """x for x >= 0, exp(x) - 1 below; the reference fills its table in float32."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    data, output = ends(work, ("int8",))
     steps = f32(1) / f32(output.scale)
 
     def reference(values: IntArray) -> IntArray:
@@ -142,8 +140,7 @@ def elu(work: Lowering) -> None:
 @lowering("RSQRT")
 def rsqrt(work: Lowering) -> None:
     """1 / sqrt(x) by the NPU's table; where the reference stops, below zero, the largest value."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    data, output = ends(work, ("int8",))
     store_table(work, lambda _: np.array(tables.rsqrt(_for_npu(data), _for_npu(output))))
 
 
@@ -154,8 +151,7 @@ def _for_npu(tensor: Tensor) -> LayerTensor:
 @lowering("HARD_SWISH")
 def hard_swish(work: Lowering) -> None:
     """x min(max(x + 3, 0), 6) / 6, in the reference's 16-bit arithmetic."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), EIGHT_BITS)
+    data, output = ends(work, EIGHT_BITS)
     fine = f32(1.0 / 128.0) * f32(data.scale)
     out_multiplier, out_shift = quantise_multiplier(float(fine / f32(output.scale)))
     rel_multiplier, rel_shift = quantise_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
@@ -185,7 +181,7 @@ def hard_swish(work: Lowering) -> None:
 @lowering("LOGISTIC", "TANH")
 def sigmoidal(work: Lowering) -> None:
     """1 / (1 + exp(-x)), or tanh(x)."""
-    data, output = _pair(work)
+    data, output = ends(work, ACTIVATION_TYPES)
     is_tanh = work.operator.name == "TANH"
     if data.dtype == "int16":
         return store_sigmoid16(work, data, output, is_tanh)
@@ -209,12 +205,6 @@ def sigmoidal(work: Lowering) -> None:
         return np.where(x <= -radius, -128, np.where(x >= radius, 127, np.clip(inner, -128, 127)))
 
     return store_table(work, reference)
-
-
-def _pair(work: Lowering) -> tuple[Tensor, Tensor]:
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ACTIVATION_TYPES)
-    return data, output
 
 
 def _to_int16(multiplier: int) -> int:
@@ -253,9 +243,8 @@ def _exponential(x: float) -> float:
 @lowering("EXP", "LOG", "GELU")
 def function_by_table(work: Lowering) -> None:
     """output = f(input)."""
-    data, output = work.tensor(0), work.output()
     gelu = work.operator.name == "GELU"
-    require_same_type((data, output), EIGHT_BITS if gelu else ("int8",))
+    data, output = ends(work, EIGHT_BITS if gelu else ("int8",))
     function = _exponential if work.operator.name == "EXP" else _logarithm
     if gelu:
         options = work.operator.options("GeluOptions")
@@ -275,16 +264,14 @@ def function_by_table(work: Lowering) -> None:
 @lowering("NEG")
 def negate(work: Lowering) -> None:
     """The stored number with the other sign: LiteRT takes no notice of scales, and the least int8 is its own."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    ends(work, ("int8",))
     store_table(work, lambda values: np.where(values == LIMITS["int8"][0], values, -values))
 
 
 @lowering("RELU_0_TO_1", "RELU_N1_TO_1")
 def between(work: Lowering) -> None:
     """The stored number between those of the ends; the reference does not rescale."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), EIGHT_BITS)
+    _, output = ends(work, EIGHT_BITS)
     one = round_half_away(float(f32(1) / f32(output.scale)))
     low = output.zero_point - (0 if work.operator.name == "RELU_0_TO_1" else one)
     high = output.zero_point + one

@@ -36,6 +36,13 @@ def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, 
     return kind
 
 
+def ends(work: Lowering, allowed: tuple[str, ...], *, scaled: bool = True) -> tuple[Tensor, Tensor]:
+    """Input 0 and the output, which `require_same_type` takes."""
+    data, output = work.tensor(0), work.output()
+    require_same_type((data, output), allowed, scaled=scaled)
+    return data, output
+
+
 def require_quantisation(
     output: Tensor, scale: float, zero_point: int, what: str = "demands", *, rel_tol: float = 0.0
 ) -> None:

@@ -12,10 +12,10 @@ from ...fixed_point.multiplier import LIMITS
 from .common import (
     ACTIVATION_TYPES,
     clamp_to_range,
+    ends,
     inside,
     padding_before,
     require_same_batches,
-    require_same_type,
     shape4,
 )
 from .operator import Lowering, lowering, require
@@ -27,8 +27,7 @@ from .tir import Expr, both, cast, const, dtype_of, largest, library, raw_load, 
 def pool_2d(work: Lowering) -> None:
     """A window of `FilterHeight` x `FilterWidth` moves over each channel."""
     activation = work.options("Pool2DOptions").FusedActivationFunction()
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ACTIVATION_TYPES)
+    data, output = ends(work, ACTIVATION_TYPES)
     alike = abs(data.scale - output.scale) <= 1e-6 and data.zero_point == output.zero_point
     require(alike, "its output has another scale or zero point than its input")
     average = work.operator.name == "AVERAGE_POOL_2D"

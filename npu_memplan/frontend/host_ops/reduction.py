@@ -16,7 +16,7 @@ from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, flat_values, require_same_type, stored
+from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, ends, flat_values, require_same_type, stored
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, lowering, require
 from .plain.numbers import NUMBERS, REAL, least, most, same, wrapped
@@ -61,8 +61,7 @@ def reduce(
 @lowering("MEAN", "SUM")
 def mean(work: Lowering) -> None:
     """Sum or mean over some axes."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ACTIVATION_TYPES)
+    data, output = ends(work, ACTIVATION_TYPES)
     count = math.prod(data.shape[a] for a in axes_of(work))
     multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
@@ -80,8 +79,8 @@ def mean(work: Lowering) -> None:
 @lowering("REDUCE_MAX", "REDUCE_MIN")
 def reduce_extremum(work: Lowering) -> None:
     """Largest or smallest element over some axes."""
-    data, output = work.tensor(0), work.output()
-    low, high = LIMITS[require_same_type((data, output), EIGHT_BITS)]
+    data, output = ends(work, EIGHT_BITS)
+    low, high = LIMITS[data.dtype]
     alike = data.scale == output.scale and data.zero_point == output.zero_point
     require(alike, "its output has another scale or zero point than its input")
     start, choose = (low, largest) if work.operator.name == "REDUCE_MAX" else (high, smallest)
@@ -169,8 +168,7 @@ def add_many(work: Lowering) -> None:
 @lowering("CUMSUM")
 def running_sum(work: Lowering) -> None:
     """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), ("int8",))
+    data, output = ends(work, ("int8",))
     arithmetic = _Sum(work, data, output)
     accumulate(
         work,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS
-from .common import EIGHT_BITS, require_same_type, shape4
+from .common import EIGHT_BITS, ends, shape4
 from .movement import pair
 from .operator import Lowering, lowering
 from .tir import Expr, cast, clamp, const, load, raw_load, select, truncated_div
@@ -54,20 +54,24 @@ def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArra
 def resize_bilinear(work: Lowering) -> None:
     """Each output element mixes four input elements."""
     options = work.options("ResizeBilinearOptions")
-    data, output = work.tensor(0), work.output()
-    allowed = ("float32",) if work.plain else EIGHT_BITS
-    if require_same_type((data, output), allowed, scaled=False) != "int8":
-        return _mixed_in_float(work, options)
+    data, output = ends(work, ("float32",) if work.plain else EIGHT_BITS, scaled=False)
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
-    align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
-    function = work.function
-    source = work.read(0, "input")
-    rows = work.table("rows", _mixed(in_h, out_h, align, centers))
-    columns = work.table("columns", _mixed(in_w, out_w, align, centers))
-    target = work.write()
-    one = const(1 << 10)
-    with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
+    how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    mixed = _mixed if data.dtype == "int8" else _mixed_in_float
+    mixed(work, (batches, out_h, out_w, depth), (in_h, out_h, *how), (in_w, out_w, *how))
+
+
+# sizes of input and output along an axis, whether corners are aligned, whether places are half pixels
+_Axis = tuple[int, int, bool, bool]
+
+
+def _mixed(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
+    """Of int8, with 10 fraction bits."""
+    function, source = work.function, work.read(0, "input")
+    rows, columns = work.table("rows", _in_fixed_point(*down)), work.table("columns", _in_fixed_point(*across))
+    target, one = work.write(), const(1 << 10)
+    with function.grid(shape, "nyxc") as (n, y, x, c):
         top, bottom, down = (load(rows, y, i) for i in range(3))
         left, right, across = (load(columns, x, i) for i in range(3))
         total = function.bind(
@@ -80,29 +84,23 @@ def resize_bilinear(work: Lowering) -> None:
         half = const(1 << 19)
         rounded = truncated_div(total + select(total > 0, half, const(0) - half), const(1 << 20))
         function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
-    return None
 
 
-def _mixed_in_float(work: Lowering, options: Any) -> None:
+def _mixed_in_float(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -> None:
     """Of uint8 and float32: the reference computes both in float32, whose products are summed in this order."""
-    data, output = work.tensor(0), work.output()
-    batches, in_h, in_w, depth = shape4(data)
-    _, out_h, out_w, _ = shape4(output)
-    how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
-    function = work.function
-    source = work.read(0, "input")
+    function, source = work.function, work.read(0, "input")
     (rows, downs), (columns, acrosses) = (
         (work.table(f"{name}s", places), work.table(f"{name}_weights", weights))
-        for name, (places, weights) in (("row", _in_float(in_h, out_h, *how)), ("column", _in_float(in_w, out_w, *how)))
+        for name, (places, weights) in (("row", _in_float(*down)), ("column", _in_float(*across)))
     )
     target = work.write()
-    with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
+    with function.grid(shape, "nyxc") as (n, y, x, c):
         total: Expr = None
         for bottom, right in ((0, 0), (1, 0), (0, 1), (1, 1)):
             value = cast(raw_load(source, [n, load(rows, y, bottom), load(columns, x, right), c]), "float32")
             product = value * raw_load(downs, [y, const(bottom)]) * raw_load(acrosses, [x, const(right)])
             total = product if total is None else total + product
-        if output.dtype == "uint8":
+        if not work.plain:
             total = cast(total + tirx.FloatImm("float32", 0.5), "int32")
         function.store(target, total, n, y, x, c)
 
@@ -118,7 +116,7 @@ def _in_float(size: int, out_size: int, align: bool, centers: bool) -> tuple[npt
     return np.array(bounds, np.int32), np.array(weights, np.float32)
 
 
-def _mixed(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:
+def _in_fixed_point(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[Any]:
     """(first position, second position, weight of the second with 10 fraction bits) of each output place."""
     scale = ((1 << 10) * size + out_size // 2) // out_size
     if align and out_size > 1:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ...models.tensor import Tensor
-from .common import require_same_type
+from .common import ends, require_same_type
 from .operator import Lowering, OwnState, lowering, require
 
 _SEGMENTS = np.arange(129) / 128
@@ -245,14 +245,13 @@ def _sums(work: Lowering) -> list[OwnState]:
 @lowering("SignalOverlapAdd", keeps=_sums)
 def overlap_add(work: Lowering) -> None:
     """Frames that overlap to the stream that they are of."""
-    data, output = work.tensor(0), work.output()
     step = int(work.custom("frame_step")[0])
-    kind = require_same_type((data, output), tuple(_SUMS), scaled=False)
+    data, output = ends(work, tuple(_SUMS), scaled=False)
     rows, frames, size = math.prod(data.shape[:-2]), data.shape[-2], data.shape[-1]
     fits = 0 < step <= size and math.prod(output.shape) == rows * frames * step
     require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
     arguments = [work.read(0, "input"), work.own_state(0, "sums"), work.write(), rows, frames, size, step]
-    work.run_c("signal_overlap_add", *arguments, suffix=kind, macros=_SUMS[kind])
+    work.run_c("signal_overlap_add", *arguments, suffix=data.dtype, macros=_SUMS[data.dtype])
 
 
 def _slots(work: Lowering) -> list[OwnState]:
@@ -265,9 +264,8 @@ def _slots(work: Lowering) -> list[OwnState]:
 @lowering("CIRCULAR_BUFFER", keeps=_slots)
 def circular_buffer(work: Lowering) -> None:
     """Slots of which the oldest goes when a new one comes."""
-    data, output = work.tensor(0), work.output()
     cycles = _cycles(work)
-    require_same_type((data, output), ("int8",), scaled=False)
+    data, output = ends(work, ("int8",), scaled=False)
     runs = f"it runs what follows it every {cycles} inferences"
     require(cycles == 1, f"{runs}, and the reference does not say what the outputs of the others are")
     slot, total = math.prod(data.shape), math.prod(output.shape)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import INT32_MAX, LIMITS, input_radius, quantise_multiplier
-from .common import EIGHT_BITS, require_quantisation, require_same_type
+from .common import EIGHT_BITS, ends, require_quantisation, require_same_type
 from .fixed_tir import (
     clamp_wide,
     exp_on_negative,
@@ -145,9 +145,8 @@ _DENOMINATOR = (1057819769, 638450708, 127690142)  # 2/f - f, f/4, f/20
 @lowering("LOG_SOFTMAX")
 def log_softmax(work: Lowering) -> None:
     """x - log(sum of exp(x)) over the last axis."""
-    data, output = work.tensor(0), work.output()
-    kind = require_same_type((data, output), EIGHT_BITS)
-    low, high = LIMITS[kind]
+    data, output = ends(work, EIGHT_BITS)
+    low, high = LIMITS[data.dtype]
     require_quantisation(output, 16 / 256, high)
     differences = Differences.scaled(1.0, data.scale)
     back = quantise_multiplier((1 << (31 - differences.shift)) / differences.multiplier)
@@ -203,8 +202,8 @@ _NEWTON_STEPS = 5
 @lowering("L2_NORMALIZATION")
 def l2_normalization(work: Lowering) -> None:
     """x / sqrt(sum of x squared) over the last axis."""
-    data, output = work.tensor(0), work.output()
-    kind = require_same_type((data, output), EIGHT_BITS)
+    data, output = ends(work, EIGHT_BITS)
+    kind = data.dtype
     activation = work.options("L2NormOptions").FusedActivationFunction()
     require(activation == 0, f"the reference refuses its fused activation (number {activation})")
     middle = 0 if kind == "int8" else 128
