@@ -205,7 +205,7 @@ _LOWERED = (
     *_TVM,
     "npu_memplan.frontend.tflite.lowered",
     "npu_memplan.frontend.tflite.operators",
-    "npu_memplan.ethosu.relax",
+    "npu_memplan.relax",
 )
 _READERS = ("npu_memplan.report.files", "npu_memplan.report.text.explain", "npu_memplan.report.text.diff",
             "npu_memplan.commands.verify", "npu_memplan.commands.plan", "numpy", "rich.console")  # fmt: skip

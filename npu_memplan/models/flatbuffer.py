@@ -39,6 +39,14 @@ class TableField:
     union: str = ""  # the enumeration that numbers the tables of a union
 
 
+def number_at(data: bytes, form: str, at: int, what: str = "a number") -> int:
+    """The number of this `struct` form at byte `at`."""
+    if not 0 <= at <= len(data) - struct.calcsize(form):
+        raise FlatbufferError(f"{what} is at byte {at} of {len(data)}")
+    value: int = struct.unpack_from(form, data, at)[0]
+    return value
+
+
 def verify_flatbuffer(data: bytes, root: str = "Model") -> None:
     """Raise `FlatbufferError` unless all that hangs on the `root` table lies inside `data`."""
     if len(data) < 8:
@@ -63,11 +71,7 @@ class _Verifier:
                 self._table(*entry)
 
     def _number(self, form: str, at: int, what: str) -> int:
-        width = struct.calcsize(form)
-        if not 0 <= at <= self.size - width:
-            raise FlatbufferError(f"{what} is at byte {at} of {self.size}")
-        value: int = struct.unpack_from(form, self.data, at)[0]
-        return value
+        return number_at(self.data, form, at, what)
 
     def _table(self, name: str, at: int) -> None:
         what = f"a {name}"

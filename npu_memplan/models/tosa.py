@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .file import NetworkError, UnsupportedModelError
-from .flatbuffer import FlatbufferError
+from .flatbuffer import FlatbufferError, number_at
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_tensor
@@ -50,7 +50,7 @@ def read_tosa(data: bytes, name: str) -> Network:
     if not is_tosa(data):
         raise NetworkError(f"{name} is not a TOSA file: bytes 4 to 8 must be TOSA, but are {bytes(data[4:8])!r}")
     try:
-        graph = _Table(data, _number(data, "<I", 0))
+        graph = _Table(data, number_at(data, "<I", 0))
         regions = list(graph.tables(1))
         blocks = list(regions[0].tables(1)) if regions else []
         if not blocks:
@@ -120,13 +120,6 @@ def _tensor(table: _Table, index: int, name: str) -> Tensor:
     return tensor
 
 
-def _number(data: bytes, form: str, at: int) -> int:
-    if not 0 <= at <= len(data) - struct.calcsize(form):
-        raise FlatbufferError(f"a number is at byte {at} of {len(data)}")
-    value: int = struct.unpack_from(form, data, at)[0]
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class _Table:
     """A flatbuffer table at a byte of the file; fields are asked by slot, absent ones are 0 or empty."""
@@ -136,41 +129,42 @@ class _Table:
 
     def number(self, form: str, slot: int) -> int:
         place = self._place(slot)
-        return _number(self.data, form, place) if place else 0
+        return number_at(self.data, form, place) if place else 0
 
     def text(self, slot: int) -> str:
         place = self._place(slot)
         return self._text_at(place) if place else ""
 
     def texts(self, slot: int) -> Iterator[str]:
-        return (self._text_at(place) for place in self._elements(slot, 4))
+        return map(self._text_at, self._elements(slot, 4))
 
     def tables(self, slot: int) -> Iterator[_Table]:
-        return (_Table(self.data, place + _number(self.data, "<I", place)) for place in self._elements(slot, 4))
+        return (_Table(self.data, self._target(place)) for place in self._elements(slot, 4))
 
     def numbers(self, form: str, slot: int) -> Iterator[int]:
-        return (_number(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
+        return (number_at(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
 
     def _place(self, slot: int) -> int:
-        layout = self.at - _number(self.data, "<i", self.at)
+        layout = self.at - number_at(self.data, "<i", self.at)
         entry = 4 + 2 * slot
-        known = entry + 2 <= _number(self.data, "<H", layout)
-        offset = _number(self.data, "<H", layout + entry) if known else 0
+        known = entry + 2 <= number_at(self.data, "<H", layout)
+        offset = number_at(self.data, "<H", layout + entry) if known else 0
         return self.at + offset if offset else 0
+
+    def _target(self, place: int) -> int:
+        return place + number_at(self.data, "<I", place)
 
     def _elements(self, slot: int, width: int) -> range:
         place = self._place(slot)
-        if not place:
-            return range(0)
-        start = place + _number(self.data, "<I", place)
-        count = _number(self.data, "<I", start)
-        if start + 4 + count * width > len(self.data):
-            raise FlatbufferError(f"{count} elements at byte {start} of {len(self.data)}")
-        return range(start + 4, start + 4 + count * width, width)
+        return self._span(self._target(place), width, "{} elements") if place else range(0)
 
     def _text_at(self, place: int) -> str:
-        start = place + _number(self.data, "<I", place)
-        size = _number(self.data, "<I", start)
-        if start + 4 + size > len(self.data):
-            raise FlatbufferError(f"a string of {size} bytes at byte {start} of {len(self.data)}")
-        return self.data[start + 4 : start + 4 + size].decode()
+        span = self._span(self._target(place), 1, "a string of {} bytes")
+        return self.data[span.start : span.stop].decode()
+
+    def _span(self, start: int, width: int, what: str) -> range:
+        """Where the elements lie of which the number stands at `start`; `what` they are, for a message."""
+        count = number_at(self.data, "<I", start)
+        if start + 4 + count * width > len(self.data):
+            raise FlatbufferError(f"{what.format(count)} at byte {start} of {len(self.data)}")
+        return range(start + 4, start + 4 + count * width, width)

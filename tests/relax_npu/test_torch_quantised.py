@@ -14,8 +14,8 @@ import pytest
 
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.relax import host_operators, lower_for_ethosu, partition_for_ethosu
 from npu_memplan.frontend.torch.program import TorchImportError, _Converters, from_quantised_program
+from npu_memplan.relax import host_operators, lower_for_ethosu, partition_for_ethosu
 from tests.support.digits_network import Digits, digits
 from tests.support.on_model import only_graph, run_program
 from tests.support.torch_digits import converted, digits_net, needs_torch

@@ -22,7 +22,7 @@ from ..legalize import legalize_host
 
 if TYPE_CHECKING:
     from ...ethosu.lower.lower import Aim
-    from ...ethosu.relax import HostOperator
+    from ...ethosu.relax.partition import HostOperator
     from .nodes import NodeImport
 
 
@@ -78,8 +78,8 @@ def build_qdq_module(
         operators = node_operators(imported, None)
     else:
         from ...ethosu.lower.lower import Aim
-        from ...ethosu.relax import lower_for_ethosu, partition_for_ethosu
         from ...ethosu.relax.partition import remaining_operators
+        from ...relax import lower_for_ethosu, partition_for_ethosu
 
         keep = {v: BY_USER for v, node in imported.node_of.items() if node in forced}
         module = partition_for_ethosu(module, accelerator, keep=keep)

@@ -36,11 +36,11 @@ def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, 
     return kind
 
 
-def ends(work: Lowering, allowed: tuple[str, ...], *, scaled: bool = True) -> tuple[Tensor, Tensor]:
-    """Input 0 and the output, which `require_same_type` takes."""
-    data, output = work.tensor(0), work.output()
-    require_same_type((data, output), allowed, scaled=scaled)
-    return data, output
+def ends(work: Lowering, allowed: tuple[str, ...], inputs: int = 1, *, scaled: bool = True) -> tuple[Tensor, ...]:
+    """The first `inputs` inputs and the output, which `require_same_type` takes."""
+    found = *(work.tensor(i) for i in range(inputs)), work.output()
+    require_same_type(found, allowed, scaled=scaled)
+    return found
 
 
 def require_quantisation(

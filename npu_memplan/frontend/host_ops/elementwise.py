@@ -19,7 +19,7 @@ from tvm import tirx
 from ...fixed_point.functions import reciprocal_one_plus
 from ...fixed_point.multiplier import LIMITS, IntArray, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, require_same_type, stored
+from .common import ACTIVATION_TYPES, EIGHT_BITS, centred, clamp_to_activation, ends, require_same_type, stored
 from .fixed_tir import high_mul, leading_zeros, multiply_by_quantised, rounding_shift_by
 from .operator import Lowering, lowering, require
 from .tir import Expr, cast, const, largest, load, select, smallest
@@ -43,8 +43,7 @@ def add(work: Lowering) -> None:
     """input 0 +- input 1."""
     subtract = work.operator.name == "SUB"
     options = work.options("SubOptions" if subtract else "AddOptions")
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ACTIVATION_TYPES)
+    a, b, output = ends(work, ACTIVATION_TYPES, 2)
     left_shift = 15 if output.dtype == "int16" else 20
     twice = 2 * max(a.scale, b.scale)
     factors = [a.scale / twice, b.scale / twice, twice / ((1 << left_shift) * output.scale)]
@@ -63,8 +62,7 @@ def add(work: Lowering) -> None:
 def multiply(work: Lowering) -> None:
     """input 0 x input 1."""
     options = work.options("MulOptions")
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), ACTIVATION_TYPES)
+    a, b, output = ends(work, ACTIVATION_TYPES, 2)
     scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     def result(x: Expr, y: Expr) -> Expr:
@@ -77,8 +75,8 @@ def multiply(work: Lowering) -> None:
 @lowering("SQUARED_DIFFERENCE")
 def squared_difference(work: Lowering) -> None:
     """(input 0 - input 1) squared."""
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    left_shift = 0 if require_same_type((a, b, output), ("int8", "int16")) == "int16" else 7
+    a, b, output = ends(work, ("int8", "int16"), 2)
+    left_shift = 0 if output.dtype == "int16" else 7
     twice = 2 * max(a.scale, b.scale)
     scales = [quantise_multiplier(tensor.scale / twice) for tensor in (a, b)]
     result_scale = quantise_multiplier(twice * twice / ((1 << (2 * left_shift)) * output.scale))
@@ -115,8 +113,7 @@ def prelu(work: Lowering) -> None:
 @lowering("MINIMUM", "MAXIMUM")
 def extremum(work: Lowering) -> None:
     """The smaller or larger element; the reference compares the stored numbers as they are."""
-    tensors = (work.tensor(0), work.tensor(1), work.output())
-    require_same_type(tensors, (*ACTIVATION_TYPES, "int32"), scaled=False)
+    ends(work, (*ACTIVATION_TYPES, "int32"), 2, scaled=False)
     each(work, smallest if work.operator.name == "MINIMUM" else largest, "first", "second", take=stored)
 
 
@@ -145,8 +142,7 @@ _LEAST_HEADROOM = 23  # bits that a difference of two numbers of 8 bits leaves f
 def divide(work: Lowering) -> None:
     """input 0 / input 1."""
     options = work.options("DivOptions")
-    a, b, output = work.tensor(0), work.tensor(1), work.output()
-    require_same_type((a, b, output), EIGHT_BITS)
+    a, b, output = ends(work, EIGHT_BITS, 2)
     multiplier, shift = quantise_multiplier(a.scale / (b.scale * output.scale))
     require(shift <= _LEAST_HEADROOM, f"output scale {output.scale} is too small for its inputs' scales")
     values, bits = _reciprocals(b)

@@ -30,7 +30,7 @@ from .fixed_tir import (
 )
 from .interpolated import store_softmax16
 from .operator import Lowering, lowering, require
-from .plain.numbers import REAL, largest_of, least, same
+from .plain.numbers import REAL, largest_of, least
 from .tir import (
     Buffer,
     Expr,
@@ -251,8 +251,7 @@ def _inverse_root(function: Function, value: Expr) -> tuple[Expr, Expr]:
 @contextmanager
 def _rows(work: Lowering) -> Iterator[tuple[Buffer, Buffer, Expr, tuple[int, ...], int]]:
     """(input, output, row, shape, depth) inside of a loop over rows."""
-    data, output = work.tensor(0), work.output()
-    same((data, output), REAL)
+    data, output = ends(work, REAL, scaled=False)
     fits = data.shape == output.shape != ()
     require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     depth = data.shape[-1]

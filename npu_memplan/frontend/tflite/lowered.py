@@ -46,7 +46,7 @@ def build_module(
     operators that neither side can run, `LoweringError` where a layer defeats the lowering.
     """
     from ...ethosu.lower.lower import Aim
-    from ...ethosu.relax import lower_for_ethosu
+    from ...relax import lower_for_ethosu
     from .operators import import_operators
     from .repairs import round_integer_averages
 
@@ -103,7 +103,7 @@ def _code(index: int, left: Mapping[int, str], on_host: Mapping[int, str]) -> Co
 
 def _partitioned(imported: RelaxImport, accelerator: str, forced: Mapping[int, str]) -> Any:
     """The module in parts for the NPU and the host; of `forced` also what is no call, but a reshape."""
-    from ...ethosu.relax import partition_for_ethosu
+    from ...relax import partition_for_ethosu
 
     keep = {variable: forced[index] for variable, index in imported.operator_of.items() if index in forced}
     return partition_for_ethosu(imported.module, accelerator, keep=keep)
