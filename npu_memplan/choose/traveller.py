@@ -51,9 +51,8 @@ class Traveller:
         fit.
         """
         yield Entrant(self.plain, self._rank(self.plain))
+        yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
         together = self._together(self._found)
-        if isinstance(together, int):
-            yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
         if isinstance(together, int) and together < self._limit // _EXCESS:
             together = self._together(self._copies(Volume, self._limit - together, work)[1])
         if not isinstance(together, int):
