@@ -26,7 +26,7 @@ def has_own_operators(network: Network) -> bool:
 
 
 class ComposedReference:
-    """The same interface as `Reference`."""
+    """The same interface as `TFLiteReference`."""
 
     what = f"{MICRO} and own NumPy references, operator by operator"
 
@@ -43,17 +43,14 @@ class ComposedReference:
             other.reset()
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Outputs for `inputs`, in the network's order and types."""
         self.reset()
         return self.step(inputs)
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """The same with states as the last inference left them."""
         values = self._values(inputs)
         return tuple(values[index] for index in self.network.outputs)
 
     def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        """Tensor index -> value, of every tensor an operator of the network makes."""
         values = self._values(inputs)
         return {i: values[i] for o in self.network.operators for i in o.outputs if i >= 0}
 

@@ -21,7 +21,7 @@ WHAT = "LiteRT's reference kernels"
 
 
 class LiteRTReference:
-    """A .tflite network (not compiled by Vela) in LiteRT; the same interface as `Reference`."""
+    """A .tflite network (not compiled by Vela) in LiteRT; the same interface as `TFLiteReference`."""
 
     what = WHAT
 
@@ -57,17 +57,14 @@ class LiteRTReference:
             self._interpreter.reset_all_variables()
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Outputs for `inputs`, in the network's order and types."""
         self.reset()
         return self.step(inputs)
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """The same with states as the last inference left them."""
         self._invoke(self._interpreter, inputs)
         return tuple(np.array(self._interpreter.get_tensor(index)) for index in self.network.outputs)
 
     def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        """Tensor index -> value, of every tensor an operator of the network makes."""
         interpreter = self._opened(preserve=True)
         self._invoke(interpreter, inputs)
         made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]

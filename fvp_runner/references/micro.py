@@ -54,7 +54,7 @@ _ENDS_THE_PROCESS = {"DEPTHWISE_CONV_2D": 2, "SVDF": 3}  # kernels that follow a
 
 
 class Reference:
-    """A .tflite network (not compiled by Vela) in tflite-micro."""
+    """A .tflite network (not compiled by Vela) in tflite-micro; the same interface as `TFLiteReference`."""
 
     what = MICRO
 
@@ -80,17 +80,14 @@ class Reference:
             self._interpreter.reset()
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Outputs for `inputs`, in the network's order and types."""
         self.reset()
         return self.step(inputs)
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """The same with states as the last inference left them."""
         self._invoke(self._interpreter, inputs)
         return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.network.outputs)))
 
     def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        """Tensor index -> value, of every tensor an operator of the network makes."""
         interpreter = open_interpreter(self.model, self.name, preserve=True)
         self._invoke(interpreter, inputs)
         made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]

@@ -122,15 +122,9 @@ class Convolution:
             for start in range(0, rows, step):
                 part = slice(start, min(start + step, rows))
                 chunks.append((part, np.ascontiguousarray(matrix[part], dtype)))
-        return DecodedConstants(
-            source=source,
-            chunks=tuple(chunks),
-            taps=taps,
-            bias=bias,
-            scale=scale,
-            reach=float(sums + biggest_bias + int(np.abs(bias).max(initial=0))),
-            overflow=2.0**bits if sums + biggest_bias >= 1 << bits else 0.0,
-        )
+        reach = float(sums + biggest_bias + int(np.abs(bias).max(initial=0)))
+        overflow = 2.0**bits if sums + biggest_bias >= 1 << bits else 0.0
+        return DecodedConstants(source, tuple(chunks), taps, bias, scale, reach, overflow)
 
     def run(self) -> None:
         constants = self._prepare()

@@ -91,7 +91,6 @@ class ReferenceOperator:
             self._interpreter.reset()
 
     def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        """Values of `outputs` for values of `inputs`."""
         if self._litert is None:
             try:
                 return self._micro(inputs)

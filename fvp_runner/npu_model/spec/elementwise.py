@@ -65,15 +65,4 @@ class ElementwiseSpec(ByElement):
             ofm = regs.scale(r.OFM_SCALE)
         if mode is Mode.MUL and dtype.itemsize == 4:
             ofm = (1, ofm[1])  # only the shift takes part in a 32-bit product
-        return ElementwiseSpec(
-            output=output,
-            first=first,
-            second=second,
-            mode=mode,
-            swap=swap,
-            operand_mode=operand_mode,
-            operand_rounding=rounding,
-            opa_scale=opa,
-            opb_scale=opb,
-            ofm_scale=ofm,
-        )
+        return ElementwiseSpec(output, first, second, mode, swap, operand_mode, rounding, opa, opb, ofm)

@@ -38,12 +38,10 @@ class _Grouping(relax.PyExprMutator):  # type: ignore[misc]
         self.variable = ""  # that is being bound
 
     def visit_var_binding_(self, binding: Any) -> None:
-        """A binding, whose variable names the operator."""
         self.variable = str(binding.var.name)
         super().visit_var_binding_(binding)
 
     def visit_call_(self, call: Any) -> Any:
-        """A call whose arguments are rewritten already."""
         call = super().visit_call_(call)
         if name_of(call) != "call_tir":
             return call

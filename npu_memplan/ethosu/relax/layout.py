@@ -80,7 +80,6 @@ def _variables(arguments: Iterable[Any]) -> list[Any]:
 
 
 def _reads(value: Any, variable: Any) -> bool:
-    """Whether a bound value is a call that takes `variable`."""
     return isinstance(value, ir.Call) and any(v.same_as(variable) for v in _variables(value.args))
 
 

@@ -25,12 +25,10 @@ class StoredForm(relax.PyExprMutator):  # type: ignore[misc]
     """One function at a time; `normalise` runs it first. What is added has names that no variable has yet."""
 
     def visit_var_binding_(self, binding: Any) -> None:
-        """A binding, whose variable names what its operator is made of now."""
         self.variable = str(binding.var.name)
         super().visit_var_binding_(binding)
 
     def visit_call_(self, call: Any) -> Any:
-        """A call whose operands are rewritten already."""
         call = super().visit_call_(call)
         name = name_of(call)
         if name == "quantize" and _scalar(call.args[1]) is not None:

@@ -63,7 +63,6 @@ def micro_block(regs: Registers, accelerator: Architecture) -> tuple[int, int, i
 
 
 def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
-    """Read and check all registers of a CONV, DEPTHWISE or POOL."""
     r = Register
     pool = None
     if regs.op is Op.POOL:

@@ -30,7 +30,6 @@ class Parcel:
 
     @property
     def size_bytes(self) -> int:
-        """Of the copy."""
         return sum(stop - start for start, stop in self.spans)
 
     def inner(self, offset: int) -> int:

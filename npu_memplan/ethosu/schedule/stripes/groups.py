@@ -140,7 +140,6 @@ class Groups:
         )
 
     def whole_cycles(self, index: int) -> int:
-        """Estimated cycles of operation `index` made at once."""
         return self.costs.whole(index)
 
     def least_bytes(self, first: int, last: int) -> int:

@@ -23,7 +23,6 @@ class Kept:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of a copy."""
         return sum(stop - start for start, stop in self.spans)
 
     def inner(self, offset: int) -> int:

@@ -49,7 +49,6 @@ def interleave(layers: Sequence[Sliced], cuts: Sequence[Rows], whole: frozenset[
 
 
 def parts(done: Done) -> Iterator[Part]:
-    """The operations in order."""
     for before, after in zip(done[:-1].tolist(), done[1:].tolist(), strict=True):
         for member, rows in enumerate(zip(before, after, strict=True)):
             if rows[0] < rows[1]:
