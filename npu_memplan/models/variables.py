@@ -83,11 +83,8 @@ def reads_first(network: Network, source: Network) -> Network:
             )
     if not assigned:
         return network
-    return replace(network, operators=tuple(sorted(network.operators, key=_is_not_read)))
-
-
-def _is_not_read(operator: object) -> bool:
-    return not (isinstance(operator, CpuOperator) and operator.name == "READ_VARIABLE")
+    reads = tuple(o for o in network.cpu_operators if o.name == "READ_VARIABLE")
+    return replace(network, operators=(*reads, *(o for o in network.operators if o not in reads)))
 
 
 def _handles(network: Network) -> dict[int, _Key]:

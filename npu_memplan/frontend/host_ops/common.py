@@ -129,11 +129,6 @@ def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
     return both(position >= 0 if low < 0 else None, position < size if high >= size else None)
 
 
-def both_inside(row: Expr, height: int, column: Expr, width: int) -> Expr:
-    """`row` and `column` are places of a height x width image."""
-    return both(row >= 0, row < height, column >= 0, column < width)
-
-
 def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
     """NHWC extents; refuses other ranks."""
     message = f"tensor {tensor.name!r} has shape {list(tensor.shape)}, not four dimensions"

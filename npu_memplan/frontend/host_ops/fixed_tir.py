@@ -14,7 +14,7 @@ import numpy as np
 
 from ...fixed_point.functions import EXP_MINUS_EIGHTH, ONE_THIRD, exp_steps
 from ...fixed_point.multiplier import INT32_MAX
-from .tir import Expr, Function, cast, clamp, const, load, select
+from .tir import Expr, Function, cast, clamp, const, dtype_of, load, select
 
 
 def high_mul(a: Expr, b: Expr | int) -> Expr:
@@ -89,8 +89,10 @@ def multiply_by_quantised(function: Function, value: Expr, multiplier: int, shif
     return rounding_shift(function, high_mul(value, multiplier), max(-shift, 0))
 
 
-def multiply_wide(value: Expr, multiplier: int, shift: int) -> Expr:
-    """An int64 accumulator times a 16-bit reduced multiplier, rounded once (int16 operators)."""
+def multiply_sum(function: Function, value: Expr, multiplier: int, shift: int) -> Expr:
+    """The same of an int32; an int64 accumulator times a 16-bit reduced multiplier, rounded once (int16 operators)."""
+    if dtype_of(value) != "int64":
+        return multiply_by_quantised(function, value, multiplier, shift)
     total = 15 - shift
     product = value * const(reduced_multiplier(multiplier), "int64") + const(1 << (total - 1), "int64")
     return cast(product >> const(total, "int64"), "int32")
@@ -128,9 +130,7 @@ class ChannelScales:
     def apply(self, function: Function, value: Expr, buffers: dict[str, Any], channel: Expr, wide: bool) -> Expr:
         """`value` scaled for `channel`; `buffers` holds the tables' buffers; wide: value is int64."""
         if not buffers:
-            if wide:
-                return multiply_wide(value, self.multipliers[0], self.shifts[0])
-            return multiply_by_quantised(function, value, self.multipliers[0], self.shifts[0])
+            return multiply_sum(function, value, self.multipliers[0], self.shifts[0])
         multiplier, shift = load(buffers["multiplier"], channel), load(buffers["shift"], channel)
         if wide:
             total = function.bind(cast(shift, "int64"), "total_shift", "int64")

@@ -29,7 +29,7 @@ from .common import (
     shape4,
 )
 from .elementwise import broadcast
-from .fixed_tir import multiply_by_quantised, multiply_rounded_once, multiply_wide
+from .fixed_tir import multiply_rounded_once, multiply_sum
 from .operator import Lowering, lowering, require
 from .plain.numbers import REAL, activated, same
 from .tir import (
@@ -328,9 +328,7 @@ def batch_matmul(work: Lowering) -> None:
             total.add(cast(x * y, kind))
         if work.plain:
             return total.get()
-        wide = kind == "int64"
-        scaled = multiply_wide(total.get(), *scale) if wide else multiply_by_quantised(function, total.get(), *scale)
-        return clamp_to_activation(scaled, 0, output)
+        return clamp_to_activation(multiply_sum(function, total.get(), *scale), 0, output)
 
     work.fill(result)
 

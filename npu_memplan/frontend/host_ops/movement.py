@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...fixed_point.multiplier import f32, round_half_away
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, both_inside, flat_values, inside, shape4
+from .common import EIGHT_BITS, flat_values, inside, shape4
 from .elementwise import broadcast
 from .operator import Lowering, lowering, require
 from .tir import Buffer, Expr, both, cast, clamp, const, floor_div, floor_mod, load, number, raw_load
@@ -361,7 +361,7 @@ def batch_and_space(work: Lowering) -> None:
         if to_batch:
             function.store(target, raw_load(source, (n, row, column, c)), b, y, x, c)
         else:
-            with function.when(both_inside(row, height, column, width)):
+            with function.when(both(row >= 0, row < height, column >= 0, column < width)):
                 function.store(target, raw_load(source, (b, y, x, c)), n, row, column, c)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
 from .common import as_it_is, bias_of, centred, require_same_type, stored
-from .fixed_tir import multiply_by_quantised, multiply_wide
+from .fixed_tir import multiply_by_quantised, multiply_sum
 from .interpolated import sigmoid16, sigmoid_table
 from .operator import Lowering, lowering, require
 from .plain.functions import logistic
@@ -126,7 +126,6 @@ def lstm(work: Lowering) -> None:
     target = work.write()
     gates = function.scratch("gates", (len(GATES), units), "int16")
     total = function.local("sum", "int64" if wide else "int32")
-    scaled = _scaled_wide if wide else _scaled
 
     def dot(matrix: Any, unit: Expr, extent: int, value: Any) -> None:
         with function.loop(extent, "k") as k:
@@ -142,11 +141,11 @@ def lstm(work: Lowering) -> None:
                 into, recurrent, bias = weights[gate]
                 total.set(load(bias, u))
                 dot(into, u, depth, lambda k: load(source, *place(n, t, k)) - const(data.zero_point))
-                fresh = scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
+                fresh = _scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
                 fresh = function.bind(fresh, "fresh")
                 total.set(const(0, "int64" if wide else "int32"))
                 dot(recurrent, u, units, lambda k: load(memory, n, k) - const(hidden.zero_point))
-                kept = scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
+                kept = _scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
                 x = function.bind(_clamp16(fresh + kept), "gate") * const(3)
                 function.store(gates, sigmoid16(function, table, x, gate == "cell"), number, u)
         with function.loop(units, "u") as u:
@@ -208,13 +207,8 @@ def _clamp16(value: Expr) -> Expr:
 
 
 def _scaled(function: Any, value: Expr, real: float) -> Expr:
-    """`value` times a real number, as an int16."""
-    return _clamp16(multiply_by_quantised(function, value, *quantise_multiplier(real)))
-
-
-def _scaled_wide(_: Any, value: Expr, real: float) -> Expr:
-    """The same of an int64."""
-    return _clamp16(multiply_wide(value, *quantise_multiplier(real)))
+    """`value`, an int32 or an int64, times a real number, as an int16."""
+    return _clamp16(multiply_sum(function, value, *quantise_multiplier(real)))
 
 
 @lowering("UNIDIRECTIONAL_SEQUENCE_LSTM", plain=True)
