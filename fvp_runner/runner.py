@@ -52,8 +52,7 @@ def create(name: str | None, artifact: Path | str, options: RunOptions | None = 
     Raises `RunnerMissingError` when it cannot run here, and what the build of the firmware raises.
     """
     options = options or RunOptions()
-    loaded = load_artifact(artifact, options)
-    board = board_of(loaded, options)
+    board = board_of(load_artifact(artifact, options), options)
     options = replace(options, board=board.path or board.name)
     chosen = choose(options) if name in (None, "auto") else str(name)
     reason = missing(chosen, options)

@@ -75,8 +75,7 @@ class JobRunner:
             ]
             if missing:
                 return JobOutcome(Status.BUS_ERROR, message=f"the NPU cannot reach: {', '.join(missing)}")
-            regions = self._fetch(spans)
-            stats = self._model.run(words, regions)
+            stats = self._model.run(words, self._fetch(spans))
             self.notes.extend((*stats.messages, *stats.timing))
             return JobOutcome(cycles=int(stats.cycles), beats=stats.beats, read_bytes=job.queue_bytes)
         except NpuMemplanError as error:

@@ -121,8 +121,7 @@ class NpuModel:
         """
         prepared = self._prepare(words)
         program = prepared.program
-        binding = self._bind(prepared, regions, defined)
-        self._execute(binding, program, None, self.checks, observer)
+        self._execute(self._bind(prepared, regions, defined), program, None, self.checks, observer)
         spent = prepared.estimate
         beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
         return RunStats(spent.total, len(program.steps), beats, program.messages, prepared.timing)

@@ -139,9 +139,8 @@ def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
         of_pieces(o.name, o.layout.region, o.layout.pieces(*o.shape), o.layout.dtype.itemsize) for o in operands(spec)
     ]
     if isinstance(spec, (ConvolutionSpec, SumSpec)):
-        for span in spec.weights + spec.scales:
-            if span.length:
-                reads.append(Access(span.name, span.region, (Grid(span.start, span.length, ()),)))
+        spans = [span for span in spec.weights + spec.scales if span.length]
+        reads += [Access(span.name, span.region, (Grid(span.start, span.length, ()),)) for span in spans]
     written = of_pieces("OFM", output.layout.region, output.layout.pieces(*output.stored), output.dtype.itemsize)
     writes = [written]
     scratch = internal_scratch(step, accelerator)

@@ -136,8 +136,7 @@ def _integer_average(reader: Reader, root: Any) -> Match:
     call, clamp = integer_clamp(reader, root, "astype")
     inner, inner_clamp = integer_clamp(reader, call.args[0], "nn.avg_pool2d")
     clamp = (max(clamp[0], inner_clamp[0]), min(clamp[1], inner_clamp[1]))
-    widened = reader.need(inner.args[0], "astype")
-    variable = widened.args[0]
+    variable = reader.need(inner.args[0], "astype").args[0]
     tensor, out = plain(variable, "0"), plain(call, "out")
     _need_average(inner)
     return Match(_pool(inner, out, PoolKind.AVERAGE, clamp), {"0": tensor, "out": out}, (variable,))

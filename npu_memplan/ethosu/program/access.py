@@ -193,7 +193,7 @@ def constant_streams(op: Operation, accelerator: Architecture) -> _Constants:
 
 def _feature_map(role: Role, view: FeatureMap, is_write: bool) -> Access:
     parts = tuple(
-        (view.base_register(tile), view.tile_ranges(view.bases[tile], rows, columns, view.depth))
+        (view.base_register(tile), view.tile_ranges(view.bases[tile], 0, rows, columns, (0, view.depth)))
         for tile, rows, columns in view.tiles(view.height, view.width)
     )
     return Access(role, view.region, parts, is_write)

@@ -91,20 +91,6 @@ class FeatureMap:
                     found.append((2 * row + column, rows, columns))
         return tuple(found)
 
-    def tile_ranges(self, base: int, height: int, width: int, depth: int) -> Ranges:
-        """Bytes of `height` x `width` x `depth` elements of one tile that starts at `base`."""
-        size = self.element_bytes
-        if not self.brick:
-            return strided_ranges(base, depth * size, ((height, self.stride_y), (width, self.stride_x)))
-        grid = ((height, self.stride_y), (width, BRICK_CHANNELS * size))
-        whole, rest = divmod(depth, BRICK_CHANNELS)
-        parts = []
-        if whole:
-            parts.append(strided_ranges(base, BRICK_CHANNELS * size, (*grid, (whole, self.stride_c))))
-        if rest:
-            parts.append(strided_ranges(base + whole * self.stride_c, rest * size, grid))
-        return merge_ranges(parts)
-
     def span(self) -> tuple[int, int]:
         """Bytes from the lowest to the highest one touched, half-open: cheap, and never too small."""
         low, high = 1 << 62, 0
@@ -124,7 +110,7 @@ class FeatureMap:
         width = self.width if width is None else width
         depth = self.depth if depth is None else depth
         return merge_ranges(
-            self.tile_ranges(self.bases[tile], rows, columns, depth)
+            self.tile_ranges(self.bases[tile], 0, rows, columns, (0, depth))
             for tile, rows, columns in self.tiles(height, width)
         )
 
@@ -139,10 +125,11 @@ class FeatureMap:
                 if y0 < y1 and x0 < x1:
                     y, x = y0 - below * split, x0 - right * self.width0
                     base = self.bases[2 * below + right] + y * self.stride_y
-                    parts.append(self._box(base, x, y1 - y0, x1 - x0, channels))
+                    parts.append(self.tile_ranges(base, x, y1 - y0, x1 - x0, channels))
         return merge_ranges(parts)
 
-    def _box(self, base: int, x: int, height: int, width: int, channels: tuple[int, int]) -> Ranges:
+    def tile_ranges(self, base: int, x: int, height: int, width: int, channels: tuple[int, int]) -> Ranges:
+        """Bytes of the half-open `channels` of `height` x `width` elements, from column `x` on of a row at `base`."""
         size, (first, last) = self.element_bytes, channels
         if not self.brick:
             base += x * self.stride_x + first * size

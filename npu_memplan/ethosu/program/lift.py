@@ -138,8 +138,7 @@ class _Lifter:
 
     def program(self) -> NpuProgram:
         self._find_webs()
-        webs = self._separate()
-        return self._assemble(webs)
+        return self._assemble(self._separate())
 
     # --- webs ---------------------------------------------------------------------------
 

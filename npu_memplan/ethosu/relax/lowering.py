@@ -57,8 +57,7 @@ def lower_for_ethosu(
         primfunc = to_primfunc(result.program)
         lowered[variable.name_hint] = (primfunc.with_attr("global_symbol", name), result.constants)
     mutator = _CallNpu(mod, lowered)
-    main = mod.get_global_var("main")
-    mutator.builder_.update_func(main, mutator.visit_expr(mod["main"]))
+    mutator.builder_.update_func(mod.get_global_var("main"), mutator.visit_expr(mod["main"]))
     result_mod = mutator.builder_.finalize()
     functions = {gv: f for gv, f in result_mod.functions.items() if gv.name_hint not in lowered}
     return tvm.IRModule(functions, result_mod.attrs)

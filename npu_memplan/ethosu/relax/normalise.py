@@ -22,8 +22,7 @@ class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
         source = item.tuple_value
         found = self.lookup_binding(source) if isinstance(source, relax.Var) else source
         if name_of(found) == "split":
-            rank = len(found.args[0].ty.shape)
-            axis = int(found.attrs.axis) % rank
+            axis = int(found.attrs.axis) % len(found.args[0].ty.shape)
             widths = [shape_of(field)[axis] for field in found.ty.fields]
             begin = sum(widths[: item.index])
             return relax.op.strided_slice(

@@ -71,8 +71,7 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
         found = _from_ini(vela_ini, name)
         if found is not None:
             return found
-    path = targets_folder() / "systems.toml"
-    tables = read_toml(path)
+    tables = read_toml(targets_folder() / "systems.toml")
     if name not in tables:
         also = f" and not in {vela_ini}" if vela_ini is not None else ""
         raise SystemDataError(

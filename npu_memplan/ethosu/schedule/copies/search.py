@@ -82,8 +82,7 @@ class _Search:
         return made
 
     def _better(self, choice: Choice, piece: int) -> bool:
-        made = self.schedule.otherwise(choice, piece)
-        return self._taken(made)
+        return self._taken(self.schedule.otherwise(choice, piece))
 
     def _taken(self, made: Greedy | None) -> bool:
         self.left -= _LEAST if made is None else max(_LEAST, made.steps)
