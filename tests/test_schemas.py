@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import npu_memplan
 from npu_memplan.artifact.json import Document
 from npu_memplan.artifact.parts import SCHEMA
-from npu_memplan.files.schema import published
 from npu_memplan.problem import Plan, Problem
 from npu_memplan.problem.json import PLAN_SCHEMA, PROBLEM_SCHEMA
 from npu_memplan.target_data import BoardFile
 
 FOLDER = Path(npu_memplan.__file__).parent / "schemas"
+
+
+def published(kind: type, name: str = "") -> str:
+    """The JSON Schema of documents (with `"schema": name`, where there is one) that hold a `kind`, as text."""
+    (top,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    top = definitions.pop(top["$ref"].rpartition("/")[2])
+    for node in [top, *definitions.values()]:
+        for field in node.get("properties", {}).values():
+            if field.get("uniqueItems") and "default" in field:
+                field["default"].sort()  # of a set, which has no order
+    if name:
+        top["properties"] = {"schema": {"const": name}, **top["properties"]}
+        top["required"] = ["schema", *top["required"]]
+    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
+    return json.dumps(document, indent=1) + "\n"
 
 
 @pytest.mark.parametrize(

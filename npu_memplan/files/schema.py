@@ -2,12 +2,11 @@
 
 Invariant: what `from_values` returns has the types and ranges that its class declares, whatever the text was: NaN, lone
 surrogates, numbers of 5,000 digits and endless nesting included. Everything else is one error of the caller's kind
-that names the file, the place in it, what stands there and what may. `schemas/*.json` are what `published` says.
+that names the file, the place in it, what stands there and what may. Tests write `schemas/*.json` from these types.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, TypeVar
 
@@ -76,18 +75,3 @@ def _resolved(node: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(node, dict):
         return {}
     return definitions[node["$ref"].rpartition("/")[2]] if "$ref" in node else node
-
-
-def published(kind: type, name: str = "") -> str:
-    """The JSON Schema of documents (with `"schema": name`, where there is one) that hold a `kind`, as text."""
-    (top,), definitions = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    top = definitions.pop(top["$ref"].rpartition("/")[2])
-    for node in [top, *definitions.values()]:
-        for field in node.get("properties", {}).values():
-            if field.get("uniqueItems") and "default" in field:
-                field["default"].sort()  # of a set, which has no order
-    if name:
-        top["properties"] = {"schema": {"const": name}, **top["properties"]}
-        top["required"] = ["schema", *top["required"]]
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **top, "$defs": definitions}
-    return json.dumps(document, indent=1) + "\n"

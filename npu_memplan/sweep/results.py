@@ -7,9 +7,8 @@ limit ended says which limit, and holds only for one that is not larger.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import msgspec
 
@@ -104,12 +103,6 @@ class Result:
             return msgspec.json.decode(line, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-
-    def facts(self) -> dict[str, Any]:
-        """Everything but the cost, as JSON's values."""
-        values: dict[str, Any] = msgspec.to_builtins(replace(self, cost=Cost()))
-        del values["cost"]
-        return values
 
     def holds_for(self, limits: CaseLimits) -> bool:
         """Whether nothing else can come out under `limits`."""

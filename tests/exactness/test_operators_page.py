@@ -11,10 +11,40 @@ from click.testing import CliRunner
 from npu_memplan.cli import cli
 from npu_memplan.frontend.tflite.needs import needs
 from npu_memplan.models.tflite import read_network
-from npu_memplan.report.text.operators import kinds, page, table, without_code
+from npu_memplan.report.text.operators import LEGEND, kinds, table, without_code
 from tests.support.operator_table import row
 from tests.support.real_data import REPOSITORY, shared_folder
 from tests.support.tflite_builder import ModelBuilder
+
+
+def page() -> str:
+    """docs/operators.md."""
+    rows = "\n".join(f"| `{kind}` | {' | '.join(cells)} |" for kind, *cells in table())
+    rest = ", ".join(f"`{kind}`" for kind in without_code())
+    return f"""# Operators
+
+Made by the tests (`pytest tests/exactness --update-golden`) from [`exactness.py`](../npu_memplan/exactness.py), whose
+every entry is run against its reference: each host operator of each type on at least three generated models, each NPU
+operator on three models of it. `npu-memplan operators` prints this table, `npu-memplan operators MODEL` what a
+model needs and who runs it.
+
+{LEGEND}
+
+| operator | NPU, lifted from Vela's streams | NPU, own lowering | host |
+|---|---|---|---|
+{rows}
+
+What shapes and options each takes: [host operators](host-operators.md); what the NPU does not take of a model,
+`compile` says with Vela's or our reason. `RESHAPE`, `SQUEEZE` and `EXPAND_DIMS` are no code at all where they keep
+bytes.
+
+## Without code
+
+{rest}.
+
+Operators of hybrid networks (float activations with integer weights) are refused, as TFLite Micro does; so are sparse
+tensors.
+"""
 
 
 def test_the_page_is_made_of_the_claims(request: pytest.FixtureRequest) -> None:

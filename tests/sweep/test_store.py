@@ -24,7 +24,6 @@ def test_a_line_reads_back() -> None:
     for one in (full, short):
         assert Result.of_line(one.line()) == one
         assert one.line().count(b"\n") == 1
-    assert "cost" not in full.facts()
 
 
 def test_half_a_line_is_no_result(tmp_path: Path) -> None:

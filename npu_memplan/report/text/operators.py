@@ -51,33 +51,3 @@ def table() -> Iterator[tuple[str, str, str, str]]:
     """(operator, NPU lifted, NPU lowered, host) for each operator with code."""
     for kind in kinds():
         yield kind, cell(Code.LIFTED, kind), cell(Code.LOWERED, kind), cell(Code.HOST, kind)
-
-
-def page() -> str:
-    """docs/operators.md."""
-    rows = "\n".join(f"| `{kind}` | {' | '.join(cells)} |" for kind, *cells in table())
-    rest = ", ".join(f"`{kind}`" for kind in without_code())
-    return f"""# Operators
-
-Made by the tests (`pytest tests/exactness --update-golden`) from [`exactness.py`](../npu_memplan/exactness.py), whose
-every entry is run against its reference: each host operator of each type on at least three generated models, each NPU
-operator on three models of it. `npu-memplan operators` prints this table, `npu-memplan operators MODEL` what a
-model needs and who runs it.
-
-{LEGEND}
-
-| operator | NPU, lifted from Vela's streams | NPU, own lowering | host |
-|---|---|---|---|
-{rows}
-
-What shapes and options each takes: [host operators](host-operators.md); what the NPU does not take of a model,
-`compile` says with Vela's or our reason. `RESHAPE`, `SQUEEZE` and `EXPAND_DIMS` are no code at all where they keep
-bytes.
-
-## Without code
-
-{rest}.
-
-Operators of hybrid networks (float activations with integer weights) are refused, as TFLite Micro does; so are sparse
-tensors.
-"""
