@@ -5,52 +5,25 @@ error. Problems and plans as text are beside it: `json`, MiniMalloc's CSV (`csv`
 write them.
 """
 
-from .model import (
-    LARGEST_BYTES,
-    POISON,
-    Agent,
-    AliasGroup,
-    Alignment,
-    AllowedOverlap,
-    Buffer,
-    BufferKind,
-    Count,
-    Distance,
-    Lifetime,
-    Placement,
-    Plan,
-    PlanStatus,
-    Point,
-    Pool,
-    PoolUsage,
-    Problem,
-    ProblemError,
-    Rate,
-    used_bytes,
-)
-from .validation import validate
-
-__all__ = [
-    "LARGEST_BYTES",
-    "POISON",
-    "Agent",
-    "AliasGroup",
-    "Alignment",
-    "AllowedOverlap",
-    "Buffer",
-    "BufferKind",
-    "Count",
-    "Distance",
-    "Lifetime",
-    "Placement",
-    "Plan",
-    "PlanStatus",
-    "Point",
-    "Pool",
-    "PoolUsage",
-    "Problem",
-    "ProblemError",
-    "Rate",
-    "used_bytes",
-    "validate",
-]
+from .model import LARGEST_BYTES as LARGEST_BYTES
+from .model import POISON as POISON
+from .model import Agent as Agent
+from .model import AliasGroup as AliasGroup
+from .model import Alignment as Alignment
+from .model import AllowedOverlap as AllowedOverlap
+from .model import Buffer as Buffer
+from .model import BufferKind as BufferKind
+from .model import Count as Count
+from .model import Distance as Distance
+from .model import Lifetime as Lifetime
+from .model import Placement as Placement
+from .model import Plan as Plan
+from .model import PlanStatus as PlanStatus
+from .model import Point as Point
+from .model import Pool as Pool
+from .model import PoolUsage as PoolUsage
+from .model import Problem as Problem
+from .model import ProblemError as ProblemError
+from .model import Rate as Rate
+from .model import used_bytes as used_bytes
+from .validation import validate as validate

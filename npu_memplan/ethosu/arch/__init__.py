@@ -6,27 +6,17 @@ Invariant: a fact about hardware that differs between configurations is a field 
 from __future__ import annotations
 
 from ...errors import NpuMemplanError
-from .architecture import BANK_BYTES, Architecture, Channel, Granules, Language, OutputKind, Product, Rates, Shape
+from .architecture import BANK_BYTES as BANK_BYTES
+from .architecture import Architecture as Architecture
+from .architecture import Channel as Channel
+from .architecture import Granules as Granules
+from .architecture import Language as Language
+from .architecture import OutputKind as OutputKind
+from .architecture import Product as Product
+from .architecture import Rates as Rates
+from .architecture import Shape as Shape
 from .ethosu55_65 import ETHOS_U55_65
 from .ethosu85 import ETHOS_U85
-
-__all__ = [
-    "ACCELERATORS",
-    "BANK_BYTES",
-    "AcceleratorError",
-    "Architecture",
-    "Channel",
-    "Granules",
-    "Language",
-    "OutputKind",
-    "Product",
-    "Rates",
-    "Shape",
-    "accelerator",
-    "accelerator_of_config",
-    "has_own_lowering",
-    "require_own_lowering",
-]
 
 
 class AcceleratorError(NpuMemplanError):

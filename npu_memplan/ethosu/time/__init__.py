@@ -6,41 +6,30 @@ published (docs/time.md). `systems` and `boards` read the memories, `work` the r
 what an operation needs, `cost` of which memory, `timeline` when, `estimate` why; `lanes` draws it.
 """
 
-from .boards import Needs, board_map, constants_home, homes
-from .cost import Demand, Demands, demand
-from .estimate import Bound, Cause, Estimate, Share, cycles_in_a_row, estimate
-from .lanes import LANE_NAMES, lanes
-from .memory import Direction, Memory, MemoryMap, Pulse, Traffic
-from .systems import System, SystemDataError, default_memory_map, load_system, system_names
-from .timeline import Clock, stream_words, timeline
-
-__all__ = [
-    "LANE_NAMES",
-    "Bound",
-    "Cause",
-    "Clock",
-    "Demand",
-    "Demands",
-    "Direction",
-    "Estimate",
-    "Memory",
-    "MemoryMap",
-    "Needs",
-    "Pulse",
-    "Share",
-    "System",
-    "SystemDataError",
-    "Traffic",
-    "board_map",
-    "constants_home",
-    "cycles_in_a_row",
-    "default_memory_map",
-    "demand",
-    "estimate",
-    "homes",
-    "lanes",
-    "load_system",
-    "stream_words",
-    "system_names",
-    "timeline",
-]
+from .boards import Needs as Needs
+from .boards import board_map as board_map
+from .boards import constants_home as constants_home
+from .boards import homes as homes
+from .cost import Demand as Demand
+from .cost import Demands as Demands
+from .cost import demand as demand
+from .estimate import Bound as Bound
+from .estimate import Cause as Cause
+from .estimate import Estimate as Estimate
+from .estimate import Share as Share
+from .estimate import cycles_in_a_row as cycles_in_a_row
+from .estimate import estimate as estimate
+from .lanes import LANE_NAMES as LANE_NAMES
+from .lanes import lanes as lanes
+from .memory import Direction as Direction
+from .memory import Memory as Memory
+from .memory import MemoryMap as MemoryMap
+from .memory import Pulse as Pulse
+from .memory import Traffic as Traffic
+from .systems import System as System
+from .systems import SystemDataError as SystemDataError
+from .systems import default_memory_map as default_memory_map
+from .systems import load_system as load_system
+from .timeline import Clock as Clock
+from .timeline import stream_words as stream_words
+from .timeline import timeline as timeline

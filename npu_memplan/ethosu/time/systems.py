@@ -59,11 +59,6 @@ class System:
         return self.memories.get(name, self.behind(1 if name == "dram" else 0))
 
 
-def system_names() -> tuple[str, ...]:
-    """Names of the configurations that come with npu_memplan."""
-    return tuple(read_toml(targets_folder() / "systems.toml"))
-
-
 @lru_cache(maxsize=32)
 def load_system(name: str, vela_ini: Path | None = None) -> System:
     """A configuration by name: of the user's `vela_ini` if it is there, else one that comes with npu_memplan."""

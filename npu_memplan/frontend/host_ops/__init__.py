@@ -8,23 +8,12 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from .operator import (
-    LoweredOperator,
-    UnsupportedOperatorError,
-    completed,
-    lower_operator,
-    supported_names,
-    unsupported_reason,
-)
-
-__all__ = [
-    "LoweredOperator",
-    "UnsupportedOperatorError",
-    "completed",
-    "lower_operator",
-    "supported_names",
-    "unsupported_reason",
-]
+from .operator import LoweredOperator as LoweredOperator
+from .operator import UnsupportedOperatorError as UnsupportedOperatorError
+from .operator import completed as completed
+from .operator import lower_operator as lower_operator
+from .operator import supported_names as supported_names
+from .operator import unsupported_reason as unsupported_reason
 
 # Each module registers its operators when it is imported.
 for _module in pkgutil.walk_packages(__path__, f"{__name__}."):

@@ -15,23 +15,14 @@ from `common.h`, so placements depend on seed and budget only, on every machine.
 
 from __future__ import annotations
 
-from .arrays import Struct, chances, floats, int32s, int64s, structure
-from .library import CFunctions, compiled
-
-__all__ = [
-    "FOUND",
-    "INFEASIBLE",
-    "LIMIT",
-    "CFunctions",
-    "Struct",
-    "chances",
-    "compiled",
-    "floats",
-    "int32s",
-    "int64s",
-    "structure",
-    "verdict",
-]
+from .arrays import Struct as Struct
+from .arrays import chances as chances
+from .arrays import floats as floats
+from .arrays import int32s as int32s
+from .arrays import int64s as int64s
+from .arrays import structure as structure
+from .library import CFunctions as CFunctions
+from .library import compiled as compiled
 
 FOUND, INFEASIBLE, LIMIT, NO_MEMORY = 1, 0, -1, -2  # of common.h
 
