@@ -104,15 +104,9 @@ class FeatureMap:
             high = max(high, end)
         return (low, high) if high else (0, 0)
 
-    def ranges(self, height: int | None = None, width: int | None = None, depth: int | None = None) -> Ranges:
-        """Bytes of the top-left `height` x `width` x `depth` elements (default: all), merged; [n, 2]."""
-        height = self.height if height is None else height
-        width = self.width if width is None else width
-        depth = self.depth if depth is None else depth
-        return merge_ranges(
-            self.tile_ranges(self.bases[tile], 0, rows, columns, (0, depth))
-            for tile, rows, columns in self.tiles(height, width)
-        )
+    def ranges(self, depth: int | None = None) -> Ranges:
+        """Bytes of all elements, or of those of the first `depth` channels, merged; [n, 2]."""
+        return self.box_ranges((0, self.height), (0, self.width), (0, self.depth if depth is None else depth))
 
     def box_ranges(self, rows: tuple[int, int], columns: tuple[int, int], channels: tuple[int, int]) -> Ranges:
         """Bytes of the elements in half-open rows, columns and channels, merged; [n, 2]."""
