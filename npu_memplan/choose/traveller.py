@@ -47,8 +47,8 @@ class Traveller:
         self.promise, self._found = self._copies(Volume, self._limit, work)
 
     def entrants(self, work: int) -> Iterator[Entrant]:
-        """The program as it is, and with copies that have their places: what was found, or what is where that does not
-        fit.
+        """The program as it is, with copies around the maps where they lie, and with those that were found, if places
+        for maps and copies together are.
         """
         yield Entrant(self.plain, self._rank(self.plain))
         yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])

@@ -16,13 +16,14 @@ from fvp_runner.base import RunOptions
 from fvp_runner.emulators.own_elf import run_elf
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
-from tests.firmware.test_own_elf import BOARD, expected_line
+from tests.firmware.test_own_elf import BOARD, RUN_AND_TELL, expected_line
 from tests.support.emulated_boards import ethos_u85_board
 from tests.support.real_data import real_model
 
 pytestmark = [pytest.mark.qemu, pytest.mark.usefixtures("tools")]
 
-MAIN = """
+MAIN = (
+    """
 #include "board.h"
 #include "ethosu_driver.h"
 #include "kws_ref_model.h"
@@ -36,14 +37,9 @@ int main(void) {
   *(volatile uint32_t *)(0xE000E100u + 4u * (BOARD_NPU_IRQ / 32u)) = 1u << (BOARD_NPU_IRQ % 32u); /* NVIC */
   __asm__ volatile("cpsie i" ::: "memory");
   if (ethosu_init(&driver, (void *)BOARD_NPU_BASE, 0, 0, 0, 1) != 0) return 1;
-  for (uint32_t i = 0; i < KWS_REF_MODEL_INPUT_0_BYTES; i++) kws_ref_model_input_0(pools)[i] = (int8_t)(7u * i + 3u);
-  if (kws_ref_model_run(pools) != 0) return 2;
-  uart_text("output ");
-  for (int i = 0; i < KWS_REF_MODEL_OUTPUT_0_BYTES; i++) uart_hex8((uint8_t)kws_ref_model_output_0(pools)[i]);
-  uart_text("\\n");
-  return 0;
-}
 """
+    + RUN_AND_TELL
+)
 # What the driver takes of CMSIS-Core, for those who have none.
 CMSIS = '#define __WFE() __asm__ volatile("wfe")\n#define __SEV() __asm__ volatile("sev")\n'
 

@@ -116,15 +116,8 @@ int ethosu_invoke_v3(struct ethosu_driver *, const void *, const int, BASES, con
 struct ethosu_driver *ethosu_reserve_driver(void);
 void ethosu_release_driver(struct ethosu_driver *);
 """
-ARM_MAIN = """
-#include "ethosu.h"
-#include "kws_ref_model.h"
-#include "uart.h"
-static __attribute__((aligned(32), section(".bss.npu_memplan.sram"))) uint8_t sram[KWS_REF_MODEL_SRAM_BYTES];
-static uint8_t *const pools[] = {sram};
-int main(void) {
-  uart_init();
-  if (ethosu_init(KWS_REF_MODEL_NPU_CONFIG) != ETHOSU_OK) return 1;
+# The end of a main: a run of kws on an input that `expected_line` knows, and its output on the UART.
+RUN_AND_TELL = """\
   for (uint32_t i = 0; i < KWS_REF_MODEL_INPUT_0_BYTES; i++) kws_ref_model_input_0(pools)[i] = (int8_t)(7u * i + 3u);
   if (kws_ref_model_run(pools) != 0) return 2;
   uart_text("output ");
@@ -133,6 +126,19 @@ int main(void) {
   return 0;
 }
 """
+ARM_MAIN = (
+    """
+#include "ethosu.h"
+#include "kws_ref_model.h"
+#include "uart.h"
+static __attribute__((aligned(32), section(".bss.npu_memplan.sram"))) uint8_t sram[KWS_REF_MODEL_SRAM_BYTES];
+static uint8_t *const pools[] = {sram};
+int main(void) {
+  uart_init();
+  if (ethosu_init(KWS_REF_MODEL_NPU_CONFIG) != ETHOSU_OK) return 1;
+"""
+    + RUN_AND_TELL
+)
 RELEASES = {
     "0.16": ("const uint64_t *", "&handle"),
     "1.0": ("uint64_t *const", "&handle"),

@@ -12,6 +12,7 @@ Depthwise kernels have one input channel and no slices.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ SCALE_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class KernelOrder:
+class KernelOrder(ABC):
     """What determines the order of weights on every NPU."""
 
     kernel_height: int  # without dilation
@@ -41,9 +42,9 @@ class KernelOrder:
     depthwise: bool
 
     @property
+    @abstractmethod
     def count(self) -> int:
         """Weights in each stream, padding included."""
-        raise NotImplementedError
 
     def check_count(self, found: int, streams: int, where: str) -> None:
         """`WeightStreamShortError` or `WeightStreamLongError` when one of `streams` has not as many weights as it must.

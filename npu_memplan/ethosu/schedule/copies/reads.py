@@ -122,10 +122,12 @@ def _operands(program: NpuProgram, sizes: Mapping[str, int]) -> Iterator[Parcel]
     found: dict[str, list[tuple[Span, int]]] = {}
     for index, operation in enumerate(program.operations):
         holder, start = operation.addresses.get(IFM2.bases[0], ("", 0))
-        for stop in _ends(program, index, sizes).values() if holder in sizes else ():
-            stop += -stop % GRAIN
-            if not start % GRAIN and stop - start <= _SMALL and stop <= sizes[holder]:
-                found.setdefault(holder, []).append(((start, stop), index))
+        if holder not in sizes:
+            continue
+        stop = _ends(program, index, sizes)[IFM2.bases[0]]
+        stop += -stop % GRAIN
+        if not start % GRAIN and stop - start <= _SMALL and stop <= sizes[holder]:
+            found.setdefault(holder, []).append(((start, stop), index))
     for holder, reads in found.items():
         for span in _joined(span for span, _ in reads):
             inside = sorted(index for (start, _), index in reads if span[0] <= start < span[1])
