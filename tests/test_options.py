@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_memplan.artifact import Artifact
+from npu_memplan.cli import cli
 from npu_memplan.commands.compile import command, options_of
 from npu_memplan.options import CompileOptions
 
@@ -49,7 +51,8 @@ SIZES = st.integers(1, 1 << 30)
 
 def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
-    asked = command.make_context("compile", ["model.tflite", "-o", "build", *words]).params
+    parent = click.Context(cli, **cli.context_settings)
+    asked = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
     for other in ("model", "output", "force", "fit", "as_json", "target", "emit", "all_boards", "quiet", "verbose"):
         del asked[other]
     return options_of(**asked)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from npu_memplan.commands.disassemble import command
+from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.commands import Operation, Wait
@@ -75,7 +75,7 @@ def test_only_changed_registers_are_shown_unless_all_are_wanted() -> None:
 
 
 def test_text_names_every_command_of_a_real_stream(network_file: Path, compiled: Callable[..., Any]) -> None:
-    result = CliRunner().invoke(command, [str(network_file)])
+    result = CliRunner().invoke(cli, ["disassemble", str(network_file)])
     assert result.exit_code == 0
     call = compiled("digits").npu_calls[0]
     lines = [line for line in result.output.splitlines() if line.startswith("0x")]
@@ -84,7 +84,7 @@ def test_text_names_every_command_of_a_real_stream(network_file: Path, compiled:
 
 
 def test_json_holds_raw_values_and_accesses(network_file: Path, compiled: Callable[..., Any]) -> None:
-    result = CliRunner().invoke(command, [str(network_file), "--json", "--all-registers", "--call", "0"])
+    result = CliRunner().invoke(cli, ["disassemble", str(network_file), "--json", "--all-registers", "--call", "0"])
     (call,) = json.loads(result.output)["calls"]
     operations = [c for c in decode(compiled("digits").npu_calls[0].words) if isinstance(c, Operation)]
     shown = [c for c in call["commands"] if c["registers"]]
@@ -108,6 +108,6 @@ def test_bad_use_is_explained(network_file: Path, arguments: list[str], message:
     given = [a.format(example=example) for a in arguments]
     if given[0].startswith("--"):
         given = [str(network_file), *given]
-    result = CliRunner().invoke(command, given)
+    result = CliRunner().invoke(cli, ["disassemble", *given])
     assert isinstance(result.exception, NpuMemplanError)
     assert message in str(result.exception)

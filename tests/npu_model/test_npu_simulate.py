@@ -18,8 +18,7 @@ pytest.importorskip("tflite_micro", reason="needs tflite-micro as the reference 
 
 from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.base import ReferenceRunError
-from npu_memplan.commands.disassemble import command as disassemble
-from npu_memplan.commands.simulate import command
+from npu_memplan.cli import cli
 from npu_memplan.errors import NpuMemplanError
 from npu_memplan.ethosu.stream.container import Payload, build_payload
 from npu_memplan.ethosu.stream.isa import Op
@@ -41,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def simulate(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(a) for a in arguments])
+    return CliRunner().invoke(cli, ["simulate", *map(str, arguments)])
 
 
 def test_bit_exact_against_the_reference(files: dict[str, Path]) -> None:
@@ -135,8 +134,8 @@ def test_bad_use(arguments: tuple[str, ...], message: str, files: dict[str, Path
 def test_a_network_of_which_vela_left_everything_to_the_cpu(core: str, tmp_path: Path) -> None:
     path = tmp_path / "matmul.tflite"
     path.write_bytes(compiled("matmul_int16", core=core).network)
-    for subcommand in (command, disassemble):
-        result = CliRunner().invoke(subcommand, [str(path)])
+    for subcommand in ("simulate", "disassemble"):
+        result = CliRunner().invoke(cli, [subcommand, str(path)])
         assert isinstance(result.exception, NpuMemplanError)
         assert str(result.exception) == (
             "matmul.tflite has no ethos-u operator: Vela compiled it, but left all 1 operators to the CPU "

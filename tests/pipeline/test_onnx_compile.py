@@ -18,9 +18,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 from fvp_runner import runner  # noqa: E402
 from fvp_runner.references.base import ReferenceRunError  # noqa: E402
 from fvp_runner.references.onnx import OnnxReference  # noqa: E402
-from npu_memplan.cli import main  # noqa: E402
-from npu_memplan.commands.compile import command as compile_command  # noqa: E402
-from npu_memplan.commands.run import command as run_command  # noqa: E402
+from npu_memplan.cli import cli, main  # noqa: E402
 from npu_memplan.frontend.errors import TvmFrontendError  # noqa: E402
 from npu_memplan.frontend.host_choice import HostOpsError  # noqa: E402
 from npu_memplan.frontend.load import FormatError  # noqa: E402
@@ -127,13 +125,13 @@ def test_host_ops_are_onnx_operators(tmp_path: Path) -> None:
 
 def test_a_float_model_becomes_plain_c(tmp_path: Path) -> None:
     model = floating(tmp_path / "f.onnx")
-    cli = CliRunner()
-    made = cli.invoke(
-        compile_command, [str(model), "--accelerator", "none", "--target", "c", "-o", str(tmp_path / "out"), "--json"]
+    out = str(tmp_path / "out")
+    made = CliRunner().invoke(
+        cli, ["compile", str(model), "--accelerator", "none", "--target", "c", "-o", out, "--json"]
     )
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["npu_operations"] == 0
-    ran = cli.invoke(run_command, [str(tmp_path / "out"), "--on", "host", "--reference", str(model), "--json"])
+    ran = CliRunner().invoke(cli, ["run", out, "--on", "host", "--reference", str(model), "--json"])
     assert ran.exit_code == 0, ran.output
     result = json.loads(ran.stdout)
     assert (result["bit_exact"], result["reference"]) == (True, "TVM's Relax VM, without a plan")
@@ -147,9 +145,8 @@ def test_a_wrong_result_is_told_from_the_reference(tmp_path: Path) -> None:
     g = Graph()
     w = g.constant("w", np.ones((5, 192), np.float32))
     g.node("Gemm", [g.node("Flatten", ["image"], "f"), w], "out", transB=1)
-    ran = CliRunner().invoke(
-        run_command, [str(tmp_path / "out"), "--on", "host", "--reference", str(g.save(tmp_path / "other.onnx"))]
-    )
+    other = str(g.save(tmp_path / "other.onnx"))
+    ran = CliRunner().invoke(cli, ["run", str(tmp_path / "out"), "--on", "host", "--reference", other])
     assert ran.exit_code == 1
     assert ran.stdout.startswith("against TVM's Relax VM, without a plan: NOT bit-exact\n")
 

@@ -9,9 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fvp_runner.npu_model.spec.u85.confirmed import CONFIRMED
-from npu_memplan.commands.compile import command as compile_command
-from npu_memplan.commands.run import command as run_command
-from npu_memplan.commands.simulate import command as simulate_command
+from npu_memplan.cli import cli
 from npu_memplan.exactness import TOSA_EXACT
 from tests.support.tosa_case import EQUAL, try_case
 
@@ -45,9 +43,9 @@ def test_both_sides_of_jumps_equal_the_reference_model(conformance: Path, operat
 
 def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
     path = _first(conformance, "select") / "test.tosa"
-    said = CliRunner().invoke(simulate_command, [str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
+    said = CliRunner().invoke(cli, ["simulate", str(path), "--accelerator", "ethos-u85-256", "--reference", str(path)])
     assert (said.exit_code, said.output.splitlines()[-1]) == (0, "bit-exact"), said.output
-    without = CliRunner().invoke(simulate_command, [str(path)])
+    without = CliRunner().invoke(cli, ["simulate", str(path)])
     assert "test.tosa is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256" in str(
         without.exception
     )
@@ -56,11 +54,11 @@ def test_simulate_compiles_runs_and_compares(conformance: Path) -> None:
 def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path: Path) -> None:
     path = _first(conformance, "matmul") / "test.tosa"
     arguments = [str(path), "--accelerator", "ethos-u85-256", "-o", str(tmp_path / "made"), "--json"]
-    compiled = CliRunner().invoke(compile_command, arguments)
+    compiled = CliRunner().invoke(cli, ["compile", *arguments])
     assert compiled.exit_code == 0, compiled.output
     assert json.loads(compiled.stdout)["exactness"]["exact"] == 1
     arguments = [str(tmp_path / "made"), "--on", "host", "--reference", str(path), "--json"]
-    ran = CliRunner().invoke(run_command, arguments)
+    ran = CliRunner().invoke(cli, ["run", *arguments])
     assert ran.exit_code == 0, ran.output
     assert json.loads(ran.stdout)["bit_exact"]
 
@@ -68,7 +66,7 @@ def test_a_compiled_graph_runs_on_its_planned_pools(conformance: Path, tmp_path:
 @pytest.mark.parametrize("more", [["--npu-compiler", "tvm"], ["--accelerator", "none"], ["--host-ops", "ADD"]])
 def test_options_that_tosa_has_no_use_for(conformance: Path, tmp_path: Path, more: list[str]) -> None:
     path = _first(conformance, "sub") / "test.tosa"
-    said = CliRunner().invoke(compile_command, [str(path), "-o", str(tmp_path / "made"), *more])
+    said = CliRunner().invoke(cli, ["compile", str(path), "-o", str(tmp_path / "made"), *more])
     assert said.exit_code
     assert "test.tosa is TOSA, " in str(said.exception)
     assert not (tmp_path / "made").exists()
