@@ -141,15 +141,14 @@ class Clamped:
             setattr(other, name, value)
         return other
 
-    def __call__(self, sums: NDArray[Any], out: Float64) -> Float64:
-        """`sums` [.., channels] -> `out` of the same shape, clamped integers as float64."""
-        if not self.exact:
+    def __call__(self, sums: NDArray[Any], out: Float64 | None = None) -> NDArray[Any]:
+        """`sums` [.., channels] as clamped integers: in `out`, of the same shape, where this is `exact`, else int64."""
+        if out is None or not self.exact:
             total = sums.astype(np.int64)
             if self.bias is not None:
                 total = total + self.bias
-            value = self.scale.exact(total) + self.zero_point
-            np.copyto(out, np.clip(value, self.low, self.high))
-            return out
+            value = total if self.scale.is_identity else self.scale.exact(total)
+            return np.clip(value + self.zero_point, self.low, self.high)
         if self._offset is not None:
             np.add(sums, self._offset, out=out)
             np.multiply(out, self._first, out=out)

@@ -5,148 +5,139 @@ Invariant: both inputs are read before anything is written, so an operation may 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
+from npu_memplan.ethosu.stream.isa import Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
 
 from ..arithmetic.rescale import Int64, Scale
-from ..spec.elementwise import SCALED, ElementwiseSpec
+from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import InputSpec
 from ..spec.registers import Registers
 from .memory import FeatureMapAccess, RegionMemory
 from .output import OutputPath
 
-Mode = ElementwiseMode
-# The operand that is not rescaled is shifted by half of what TFLite shifts both by.
-_INPUT_SHIFT = {1: 20, 2: 15}
-_SUMS = {Mode.ADD: np.add, Mode.SUB: np.subtract, Mode.MUL: np.multiply}  # which are rescaled
-_CHOICES = {Mode.MIN: np.minimum, Mode.MAX: np.maximum}
-
-
-def bound_input(found: InputSpec | None, memory: RegionMemory, regs: Registers) -> FeatureMapAccess | None:
-    """An input that is a map, on real memory."""
-    if found is None or found.layout is None:
-        return None
-    return FeatureMapAccess(memory, regs, found.layout, found.shape, is_write=False)
+Kind = ElementwiseKind
+_BINARY: dict[ElementwiseKind, Callable[[Any, Any], Any]] = {
+    Kind.ADD: np.add,
+    Kind.SUB: np.subtract,
+    Kind.MUL: np.multiply,
+    Kind.MIN: np.minimum,
+    Kind.MAX: np.maximum,
+    # All bits of a true result are set: regor masks with it (SELECT), and puts an AND with 1 behind it (EQUAL).
+    Kind.CMP_EQ: lambda a, b: np.where(a == b, -1, 0),
+    Kind.CMP_NE: lambda a, b: np.where(a != b, -1, 0),
+    Kind.CMP_GE: lambda a, b: np.where(a >= b, -1, 0),
+    Kind.CMP_GT: lambda a, b: np.where(a > b, -1, 0),
+    Kind.AND: np.bitwise_and,
+    Kind.OR: np.bitwise_or,
+    Kind.XOR: np.bitwise_xor,
+    Kind.AND_NOT: lambda a, b: a & ~b,
+}
 
 
 class Elementwise:
     def __init__(self, spec: ElementwiseSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
+        self.maps: list[FeatureMapAccess] = []
+        self._inputs = [self._bound(found, memory, regs) for found in spec.inputs]
         self.output = OutputPath(spec.output, memory, regs)
-        bound = (bound_input(found, memory, regs) for found in spec.inputs)
-        self.maps = [found for found in bound if found is not None]
         a, b = spec.first, spec.second or spec.first
         if spec.swap:
             a, b = b, a
-        # Functions of one operand: value -> summand, tabulated for 8-bit operands.
-        self._a = self._function(a, first=True)
-        self._b = self._function(b, first=False)
-        if spec.mode in SCALED:
-            reach = self._reach(a, b)
-            scale = Scale.of(*spec.ofm_scale, spec.output.rounding)
-            self.output.rescale(scale, None, reach)
+        self._a, self._b = _Operand(a, spec.first_scale), _Operand(b, spec.second_scale)
+        self._plain = _Operand(a, Scale.of(1, 0))
+        if not spec.scale.is_identity:
+            self.output.rescale(spec.scale, None, self._reach())
 
-    def _reach(self, a: InputSpec, b: InputSpec) -> float:
-        spec = self.spec
-        extremes = []
-        for operand, function in ((a, self._a), (b, self._b)):
-            info = np.iinfo(operand.dtype)
-            ends = np.array([int(info.min) - operand.zero_point, int(info.max) - operand.zero_point], np.int64)
-            extremes.append(float(np.abs(function.exact(ends)).max()))
-        return extremes[0] * extremes[1] if spec.mode is Mode.MUL else extremes[0] + extremes[1]
+    def _bound(self, found: InputSpec, memory: RegionMemory, regs: Registers) -> NDArray[Any]:
+        if found.layout is None:
+            return np.full((1, 1, 1), found.scalar, np.int64)
+        self.maps.append(FeatureMapAccess(memory, regs, found.layout, found.shape, is_write=False))
+        return self.maps[-1].array
 
-    def _function(self, operand: InputSpec, first: bool) -> _Operand:
-        spec, dtype, zero = self.spec, operand.dtype, operand.zero_point
-        if spec.mode not in (Mode.ADD, Mode.SUB) or dtype.itemsize == 4:
-            return _Operand(dtype, zero, None, 0)
-        if not spec.operand_mode:
-            return _Operand(dtype, zero, Scale.of(*(spec.opa_scale if first else spec.opb_scale)), 0)
-        shift = _INPUT_SHIFT[dtype.itemsize]
-        if (spec.operand_mode == 1) == first:
-            multiplier, right = spec.opa_scale
-            return _Operand(dtype, zero, Scale.of(multiplier, min(right + shift, 63), spec.operand_rounding), shift)
-        return _Operand(dtype, zero, None, shift - 1)
+    def _reach(self) -> float:
+        """Bounds what is rescaled."""
+        if self.spec.kind is Kind.MUL:
+            return self._a.reach * self._b.reach
+        return self._a.reach + self._b.reach if self.spec.kind in (Kind.ADD, Kind.SUB) else math.inf
 
     def run(self) -> None:
         spec, output = self.spec, self.output
         for found in self.maps:
             found.load()
-        first: NDArray[Any] = self.maps[0].array
-        second: NDArray[Any] | None = None
-        if spec.second is not None:
-            is_scalar = spec.second.layout is None
-            second = np.full((1, 1, 1), spec.second.scalar, np.int64) if is_scalar else self.maps[1].array
-        step = output.rows_per_block
-        if step < spec.output.height and not output.map.is_scratch:  # what is put is in memory at once
-            first = first.copy()
-            second = None if second is None else second.copy()
-        for row in range(0, spec.output.height, step):
-            a = first[row : row + step]
-            b = second
-            if b is not None and b.shape[0] > 1:
-                b = b[row : row + step]
-            shape = a.shape
-            if spec.swap and b is not None:
-                a, b = b, a
-            self._block(row, a, b, shape)
+        inputs, (height, width, depth), step = self._inputs, spec.output.shape, output.rows_per_block
+        if step < height and not output.map.is_scratch:  # what is put is in memory at once
+            inputs = [values.copy() for values in inputs]
+        for row in range(0, height, step):
+            rows = [values[row : row + step] if values.shape[0] > 1 else values for values in inputs]
+            if spec.swap:
+                rows.reverse()
+            value = self._unary(rows[0]) if spec.second is None else self._binary(self._a(rows[0]), self._b(rows[1]))
+            output.put(row, np.broadcast_to(value, (min(step, height - row), width, depth)))
         output.finish()
 
-    def _block(self, row: int, a: NDArray[Any], b: NDArray[Any] | None, shape: tuple[int, ...]) -> None:
-        mode, output = self.spec.mode, self.output
-        x = self._a(a)
-        if b is None:
-            if mode is Mode.CLZ:
-                output.put_values(row, leading_zeros(x))
-            elif mode is Mode.ABS:
-                output.put(row, np.abs(x))
-            else:
-                scaled = Scale.of(*self.spec.ofm_scale, self.spec.output.rounding).exact(x)
-                output.put_values(row, np.where(x < 0, scaled, x))  # LRELU
-            return
-        y = self._b(b)
-        if mode in _SUMS:
-            output.put(row, np.broadcast_to(_SUMS[mode](x, y), shape))
-        else:
-            value = _CHOICES[mode](x, y) if mode in _CHOICES else self._shift(x, y)
-            output.put_values(row, np.broadcast_to(value, shape))
+    def _unary(self, raw: NDArray[Any]) -> Int64:
+        a, kind = self._a(raw), self.spec.kind
+        if kind is Kind.ABS:
+            return np.abs(a)
+        if kind is Kind.NOT:
+            return ~a
+        if kind is Kind.CLZ:
+            return _leading_zeros(a)
+        return np.where(self._plain(raw) < 0, self._b(raw), a)  # LRELU
 
-    def _shift(self, x: Int64, y: Int64) -> Int64:
-        by = np.clip(y, 0, 63)
-        if self.spec.mode is Mode.SHL:
+    def _binary(self, a: Int64, b: Int64) -> Int64:
+        kind = self.spec.kind
+        if kind in _BINARY:
+            value: Int64 = _BINARY[kind](a, b)
+            return value
+        if kind is Kind.DIV:
+            whole = np.abs(a) // np.maximum(np.abs(b), 1)
+            return np.where((a < 0) != (b < 0), -whole, whole)
+        by = np.clip(b, 0, 63)
+        if kind is Kind.SHL:
             room = (np.int64(1) << 62) >> by  # beyond this the result saturates anyway
-            return np.clip(x, -room, room) << by
-        return shifted_right(x, by, self.spec.output.rounding)
+            return (a if self.spec.output.wraps else np.clip(a, -room, room)) << by
+        if kind is Kind.LSR:
+            bits = 8 * self.spec.first.dtype.itemsize
+            return (a & ((1 << min(bits, 63)) - 1)) >> by
+        return _shifted_right(a, by, self.spec.scale_rounding)
 
 
 class _Operand:
-    """What an operand contributes: ((value - zero point) << shift), rescaled. Tabulated for 8 bits."""
+    """What an operand contributes: its value without the zero point, rescaled. Tabulated for 8 bits."""
 
-    def __init__(self, dtype: np.dtype[Any], zero: int, scale: Scale | None, shift: int) -> None:
-        self.zero, self.scale, self.shift = zero, scale, shift
-        self.table: Int64 | None = None
-        if dtype.itemsize == 1:
-            self.table = self.exact(np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64) - zero)
+    def __init__(self, source: InputSpec, scale: Scale) -> None:
+        self._zero, self._scale = source.zero_point, None if scale.is_identity else scale
+        self._table: Int64 | None = None
+        info = np.iinfo(source.dtype)
+        if source.dtype.itemsize == 1:
+            every = np.arange(256, dtype=np.uint8).view(source.dtype)
+            self._table = self._exact(every.astype(np.int64) - self._zero)
+        ends = [source.scalar] * 2 if source.layout is None else [int(info.min), int(info.max)]
+        self.reach = math.inf  # bounds the magnitude
+        if source.dtype.itemsize < 8:
+            self.reach = float(np.abs(self._exact(np.array(ends, np.int64) - self._zero)).max())
 
-    def exact(self, value: Int64) -> Int64:
-        """From the value without its zero point."""
-        value = value << self.shift if self.shift else value
-        return value if self.scale is None or self.scale.is_identity else self.scale.exact(value)
+    def _exact(self, value: Int64) -> Int64:
+        return value if self._scale is None else self._scale.exact(value)
 
     def __call__(self, raw: NDArray[Any]) -> Int64:
-        if self.table is not None and raw.itemsize == 1:
-            return self.table[raw.view(np.uint8)]
+        if self._table is not None and raw.itemsize == 1:
+            return self._table[raw.view(np.uint8)]
         value = raw.astype(np.int64)
-        if self.zero:
-            value -= self.zero
-        return self.exact(value)
+        if self._zero:
+            value -= self._zero
+        return self._exact(value)
 
 
-def shifted_right(value: Int64, by: Int64, rounding: Rounding | ScaleRounding) -> Int64:
+def _shifted_right(value: Int64, by: Int64, rounding: Rounding | ScaleRounding) -> Int64:
     """`value` / 2**by, rounded."""
     half = (np.int64(1) << by) >> 1
     if rounding is Rounding.TRUNCATE or rounding is ScaleRounding.TRUNCATE_TO_LOWER:
@@ -157,7 +148,7 @@ def shifted_right(value: Int64, by: Int64, rounding: Rounding | ScaleRounding) -
     return shifted
 
 
-def leading_zeros(value: Int64) -> Int64:
+def _leading_zeros(value: Int64) -> Int64:
     """Leading zero bits of 32-bit values; none for negative ones, 32 for 0."""
     _, exponent = np.frexp(np.maximum(value, 0).astype(np.float64))
     return np.where(value < 0, 0, 32 - exponent).astype(np.int64)

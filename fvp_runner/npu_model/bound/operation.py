@@ -10,7 +10,6 @@ from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
-from ..spec.u85.elementwise import OperandsSpec
 from ..spec.u85.kernels import ResizeSpec
 from .convolution import Convolution, DecodedConstants
 from .dma import Dma
@@ -18,11 +17,10 @@ from .elementwise import Elementwise
 from .memory import RegionMemory
 from .pooling import Pooling
 from .u85.convolution import U85Convolution
-from .u85.elementwise import U85Elementwise
 from .u85.pooling import U85Pooling
 from .u85.resize import Resizing
 
-Kernel = Convolution | Pooling | Elementwise | U85Pooling | U85Elementwise | Resizing
+Kernel = Convolution | Pooling | Elementwise | U85Pooling | Resizing
 Bound = Kernel | Dma
 
 
@@ -37,8 +35,6 @@ def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[Decod
         return Elementwise(spec, memory, registers)
     if isinstance(spec, DmaSpec):
         return Dma(spec, memory, registers)
-    if isinstance(spec, OperandsSpec):
-        return U85Elementwise(spec, memory, registers)
     if isinstance(spec, ResizeSpec):
         return Resizing(spec, memory, registers)
     if spec.pool is not None:

@@ -6,6 +6,7 @@ of a kernel's arithmetic is in here, and nothing of the output path anywhere els
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,48 +36,40 @@ class OutputPath:
         self._row = spec.width * spec.depth
         self.rows_per_block = max(1, min(spec.height, BLOCK_ELEMENTS // self._row))
         self._work: NDArray[np.float64] = np.empty(0)
-        self.clamp: Clamped | None = None
-        self._rows: tuple[int, ...] = ()
+        self.rescale(Scale.of(1, 0), None, math.inf)
         self._lut: NDArray[np.uint8] | None = None
         if spec.activation is Activation.LUT:
             start = memory.accelerator.lut_address + 256 * spec.lut_slot
             self._lut = memory.shram[start : start + spec.lut_bytes]
 
     def rescale(self, scale: Scale, bias: Int64 | None, reach: float) -> None:
-        """Set how sums become values; `reach` bounds |sum + bias|."""
+        """Set how sums become values, which they are without it; `reach` bounds |sum + bias|."""
         spec = self.spec
         low, high, zero = spec.low, spec.high, spec.zero_point
         if spec.activation in (Activation.TANH, Activation.SIGMOID):
             low, high, zero = -(1 << 31), (1 << 31) - 1, 0  # these functions take the value before it is narrowed
+        if spec.wraps:
+            low, high, reach = -(1 << 63), (1 << 63) - 1, math.inf
         clamp = Clamped(scale, bias, zero, low, high, reach)
         # Short rows of channels make numpy loop in small steps: handle a row of pixels as one.
         times = spec.width if clamp.exact and spec.depth < 64 and spec.width * spec.depth <= 4096 else 1
-        self.clamp = clamp.tiled(times)
+        self._clamp = clamp.tiled(times)
         self._rows = (times * spec.depth,)
-        self._work = np.empty(self.rows_per_block * self._row)
+        if clamp.exact:
+            self._work = np.empty(self.rows_per_block * self._row)
 
     def put(self, first: int, sums: NDArray[Any]) -> None:
         """Sums of rows [first, first + n): [n, width, depth] or any shape with as many elements, channels last."""
-        assert self.clamp is not None
         spec = self.spec
         count = sums.size // self._row
-        work = self._work[: sums.size].reshape(-1, *self._rows)
-        self.clamp(sums.reshape(work.shape), work)
-        values = work.reshape(count, spec.width, spec.depth)
+        flat = sums.reshape(-1, *self._rows)
+        values = self._clamp(flat, self._work[: sums.size].reshape(flat.shape) if self._clamp.exact else None)
+        values = values.reshape(count, spec.width, spec.depth)
         target = self.target[first : first + count]
         if spec.activation is Activation.NONE:
             np.copyto(target, values, casting="unsafe")
         else:
             target[...] = self._activate(values.astype(np.int64))
-
-    def put_values(self, first: int, values: Int64) -> None:
-        """Values that are not rescaled: zero point, clamp (or wrapping) and activation only; rows as in `put`."""
-        spec = self.spec
-        values = values + spec.zero_point
-        values = values.astype(spec.dtype) if spec.wraps else np.clip(values, spec.low, spec.high)
-        if spec.activation is not Activation.NONE:
-            values = self._activate(values)
-        self.target[first : first + len(values)] = values
 
     def _activate(self, values: Int64) -> Int64:
         spec = self.spec

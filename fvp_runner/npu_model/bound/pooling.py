@@ -85,7 +85,7 @@ class Pooling:
         if self._overflow:
             self._check(sums)
         if spec.mode is PoolMode.MAX:
-            output.put_values(0, sums.astype(np.int64) - spec.ifm.zero_point)
+            output.put(0, sums.astype(np.int64) - spec.ifm.zero_point)
         else:
             if self.valid is not None:
                 total = sums.astype(np.int64) - spec.ifm.zero_point * spec.window.height * spec.window.width

@@ -12,14 +12,12 @@ from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import MapLayout
-from ..spec.output import ByElement
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
-from ..spec.u85.elementwise import OperandsSpec
 from ..spec.u85.kernels import ResizeSpec, SumSpec
 
 WindowKernel = ConvolutionSpec | PoolingSpec | SumSpec
-Kernel = WindowKernel | ElementwiseSpec | OperandsSpec | ResizeSpec
+Kernel = WindowKernel | ElementwiseSpec | ResizeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ def operands(spec: Kernel) -> Iterator[MapRead]:
     else:
         for found in spec.inputs:
             if found.layout is not None and found.layout.chain < 0:
-                by_element = isinstance(spec, ByElement) or (isinstance(spec, SumSpec) and found is spec.loaded)
+                by_element = isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
                 yield MapRead(found.name, found.layout, found.shape, not by_element)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, PoolMode
+from npu_memplan.ethosu.stream.isa import PoolMode
 from npu_memplan.ethosu.time import LANE_NAMES, MemoryMap, lanes
 from npu_memplan.models.network import Network
 
@@ -20,7 +20,6 @@ from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.u85.elementwise import OperandsSpec
 from ..spec.u85.kernels import ResizeSpec, SumSpec
 
 _PROCESS = 1
@@ -34,8 +33,6 @@ def title(step: DecodedStep) -> str:
     output = spec.output
     shape = f"{output.height}x{output.width}x{output.depth}"
     if isinstance(spec, ElementwiseSpec):
-        return f"{ElementwiseMode(spec.mode).name} {shape}"
-    if isinstance(spec, OperandsSpec):
         return f"{spec.kind.name} {shape}"
     if isinstance(spec, ResizeSpec):
         return f"RESIZE {spec.kind.name} {shape}"
@@ -61,7 +58,7 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
     if isinstance(spec, (ConvolutionSpec, PoolingSpec)):
         found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0]}
     else:
-        for source in spec.inputs[: 1 if isinstance(spec, ElementwiseSpec) else None]:
+        for source in spec.inputs:
             if source.layout is not None:
                 found |= {
                     f"{source.name.lower()}_region": source.layout.region,

@@ -15,7 +15,7 @@ import numpy as np
 from npu_memplan.ethosu.stream.isa import Register, Rounding
 from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
 
-from .layout import ELEMENT_TYPES, InputSpec, MapLayout
+from .layout import ELEMENT_TYPES, MapLayout
 from .registers import Registers
 
 
@@ -132,15 +132,3 @@ class KernelSpec:
     def macs(self) -> int:
         """Multiply-accumulates, or elements taken in; one for each result unless a kernel knows better."""
         return math.prod(self.output.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class ByElement(KernelSpec):
-    """A kernel of one or two inputs, element by element."""
-
-    first: InputSpec
-    second: InputSpec | None  # None: unary
-
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        return (self.first,) if self.second is None else (self.first, self.second)

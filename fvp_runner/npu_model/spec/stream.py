@@ -15,8 +15,8 @@ from typing import TypeGuard
 from npu_memplan.ethosu.arch import Architecture, Language
 from npu_memplan.ethosu.stream.commands import Command, Marker, MissingRegisterError, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
-from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import BranchCondition
+from npu_memplan.ethosu.stream.isa import Op, Register, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import BranchCondition, ElementwiseKind
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
 from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
@@ -27,11 +27,11 @@ from .pooling import PoolingSpec
 from .registers import Registers
 from .u85.confirmed import unconfirmed
 from .u85.dma import read_transfer
-from .u85.elementwise import OperandsSpec, read_elementwise
+from .u85.elementwise import read_elementwise
 from .u85.kernels import ResizeSpec, SumSpec, read_resize, read_sum
 from .window import WindowedSpec
 
-Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | SumSpec | OperandsSpec | ResizeSpec
+Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | SumSpec | ResizeSpec
 
 # A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
 _MAX_OPERATIONS = 1 << 20
@@ -175,10 +175,12 @@ def _unconfirmed(steps: list[DecodedStep]) -> list[str]:
             if spec.shape[:2] != (1, 1):  # which compilers do not emit
                 found.setdefault("2D/3D DMA", where)
             continue
-        if isinstance(spec, ElementwiseSpec) and spec.mode is ElementwiseMode.LRELU:
-            found.setdefault("LRELU", where)
-        operand = spec.operand_rounding if isinstance(spec, ElementwiseSpec) else Rounding.TFL
-        if Rounding.TRUNCATE in (spec.output.rounding, operand):
+        roundings = {spec.output.rounding}
+        if isinstance(spec, ElementwiseSpec):
+            roundings |= {spec.first_scale.rounding, spec.second_scale.rounding}
+            if spec.kind is ElementwiseKind.LRELU and step.registers.operation.language is Language.U55_U65:
+                found.setdefault("LRELU", where)
+        if Rounding.TRUNCATE in roundings:
             found.setdefault("rounding TRUNCATE", where)
     return [
         f"{name} is modelled from its description; no reference confirms it (first at {where})"

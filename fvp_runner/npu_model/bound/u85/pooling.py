@@ -74,7 +74,7 @@ class U85Pooling:
         if self.accumulators.keeps:
             self.accumulators.keep(sums)
             return
-        output.put_values(0, self._scaled(sums))
+        output.put(0, self._scaled(sums))
         output.finish()
 
     def _scaled(self, sums: Int64) -> Int64:

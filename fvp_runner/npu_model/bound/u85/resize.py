@@ -46,7 +46,7 @@ class Resizing:
             rows0 = _clip(top + (nearest & (2 * down >= spec.y.numerator)), values.shape[0])
             columns0 = _clip(left + (nearest & (2 * right >= spec.x.numerator)), values.shape[1])
             result = values[rows0][:, columns0] << _FRACTION
-        self.output.put_values(0, spec.scale.exact(result))
+        self.output.put(0, spec.scale.exact(result))
         self.output.finish()
 
 

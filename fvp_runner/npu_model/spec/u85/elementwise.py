@@ -5,14 +5,14 @@ Invariant: either input may be broadcast, chained or a scalar; scales that an op
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from npu_memplan.ethosu.stream.isa import Register, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast, ScaleRounding
+from npu_memplan.ethosu.stream.isa import Register
+from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast
 
 from ...arithmetic.rescale import Scale
+from ..elementwise import ElementwiseSpec
 from ..layout import Shape3
-from ..output import ByElement
 from ..registers import Registers
 from .maps import read_input, read_output, read_scale, results, written
 
@@ -21,16 +21,7 @@ _SCALED_INPUTS = frozenset((Kind.ADD, Kind.SUB, Kind.MIN, Kind.MAX, Kind.ABS, Ki
 _UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
 
 
-@dataclass(frozen=True, slots=True)
-class OperandsSpec(ByElement):
-    kind: ElementwiseKind
-    first_scale: Scale
-    second_scale: Scale
-    scale: Scale
-    scale_rounding: Rounding | ScaleRounding  # of OFM_SCALE, also where only shifts use it
-
-
-def read_elementwise(regs: Registers) -> OperandsSpec:
+def read_elementwise(regs: Registers) -> ElementwiseSpec:
     r = Register
     kind = ElementwiseKind(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseKind), regs.operation.parameter))
     output = written(regs, read_output(regs))
@@ -43,7 +34,7 @@ def read_elementwise(regs: Registers) -> OperandsSpec:
     if kind is Kind.MUL and first.dtype.itemsize == 4:  # only the shift takes part in a 32-bit product
         made = replace(made, multiplier=plain.multiplier)
     other = scaled and (second is not None or kind is Kind.LRELU)
-    return OperandsSpec(
+    return ElementwiseSpec(
         output,
         first,
         second,
