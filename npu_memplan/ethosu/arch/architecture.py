@@ -107,31 +107,30 @@ class Rates:
     clamp: float  # at least these when a range narrower than the type follows
     start: int  # cycles before a kernel step can follow another when a block is a single micro-block
     start_acc40: int  # the same with 40-bit accumulators
-    doubles_16_bit_pools: bool
+    doubles_16_bit_pools: bool = True
     turn: float = 0.0  # at least these when the output's rows and columns change places, or columns are reversed
-    resize: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)  # 8, 16 bits; little, then much
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """One NPU configuration."""
 
-    product: Product
     macs: int  # multiply-accumulates per cycle over all cores
-    cores: int
     ofm_micro: Shape  # the smallest OFM block: what one pass of a core's multipliers makes
     shram_kib: int  # of one core, as far as a stream can address it
     granules: Granules | None  # None: blocks are not given banks by registers
+    rates: Rates
+    product: Product
+    cores: int
     port_bytes: int  # of one beat on an AXI port
     address_bits: int  # width of an address register
     max_outstanding_dma: int  # DMA transfers that may be unfinished at once before the next start blocks
-    max_outstanding_kernels: int
     axi1_writes: bool  # the second port takes writes too
-    parallel: bool  # has PARALLEL_MODE
     id_word: int  # NPU identification register
     part_number: int  # CoreSight part
-    rates: Rates
-    config_middle: int  # configuration word, bits 4 to 27
+    config_middle: int | None = None  # configuration word, bits 4 to 27; None: stream version 0, SHRAM of all cores
+    max_outstanding_kernels: int = 2
+    parallel: bool = False  # has PARALLEL_MODE
     language: Language = Language.U55_U65
     in_flight_bytes: Mapping[Channel, int] = field(default_factory=dict, hash=False)  # most; none: no limit but AXI's
     in_flight_share: float = 1.0  # of these bytes that are under way on average
@@ -170,4 +169,5 @@ class Architecture:
     @property
     def config_word(self) -> int:
         """Configuration word: log2 MACs, what the family says of itself, product."""
-        return (self.macs.bit_length() - 1) | self.config_middle << 4 | self.product.value << 28
+        middle = self.shram_kib * self.cores << 4 if self.config_middle is None else self.config_middle
+        return (self.macs.bit_length() - 1) | middle << 4 | self.product.value << 28

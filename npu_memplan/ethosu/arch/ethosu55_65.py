@@ -1,12 +1,13 @@
 """The configurations of Ethos-U55 and Ethos-U65.
 
-Invariant: numbers only. `config_middle` is stream version 0 and the KiB of SHRAM of all cores. Sources:
-micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
+Invariant: numbers only. Sources: micro-blocks, SHRAM granules, queues and cycles are those of Arm's published
 optimiser (ethos-u-vela 5.2.0, Apache-2.0: `architecture_features.py` and regor's `ethos_u55.cpp`, `ethos_u65.cpp`,
 `ethos_u55_performance.cpp`); identification words are those of the Ethos-U driver's headers.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from .architecture import Architecture, Granules, OutputKind, Product, Rates, Shape
 
@@ -21,50 +22,31 @@ def _rates(
 
 _GRANULES_64 = Granules(2, 2, 4, 4, 8)
 _GRANULES_256 = Granules(8, 8, 16, 16, 20)
-
-
-def _u55(macs: int, micro: Shape, shram_kib: int, granules: Granules, rates: Rates) -> Architecture:
-    return Architecture(
-        product=Product.U55,
-        macs=macs,
-        cores=1,
-        ofm_micro=micro,
-        shram_kib=shram_kib,
-        granules=granules,
-        port_bytes=8,
-        address_bits=32,
-        max_outstanding_dma=1,
-        max_outstanding_kernels=2,
-        axi1_writes=False,
-        parallel=False,
-        id_word=0x10104001,  # architecture 1.1.0: at least what Vela writes into its payloads
-        part_number=0x580,
-        rates=rates,
-        config_middle=shram_kib << 4,
-    )
-
-
-def _u65(macs: int, cores: int, rates: Rates) -> Architecture:
-    return Architecture(
-        product=Product.U65,
-        macs=macs,
-        cores=cores,
-        ofm_micro=Shape(2, 2, 8),
-        shram_kib=48,
-        granules=_GRANULES_256,
-        port_bytes=16,
-        address_bits=40,
-        max_outstanding_dma=2,
-        max_outstanding_kernels=2,
-        axi1_writes=True,
-        parallel=True,
-        id_word=0x10066001,  # architecture 1.0.6
-        part_number=0x58B,
-        rates=rates,
-        config_middle=48 * cores << 4,
-    )
-
-
+_u55 = partial(
+    Architecture,
+    product=Product.U55,
+    cores=1,
+    port_bytes=8,
+    address_bits=32,
+    max_outstanding_dma=1,
+    axi1_writes=False,
+    id_word=0x10104001,  # architecture 1.1.0: at least what Vela writes into its payloads
+    part_number=0x580,
+)
+_u65 = partial(
+    Architecture,
+    product=Product.U65,
+    ofm_micro=Shape(2, 2, 8),
+    shram_kib=48,
+    granules=_GRANULES_256,
+    port_bytes=16,
+    address_bits=40,
+    max_outstanding_dma=2,
+    axi1_writes=True,
+    parallel=True,
+    id_word=0x10066001,  # architecture 1.0.6
+    part_number=0x58B,
+)
 _RATES_256 = _rates((1.125, 0.625, 0.5, 0.375, 0.75, 0.125, 0.25), 1.0, 0.25, 2, 2)
 
 ETHOS_U55_65 = (
@@ -84,6 +66,6 @@ ETHOS_U55_65 = (
         _rates((1.25, 0.75, 0.75, 0.75, 1.5, 0.25, 0.5), 1.0, 0.5, 2, 3),
     ),
     _u55(256, Shape(2, 2, 8), 48, _GRANULES_256, _RATES_256),
-    _u65(256, 1, _RATES_256),
-    _u65(512, 2, _rates((0.5625, 0.3125, 0.25, 0.1875, 0.375, 0.0625, 0.125), 0.5, 0.125, 2, 2)),
+    _u65(macs=256, cores=1, rates=_RATES_256),
+    _u65(macs=512, cores=2, rates=_rates((0.5625, 0.3125, 0.25, 0.1875, 0.375, 0.0625, 0.125), 0.5, 0.125, 2, 2)),
 )

@@ -10,14 +10,7 @@ from __future__ import annotations
 from .architecture import Architecture, Channel, Language, OutputKind, Product, Rates, Shape
 
 _STREAM_VERSION = 1
-_KINDS = (
-    OutputKind.BITS_8,
-    OutputKind.BITS_16,
-    OutputKind.BITS_32,
-    OutputKind.BITS_64,
-    OutputKind.CHAINED_32,
-    OutputKind.PAIR_32_TO_32,
-)
+_KINDS = tuple(OutputKind)[7:]
 
 
 def _u85(
@@ -26,8 +19,6 @@ def _u85(
     micro: tuple[Shape, ...],
     ports: tuple[int, int],  # log2 of the SRAM and of the external AXI ports
     output: tuple[float, ...],
-    turn: float,
-    resize: tuple[float, float, float, float],
     buffers: tuple[int, ...],  # words of 16 bytes, in the order of `Channel`
 ) -> Architecture:
     weights = cores.bit_length() - 1  # log2 of the weight decoders
@@ -41,9 +32,7 @@ def _u85(
         port_bytes=16,
         address_bits=40,
         max_outstanding_dma=4,
-        max_outstanding_kernels=2,
         axi1_writes=True,
-        parallel=False,
         id_word=0x20007000,  # architecture 2.0.0
         part_number=0x582,
         rates=Rates(
@@ -52,9 +41,7 @@ def _u85(
             clamp=output[0],
             start=2,
             start_acc40=3 if macs == 128 else 2,
-            doubles_16_bit_pools=True,
-            turn=turn,
-            resize=resize,
+            turn=2 * output[0],  # at half the rate
         ),
         config_middle=_STREAM_VERSION | ports[0] << 4 | ports[1] << 6 | weights << 8,
         burst_bytes=128,
@@ -79,8 +66,6 @@ ETHOS_U85 = (
         (Shape(1, 2, 8), Shape(1, 1, 16)),
         (1, 0),
         (0.5, 0.5, 0.5, 1.0, 1.0, 1.0),
-        1.0,
-        (0.5, 1.0, 0.5, 1.0),
         (64, 64, 128, 128, 104, 16),
     ),
     _u85(
@@ -89,8 +74,6 @@ ETHOS_U85 = (
         (Shape(1, 2, 16), Shape(1, 4, 8), Shape(2, 2, 8)),
         (1, 0),
         (0.25, 0.25, 0.25, 0.5, 0.5, 0.5),
-        0.5,
-        (0.25, 0.5, 0.25, 0.5),
         (104, 104, 128, 128, 128, 16),
     ),
     _u85(
@@ -99,8 +82,6 @@ ETHOS_U85 = (
         (Shape(2, 2, 16), Shape(1, 4, 16)),
         (1, 0),
         (0.125, 0.125, 0.25, 0.5, 0.25, 0.25),
-        0.25,
-        (0.125, 0.25, 0.125, 0.25),
         (128, 128, 256, 256, 128, 16),
     ),
     _u85(
@@ -109,8 +90,6 @@ ETHOS_U85 = (
         (Shape(2, 2, 32), Shape(1, 4, 32), Shape(2, 4, 16)),
         (1, 1),
         (0.0625, 0.125, 0.25, 0.5, 0.125, 0.25),
-        0.125,
-        (0.125, 0.125, 0.0625, 0.125),
         (256, 256, 416, 208, 256, 16),
     ),
     _u85(
@@ -119,8 +98,6 @@ ETHOS_U85 = (
         (Shape(2, 2, 64), Shape(1, 4, 64), Shape(4, 4, 16)),
         (2, 1),
         (0.03125, 0.0625, 0.125, 0.25, 0.0625, 0.125),
-        0.0625,
-        (0.0625, 0.0625, 0.03125, 0.0625),
         (256, 256, 512, 256, 256, 16),
     ),
 )
