@@ -20,9 +20,10 @@ from ..program.kernel import Kernel
 from ..program.ranges import Ranges, share_byte
 from ..program.slices import PART_KERNEL_SLICE, deep_slice
 from ..stream.commands import Operation
-from ..stream.fields_u85 import AccumulatorWord, OutputWord
+from ..stream.fields_u85 import AccumulatorWord
 from ..stream.isa import Op, Register, Upscale
 from ..stream.isa_u85 import AccumulatorInput
+from .inplace import is_turned
 
 MAX_BLOCKDEP = 3
 
@@ -46,7 +47,7 @@ def blockdep(previous: Operation, op: Operation, accelerator: Architecture | Non
         inputs = [v for v in inputs if share_byte(v.ranges(), written)]
     if not inputs:
         return most
-    if _is_turned(previous):
+    if is_turned(previous):
         return 0
     last: list[Ranges] = [output.box_ranges(*box) for box in last_blocks(previous, most)]
     safe = most
@@ -112,14 +113,6 @@ def jobs(op: Operation, accelerator: Architecture | None = None) -> Iterator[Box
         rows, columns, _ = _block(op, index)
         for start in range(0, view.depth, step):
             yield rows, columns, (start, min(start + step, view.depth))
-
-
-def _is_turned(op: Operation) -> bool:
-    """Whether results are stored in another order than they are made."""
-    if op.language is Language.U55_U65:
-        return False
-    word = op.get(Register.OFM_PRECISION)
-    return bool(OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word))
 
 
 def input_box(op: Operation, view: FeatureMap, job: Box) -> Box:

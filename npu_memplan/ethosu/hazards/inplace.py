@@ -50,18 +50,20 @@ _SINGLE = {
 
 def is_pointwise(op: Operation) -> bool:
     """Output element (y, x, c) depends on input elements (y, x, c) alone (broadcast inputs aside)."""
-    if op.language is Language.U85:
-        word = op.get(Register.OFM_PRECISION)
-        if OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word):
-            return False
     if op.op is Op.ELEMENTWISE:
-        return True
-    if op.op is not Op.POOL or op.parameter not in _SINGLE[op.language]:
+        return not is_turned(op)
+    if op.op is not Op.POOL or op.parameter not in _SINGLE[op.language] or is_turned(op):
         return False
     kernel = Kernel.of(op)
     padded = kernel.pad_top or kernel.pad_left or kernel.pad_bottom or kernel.pad_right
     window = (kernel.height, kernel.width, kernel.stride_y, kernel.stride_x)
     return window == (1, 1, 1, 1) and not padded and not op.get(Register.IFM_UPSCALE)
+
+
+def is_turned(op: Operation) -> bool:
+    """Whether results are stored in another order than they are made."""
+    word = op.get(Register.OFM_PRECISION)
+    return op.language is Language.U85 and bool(OutputWord.TRANSPOSE.of(word) or OutputWord.REVERSE.of(word))
 
 
 def same_map(view: FeatureMap, output: FeatureMap) -> int | None:

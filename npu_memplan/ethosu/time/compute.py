@@ -69,11 +69,7 @@ def _block(work: Work, accelerator: Architecture, height: int, width: int, depth
     if work.part_kernel:
         return cycles * -(-work.ifm.depth // work.traits.channels)
     if work.sums_channels:
-        return (
-            cycles * -(-work.ifm.depth // work.slice_channels)
-            if accelerator.micro_blocks
-            else cycles * -(-work.ifm.depth // (_STEP_WEIGHTS // wide))
-        )
+        return cycles * -(-work.ifm.depth // work.slice_channels)
     return cycles
 
 

@@ -42,7 +42,6 @@ class Traits:
     channels: int  # input channels that a cycle takes
     part_slice: int  # input channels of one pass, part-kernel first
     deep_slice: int  # the same, depth first
-    sparse: bool  # two of four weights at most are not zero
 
 
 _HALF_SPEED = (StoredOrder.WHC, StoredOrder.WCH, StoredOrder.CWH)
@@ -56,7 +55,6 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
     accumulators = operation.get(Register.ACC_FORMAT)
     output = operation[Register.OFM_PRECISION]
     micro = micro_block(operation, accelerator)
-    sparse = is_sparse(operation)
     bits = 8 * FeatureMap.ifm(operation).element_bytes
     turned = OutputWord.TRANSPOSE.of(output) in _HALF_SPEED or OutputWord.REVERSE.of(output) == StoredBackwards.W
     return Traits(
@@ -68,10 +66,9 @@ def u85_traits(operation: Operation, engine: Engine, accelerator: Architecture) 
         output=_output(operation, engine, bits, output),
         cores=1,
         taps=1,
-        channels=2 * accelerator.ifm_micro_depth if sparse else accelerator.ifm_micro_depth,
+        channels=2 * accelerator.ifm_micro_depth if is_sparse(operation) else accelerator.ifm_micro_depth,
         part_slice=PART_KERNEL_SLICE,
         deep_slice=deep_slice(operation, accelerator),
-        sparse=sparse,
     )
 
 

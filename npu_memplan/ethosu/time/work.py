@@ -188,7 +188,6 @@ def _traits(operation: Operation, engine: Engine, accelerator: Architecture) -> 
         channels=accelerator.ifm_micro_depth,
         part_slice=16 * 8 // bits,
         deep_slice=32 * 8 // bits,
-        sparse=False,
     )
 
 
