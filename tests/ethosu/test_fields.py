@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream import fields, fields_u85, groups
-from npu_memplan.ethosu.stream.encode import EncodeError
-from npu_memplan.ethosu.stream.fields import Field, KernelStride, signed16, word16
+from npu_memplan.ethosu.stream.fields import EncodeError, Field, KernelStride, signed16, word16
 from npu_memplan.ethosu.stream.isa import Op, Register
 
 HOLDERS = [
@@ -27,7 +26,6 @@ HOLDERS = [
     fields_u85.AccumulatorWord,
     fields_u85.TableWord,
     fields_u85.WeightWord,
-    fields_u85.TransferWord,
     fields_u85.StepWord,
 ]
 

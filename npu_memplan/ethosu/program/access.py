@@ -16,7 +16,7 @@ from ...errors import NpuMemplanError
 from ..arch import Architecture, Language
 from ..stream.commands import MissingRegisterError, Operation
 from ..stream.fields import Activation, DmaRegion, OutputPrecision
-from ..stream.fields_u85 import OutputWord, TableWord, TransferWord, WeightWord
+from ..stream.fields_u85 import OutputWord, TableWord, WeightWord
 from ..stream.groups import SCALES, WEIGHTS, WeightRegisters
 from ..stream.isa import SHRAM_REGION, Op, Register
 from ..stream.isa_u85 import TableKind
@@ -118,10 +118,10 @@ def _u85_dma(op: Operation) -> tuple[Access, ...]:
     """A transfer of rows and planes. Which rows an index chooses is in memory: any of those that exist may be."""
     r = Register
     source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
-    dimensions = TransferWord.DIMENSIONS.of(source)
-    if TransferWord.INTERNAL.of(source):
+    dimensions = DmaRegion.DIMENSIONS.of(source)
+    if DmaRegion.INTERNAL.of(source):
         raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
-    gathers, scatters = bool(TransferWord.INDEXED.of(source)), bool(TransferWord.INDEXED.of(target))
+    gathers, scatters = bool(DmaRegion.INDEXED.of(source)), bool(DmaRegion.INDEXED.of(target))
     rows = op[r.DMA0_SIZE0] if dimensions > 0 else 1
     planes = op[r.DMA0_SIZE1] if dimensions > 1 else 1
     choices = op[r.DMA0_IDX_MAX] + 1 if gathers or scatters else 0
@@ -131,10 +131,10 @@ def _u85_dma(op: Operation) -> tuple[Access, ...]:
         count = choices if indexed else rows
         return strided_ranges(op[base], length, ((count, inner), (planes, op[far] if dimensions > 1 else 0)))
 
-    where = SHRAM_REGION if TransferWord.INTERNAL.of(target) else TransferWord.REGION.of(target)
+    where = SHRAM_REGION if DmaRegion.INTERNAL.of(target) else DmaRegion.REGION.of(target)
     read = side(r.DMA0_SRC, gathers, r.DMA0_SRC_STRIDE0, r.DMA0_SRC_STRIDE1)
     written = side(r.DMA0_DST, scatters, r.DMA0_DST_STRIDE0, r.DMA0_DST_STRIDE1)
-    found = [Access(Role.DMA_SRC, TransferWord.REGION.of(source), ((r.DMA0_SRC, read),), False)]
+    found = [Access(Role.DMA_SRC, DmaRegion.REGION.of(source), ((r.DMA0_SRC, read),), False)]
     if gathers or scatters:
         apart = op.get(r.DMA0_IDX_SKIP1) if dimensions > 1 else 0
         index = strided_ranges(op[r.DMA0_IDX], INDEX_BYTES * rows, ((planes, INDEX_BYTES * rows + apart),))

@@ -11,8 +11,9 @@ from typing import Protocol
 
 from ..arch.architecture import Language
 from ..stream.commands import Operation
-from ..stream.fields_u85 import InputWord, OutputWord, TransferWord
-from ..stream.groups import IFM, IFM2, OFM
+from ..stream.encode import chained_maps
+from ..stream.fields import DmaRegion
+from ..stream.fields_u85 import OutputWord
 from ..stream.isa import Op, Register
 from ..stream.isa_u85 import MapStorage
 
@@ -50,14 +51,8 @@ def chain_bounds(steps: Sequence[_Step]) -> list[tuple[int, int]]:
 
 def beside_regions(op: Operation) -> dict[Register, int]:
     """What the region registers of Ethos-U85 say besides a region: chaining buffers, and how a transfer goes."""
-    if op.language is Language.U55_U65:
-        return {}
-    if op.op is Op.DMA_START:
-        mask = TransferWord.DIMENSIONS.at(3) | TransferWord.INDEXED.at(1)
+    if op.language is Language.U85 and op.op is Op.DMA_START:
+        mask = DmaRegion.DIMENSIONS.at(3) | DmaRegion.INDEXED.at(1)
         words = {r: op[r] & mask for r in (Register.DMA0_SRC_REGION, Register.DMA0_DST_REGION)}
         return {register: word for register, word in words.items() if word}
-    chained = {}
-    for view, storage in ((IFM, InputWord.STORAGE), (IFM2, InputWord.STORAGE), (OFM, OutputWord.STORAGE)):
-        if storage.of(op.get(view.precision)) == MapStorage.CHAINED:
-            chained[view.region] = op[view.region]
-    return chained
+    return {view.region: op[view.region] for view in chained_maps(op)}

@@ -13,7 +13,7 @@ from ..arch.architecture import Language
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, InputWord, OutputWord
 from ..stream.isa import Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
-from ..stream.isa_u85 import AccumulatorInput, ElementwiseKind, InputBroadcast, MapStorage, StoredOrder
+from ..stream.isa_u85 import AccumulatorInput, ElementwiseKind, MapStorage, StoredOrder
 from .kernel import Kernel
 
 Extents = tuple[int, int, int]  # rows, columns, channels
@@ -66,15 +66,8 @@ def _ifm(op: Operation) -> Extents:
 def _ifm2(op: Operation) -> Extents | None:
     if op.op is not Op.ELEMENTWISE or op.parameter in _UNARY:
         return None
-    broadcast = Broadcast(op[Register.IFM2_BROADCAST])
-    if broadcast & Broadcast.SCALAR:
-        return None
-    height, width, depth = results(op)
-    return (
-        1 if broadcast & Broadcast.HEIGHT else height,
-        1 if broadcast & Broadcast.WIDTH else width,
-        1 if broadcast & Broadcast.DEPTH else depth,
-    )
+    scalar = Broadcast.SCALAR in Broadcast(op[Register.IFM2_BROADCAST])
+    return None if scalar else _spread(op, Register.IFM2_BROADCAST)
 
 
 def _u85_ofm(op: Operation) -> Extents:
@@ -109,12 +102,13 @@ def _u85_ifm2(op: Operation) -> Extents | None:
 
 
 def _spread(op: Operation, register: Register) -> Extents:
-    broadcast = InputBroadcast(op.get(register))
+    """Extents of an operand: of one element along the axes whose bits are set, which are the same in all languages."""
+    broadcast = Broadcast(op.get(register))
     height, width, depth = results(op)
     return (
-        1 if broadcast & InputBroadcast.HEIGHT else height,
-        1 if broadcast & InputBroadcast.WIDTH else width,
-        1 if broadcast & InputBroadcast.DEPTH else depth,
+        1 if broadcast & Broadcast.HEIGHT else height,
+        1 if broadcast & Broadcast.WIDTH else width,
+        1 if broadcast & Broadcast.DEPTH else depth,
     )
 
 

@@ -6,38 +6,20 @@ its meaning, so nothing is lost when the meaning is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
-from functools import partial
 from typing import Any
 
-from ..arch import Architecture, Language
+from ..arch import Architecture
 from ..program.access import accesses, lut_span
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
-from . import describe_u85
 from .commands import Command, Marker, Operation, Wait
 from .decode import decode
-from .fields import Activation, DmaRegion, InputPrecision, KernelStride, OutputPrecision, Precision, ScaleWord, signed16
-from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, REGION_REGISTERS, registers_of
-from .isa import (
-    SHRAM_REGION,
-    AccFormat,
-    ActivationFunction,
-    Broadcast,
-    ElementwiseMode,
-    Op,
-    PoolMode,
-    Register,
-    Rounding,
-    Upscale,
-)
-
-MODES: Mapping[Language, Mapping[Op, type[IntEnum]]] = {
-    Language.U55_U65: {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode},
-    Language.U85: describe_u85.MODES,
-}
+from .fields import DmaRegion, Precision, signed16
+from .groups import ADDRESS_REGISTERS, FEATURE_MAPS, IFM2, OFM, registers_of
+from .isa import SHRAM_REGION, Op, Register
+from .words import MODES, WORDS, name_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +81,7 @@ def _simple(command: Command) -> Line:
 
 def _title(op: Operation) -> str:
     mode = MODES[op.language].get(op.op)
-    if mode is None:
-        return op.op.name
-    known = {int(m): m.name for m in mode}
-    return f"{op.op.name} {known.get(op.parameter, op.parameter)}"
+    return op.op.name if mode is None else f"{op.op.name} {name_in(mode, op.parameter)}"
 
 
 def summary(op: Operation) -> str:
@@ -157,61 +136,8 @@ def meaning(register: Register, value: int, op: Operation) -> str:
         return str(value + 1)
     if register in _NUMBER_OF:
         return str(signed16(value, bool(Precision.SIGNED.of(op.get(_NUMBER_OF[register].precision)))))
-    words = _WORDS[op.language].get(register)
+    words = WORDS[op.language].get(register)
     return "" if words is None else words(value)
-
-
-def _input_precision(value: int) -> str:
-    return " ".join(_precision(InputPrecision, value))
-
-
-def _first_input_precision(value: int) -> str:
-    operand = InputPrecision.SCALED_OPERAND.of(value)
-    rounding = InputPrecision.ROUNDING.of(value)
-    name = _name_in(Rounding, rounding) or str(rounding)
-    words = [f"operand {'A' if operand == 1 else 'B'} scaled {name}"] if operand else []
-    return " ".join([*_precision(InputPrecision, value), *words])
-
-
-def _output_precision(value: int) -> str:
-    scale = "global scale" if OutputPrecision.GLOBAL_SCALE.of(value) else "scale per channel"
-    rounding = OutputPrecision.ROUNDING.of(value)
-    return " ".join([*_precision(OutputPrecision, value), scale, _name_in(Rounding, rounding) or str(rounding)])
-
-
-def _precision(fields: type[InputPrecision] | type[OutputPrecision], value: int) -> list[str]:
-    kind = "int" if fields.SIGNED.of(value) else "uint"
-    return [f"{kind}{8 << fields.SIZE.of(value)}", "NHCWB16" if fields.BRICK.of(value) else "NHWC"]
-
-
-def _kernel_stride(value: int) -> str:
-    stride = f"stride {KernelStride.stride_y(value)}x{KernelStride.stride_x(value)}"
-    dilation = f"dilation {1 + KernelStride.DILATION_Y.of(value)}x{1 + KernelStride.DILATION_X.of(value)}"
-    order = "part-kernel first" if KernelStride.PART_KERNEL_FIRST.of(value) else "depth first"
-    return f"{stride}, {dilation}, {order}"
-
-
-def _activation(value: int) -> str:
-    function, table = Activation.FUNCTION.of(value), Activation.table(value)
-    word = _name_in(ActivationFunction, function).lower() or str(function) if table is None else f"LUT {table}"
-    clip = Activation.CLIP_RANGE.of(value)
-    return word + (f", clip range {clip}" if clip else "")
-
-
-def _broadcast(value: int) -> str:
-    return " ".join(str(b.name) for b in Broadcast if value & b) or "none"
-
-
-def _scale(value: int) -> str:
-    return f"{ScaleWord.MULTIPLIER.of(value)} >> {ScaleWord.SHIFT.of(value)}"
-
-
-def _region(value: int) -> str:
-    return "SHRAM" if DmaRegion.INTERNAL.of(value) else ""
-
-
-def _name_in(enumeration: type[IntEnum], value: int) -> str:
-    return next((member.name for member in enumeration if member == value), "")
 
 
 _ONE_LESS = frozenset(r for r in Register if r.name.endswith("_M1"))  # so the architecture names what it holds less one
@@ -219,20 +145,4 @@ _NUMBER_OF = {view.zero_point: view for view in FEATURE_MAPS.values()} | {
     Register.IFM2_SCALAR: IFM2,
     Register.ACTIVATION_MIN: OFM,
     Register.ACTIVATION_MAX: OFM,
-}
-_U55_U65_WORDS: dict[Register, Callable[[int], str]] = {
-    Register.IFM_PRECISION: _first_input_precision,
-    Register.IFM2_PRECISION: _input_precision,
-    Register.OFM_PRECISION: _output_precision,
-    Register.KERNEL_STRIDE: _kernel_stride,
-    Register.ACTIVATION: _activation,
-    Register.IFM2_BROADCAST: _broadcast,
-    Register.IFM_UPSCALE: partial(_name_in, Upscale),
-    Register.ACC_FORMAT: partial(_name_in, AccFormat),
-    **dict.fromkeys((Register.OFM_SCALE, Register.OPA_SCALE, Register.OPB_SCALE), _scale),
-    **dict.fromkeys(REGION_REGISTERS, _region),
-}
-_WORDS: Mapping[Language, Mapping[Register, Callable[[int], str]]] = {
-    Language.U55_U65: _U55_U65_WORDS,
-    Language.U85: {**dict.fromkeys(REGION_REGISTERS, _region), **describe_u85.WORDS},
 }

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...errors import NpuMemplanError
 from ..arch.architecture import Language
 from .commands import Command, Operation, Wait
-from .groups import IFM, IFM2, OFM
+from .fields import EncodeError
+from .fields_u85 import MapWord
+from .groups import IFM, IFM2, OFM, MapRegisters
 from .isa import Op, Register
 from .isa_u85 import ElementwiseKind, MapStorage
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
 _OPCODE = 0x3FF
-
-
-class EncodeError(NpuMemplanError):
-    """A value does not fit its register."""
 
 
 def encode(commands: Iterable[Command]) -> tuple[int, ...]:
@@ -30,7 +27,7 @@ def encode(commands: Iterable[Command]) -> tuple[int, ...]:
     state: dict[Register, int] = {}
     for command in commands:
         if isinstance(command, Operation):
-            chained = starts_anew(command)
+            chained = chained_maps(command)
             if chained:
                 _forget(state)
             for register in sorted(command.registers, key=_ORDER.__getitem__):
@@ -59,12 +56,11 @@ def _forget(state: dict[Register, int]) -> None:
         state.pop(register, None)
 
 
-def starts_anew(op: Operation) -> bool:
-    """Whether an operand or the result of an Ethos-U85 kernel is in a chaining buffer."""
+def chained_maps(op: Operation) -> list[MapRegisters]:
+    """Operands and the result of an Ethos-U85 kernel that are in chaining buffers."""
     if op.language is not Language.U85 or op.op is Op.DMA_START:
-        return False
-    words = (op.get(view.precision) for view in (IFM, IFM2, OFM))
-    return any(word >> _STORAGE == MapStorage.CHAINED for word in words)
+        return []
+    return [v for v in (IFM, IFM2, OFM) if MapWord.STORAGE.of(op.get(v.precision)) == MapStorage.CHAINED]
 
 
 def needed_anew(op: Operation) -> frozenset[Register]:
@@ -74,7 +70,7 @@ def needed_anew(op: Operation) -> frozenset[Register]:
     found = {OFM.precision}
     unary = op.op is Op.ELEMENTWISE and op.parameter in _UNARY
     for view in (IFM,) if unary or op.op is not Op.ELEMENTWISE else (IFM, IFM2):
-        storage = op.get(view.precision) >> _STORAGE
+        storage = MapWord.STORAGE.of(op.get(view.precision))
         found |= {view.precision, view.zero_point} if storage == MapStorage.NONE else view.all
         if storage == MapStorage.CHAINED:
             found -= view.all - {view.precision, view.zero_point, view.region}
@@ -82,7 +78,6 @@ def needed_anew(op: Operation) -> frozenset[Register]:
 
 
 _UNARY = frozenset(kind.value for kind in ElementwiseKind if kind.is_unary)
-_STORAGE = 14  # the field's place in all three; `fields_u85` needs this module
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 

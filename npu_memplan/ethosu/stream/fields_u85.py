@@ -6,35 +6,34 @@ Invariant: as in `fields`; what is not here is as it is there. Source: the regis
 
 from __future__ import annotations
 
-from .fields import Field
+from .fields import Field, Precision, ScaleWord
 
 
-class InputWord:
-    """IFM_PRECISION and IFM2_PRECISION."""
+class MapWord(Precision):
+    """IFM_PRECISION, IFM2_PRECISION and OFM_PRECISION, which have these in common."""
 
-    SIGNED = Field(0, 1)
-    SIZE = Field(2, 2)  # log2 of an element's bytes
     BRICK = Field(6, 2)  # 1: NHCWB16 instead of NHWC
     STORAGE = Field(14, 2)  # isa_u85.MapStorage
 
 
-class OutputWord:
+class InputWord(MapWord):
+    """IFM_PRECISION and IFM2_PRECISION."""
+
+    SIZE = Field(2, 2)  # log2 of an element's bytes
+
+
+class OutputWord(MapWord):
     """OFM_PRECISION."""
 
-    SIGNED = Field(0, 1)
     SIZE = Field(1, 2)  # log2 of an element's bytes
-    BRICK = Field(6, 2)  # 1: NHCWB16 instead of NHWC
     GLOBAL_SCALE = Field(8, 1)  # OFM_SCALE instead of a scale for each channel
     REVERSE = Field(9, 2)  # isa_u85.StoredBackwards
     TRANSPOSE = Field(11, 3)  # isa_u85.StoredOrder
-    STORAGE = Field(14, 2)  # isa_u85.MapStorage
 
 
-class ScaledWord:
-    """OFM_SCALE, IFM_SCALE and IFM2_SCALE: `decode` keeps the command word's parameter above the payload."""
+class ScaledWord(ScaleWord):
+    """OFM_SCALE, IFM_SCALE and IFM2_SCALE."""
 
-    MULTIPLIER = Field(0, 32)
-    SHIFT = Field(32, 6)
     DOUBLE_ROUND = Field(38, 5)  # bits by which the first of two roundings comes earlier
     ROUNDING = Field(45, 3)  # isa_u85.ScaleRounding
 
@@ -61,15 +60,6 @@ class WeightWord:
 
     FAST = Field(0, 1)
     SPARSE = Field(4, 1)  # two of every four input channels at most
-
-
-class TransferWord:
-    """DMA0_SRC_REGION and DMA0_DST_REGION."""
-
-    REGION = Field(0, 3)
-    INTERNAL = Field(8, 1)  # the address lies in the LUT RAM
-    DIMENSIONS = Field(9, 2)  # of the source: 0 one run, 1 rows, 2 planes; both sides have as many
-    INDEXED = Field(11, 1)  # DMA0_IDX says which row
 
 
 class StrideWord:

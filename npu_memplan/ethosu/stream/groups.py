@@ -1,6 +1,6 @@
 """Which registers belong together: of a feature map, of a stream of weights, of a kind of operation.
 
-Invariant: every fact about a register's role is in these tables; nobody reads it off the letters of a name.
+Invariant: every fact about a register's role is in these tables; nobody else reads it off the letters of a name.
 """
 
 from __future__ import annotations
@@ -46,40 +46,22 @@ class WeightRegisters:
     region: R
 
 
-IFM = MapRegisters(
-    "IFM",
-    (R.IFM_BASE0, R.IFM_BASE1, R.IFM_BASE2, R.IFM_BASE3),
-    R.IFM_STRIDE_X, R.IFM_STRIDE_Y, R.IFM_STRIDE_C,
-    R.IFM_HEIGHT0_M1, R.IFM_HEIGHT1_M1, R.IFM_WIDTH0_M1,
-    R.IFM_REGION, R.IFM_PRECISION, R.IFM_ZERO_POINT,
-)  # fmt: skip
-IFM2 = MapRegisters(
-    "IFM2",
-    (R.IFM2_BASE0, R.IFM2_BASE1, R.IFM2_BASE2, R.IFM2_BASE3),
-    R.IFM2_STRIDE_X, R.IFM2_STRIDE_Y, R.IFM2_STRIDE_C,
-    R.IFM2_HEIGHT0_M1, R.IFM2_HEIGHT1_M1, R.IFM2_WIDTH0_M1,
-    R.IFM2_REGION, R.IFM2_PRECISION, R.IFM2_ZERO_POINT,
-)  # fmt: skip
-OFM = MapRegisters(
-    "OFM",
-    (R.OFM_BASE0, R.OFM_BASE1, R.OFM_BASE2, R.OFM_BASE3),
-    R.OFM_STRIDE_X, R.OFM_STRIDE_Y, R.OFM_STRIDE_C,
-    R.OFM_HEIGHT0_M1, R.OFM_HEIGHT1_M1, R.OFM_WIDTH0_M1,
-    R.OFM_REGION, R.OFM_PRECISION, R.OFM_ZERO_POINT,
-)  # fmt: skip
+def _map(name: str) -> MapRegisters:
+    bases = (R[f"{name}_BASE0"], R[f"{name}_BASE1"], R[f"{name}_BASE2"], R[f"{name}_BASE3"])
+    places = ("STRIDE_X", "STRIDE_Y", "STRIDE_C", "HEIGHT0_M1", "HEIGHT1_M1", "WIDTH0_M1")
+    return MapRegisters(name, bases, *(R[f"{name}_{rest}"] for rest in (*places, "REGION", "PRECISION", "ZERO_POINT")))
+
+
+def _stream(core: str, kind: str) -> WeightRegisters:
+    return WeightRegisters(R[f"{kind}{core}_BASE"], R[f"{kind}{core}_LENGTH"], R[f"{kind}_REGION"])
+
+
+IFM, IFM2, OFM = _map("IFM"), _map("IFM2"), _map("OFM")
 FEATURE_MAPS = {view.name: view for view in (IFM, IFM2, OFM)}
 
 # by core
-WEIGHTS = (
-    WeightRegisters(R.WEIGHT_BASE, R.WEIGHT_LENGTH, R.WEIGHT_REGION),
-    WeightRegisters(R.WEIGHT1_BASE, R.WEIGHT1_LENGTH, R.WEIGHT_REGION),
-    WeightRegisters(R.WEIGHT2_BASE, R.WEIGHT2_LENGTH, R.WEIGHT_REGION),
-    WeightRegisters(R.WEIGHT3_BASE, R.WEIGHT3_LENGTH, R.WEIGHT_REGION),
-)
-SCALES = (
-    WeightRegisters(R.SCALE_BASE, R.SCALE_LENGTH, R.SCALE_REGION),
-    WeightRegisters(R.SCALE1_BASE, R.SCALE1_LENGTH, R.SCALE_REGION),
-)
+WEIGHTS = tuple(_stream(core, "WEIGHT") for core in ("", "1", "2", "3"))
+SCALES = tuple(_stream(core, "SCALE") for core in ("", "1"))
 
 REGION_OF: dict[R, R] = {
     **{base: view.region for view in FEATURE_MAPS.values() for base in view.bases},

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ..arch import Architecture, Channel
 from ..hazards.blockdep import MAX_BLOCKDEP
 from ..stream.commands import Command, Operation, Wait
-from ..stream.encode import needed_anew, starts_anew
+from ..stream.encode import chained_maps, needed_anew
 from ..stream.isa import Op, Register
 from .cost import Demand, Demands, Passage
 from .memory import Memory, MemoryMap
@@ -204,7 +204,7 @@ def timeline(
     for command in commands:
         words = 1
         if isinstance(command, Operation):
-            chained = starts_anew(command)
+            chained = bool(chained_maps(command))
             for register in needed_anew(command) if chained or chains else ():
                 before.pop(register, None)
             chains = chained

@@ -19,8 +19,8 @@ from ...ethosu.arch import accelerator
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.commands import Command, Operation
 from ...ethosu.stream.decode import decode
-from ...ethosu.stream.describe import MODES
 from ...ethosu.stream.isa import BRICK_CHANNELS, Op, PoolMode, Register
+from ...ethosu.stream.words import MODES
 from ...problem import Agent, Buffer, BufferKind
 
 _STREAM = re.compile(r"uint32_t (\w+)_stream\[\d+\] = \{([^}]*)\}")
