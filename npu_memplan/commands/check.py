@@ -12,30 +12,29 @@ from pathlib import Path
 import click
 
 from ..command_line import completion
+from ..command_line.values import FILE, PLACE, names
 from ..files.arrays import read_inputs
 from ..sizes import parse_size
 
 
 @click.command(help="Say why a Vela-compiled .tflite will not run on a board: accelerator, versions, alignment, "
                "operators to register, regions, arena, memory, hazards; then run it on the NPU model.")  # fmt: skip
-@click.argument("network", type=click.Path(path_type=Path))
-@click.option(
-    "--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board it is for."
-)
-@click.option("--registered", metavar="OP,OP", help="Operators that the firmware registers; default: all that TFLite "
-              "Micro has.")  # fmt: skip
-@click.option("--arena", metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
-@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
+@click.argument("network", type=PLACE)
+@click.option("--board", required=True, metavar="NAME|FILE.toml", shell_complete=completion.boards, help="The board it "
+              "is for.")  # fmt: skip
+@click.option("--registered", default="", type=names, metavar="OP,OP", help="Operators that the firmware registers; "
+              "default: all that TFLite Micro has.")  # fmt: skip
+@click.option("--arena", type=parse_size, metavar="SIZE", help="Bytes of the firmware's arena; KiB, MiB.")
+@click.option("--reference", type=FILE, metavar="MODEL.tflite",
               help="The network before Vela: compare outputs, and name the first layer that differs.")  # fmt: skip
-@click.option(
-    "--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="For the run; default: random:0."
-)
+@click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="For the run; default: "
+              "random:0.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(
     network: Path,
     board: str,
-    registered: str | None,
-    arena: str | None,
+    registered: tuple[str, ...],
+    arena: int | None,
     reference: Path | None,
     inputs: tuple[str, ...],
     as_json: bool,
@@ -50,11 +49,7 @@ def command(
     data = read_file(network)
     parsed, description = read_network(data, network.name), load_board(board)
     values = read_inputs(parsed.name, [parsed.tensors[i] for i in parsed.inputs], inputs)
-    asked = FirmwareFacts(
-        tuple(name.strip() for name in (registered or "").split(",") if name.strip()),
-        None if arena is None else parse_size(arena),
-        None if reference is None else read_file(reference),
-    )
+    asked = FirmwareFacts(registered, arena, None if reference is None else read_file(reference))
     remarks = check_network(parsed, data, description, asked, values)
     wrong = sum(remark.level is Level.WRONG for remark in remarks)
     if as_json:

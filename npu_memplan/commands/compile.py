@@ -21,6 +21,7 @@ from ..artifact import Artifact
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
+from ..command_line.values import PLACE, by_name, name_and_size, names
 from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
@@ -36,29 +37,32 @@ _target, _memory, _work = group("Target"), group("Memory"), group("Who computes 
 _goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
 
 
-@click.command(
-    cls=GroupedCommand, help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, weights and C."
-)
-@click.argument("model", type=click.Path(path_type=Path))
+def _operators(text: str) -> tuple[str, ...]:
+    return names(text.upper())
+
+
+@click.command(cls=GroupedCommand, help="Compile a TFLite, ONNX or PyTorch model: plan its memory, write streams, "
+               "weights and C.")  # fmt: skip
+@click.argument("model", type=PLACE)
 @_target("--board", default="", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Pools, memories and "
          "clock of a board (npu-memplan boards lists them, or your own file); the fewest cycles that fit.")  # fmt: skip
-@_target("--accelerator", metavar="NAME", shell_complete=completion.accelerators, help="The NPU (npu-memplan "
-         "accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
-@_target("--system-config", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: the "
-         "accelerator's.")  # fmt: skip
+@_target("--accelerator", default="", metavar="NAME", shell_complete=completion.accelerators, help="The NPU "
+         "(npu-memplan accelerators lists them), or none; default: the board's largest, or ethos-u55-256.")  # fmt: skip
+@_target("--system-config", default="", metavar="NAME", help="System_Config of vela.ini, or of the FVPs; default: "
+         "the accelerator's.")  # fmt: skip
 @_target("--vela-ini", default="", metavar="FILE", type=click.Path(dir_okay=False),
          help="A vela.ini of your own that describes --system-config.")  # fmt: skip
-@_target("--memory-mode", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, Shared_Sram or "
-         "Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
-@_target(
-    "--all-boards",
-    is_flag=True,
-    help="Write nothing; say on which boards its plan of the least memory fits, with bytes and time.",
-)
-@_memory("--pool", "pools", multiple=True, metavar="NAME=SIZE", help="Hard capacity of a pool, e.g. sram=96KiB.")
-@_memory("--constant-pool", "constant_pools", multiple=True, metavar="NAME[=SIZE]", help="Pack weights and tables into "
-         "read-only pools, in this order, e.g. flash=512KiB.")  # fmt: skip
-@_memory("--arena-cache-size", metavar="SIZE", help="Vela's meaning: bytes the NPU compiler aims at; KiB, MiB.")
+@_target("--memory-mode", default="", metavar="NAME", shell_complete=completion.memory_modes, help="Sram_Only, "
+         "Shared_Sram or Dedicated_Sram[_256KB|_384KB|_512KB]; default: the accelerator's.")  # fmt: skip
+@_target("--all-boards", is_flag=True, help="Write nothing; say on which boards its plan of the least memory fits, "
+         "with bytes and time.")  # fmt: skip
+@_memory("--pool", "pools", multiple=True, type=parse_named_size, callback=by_name, metavar="NAME=SIZE",
+         help="Hard capacity of a pool, e.g. sram=96KiB.")  # fmt: skip
+@_memory("--constant-pool", "constant_pools", multiple=True, type=name_and_size, callback=by_name,
+         metavar="NAME[=SIZE]", help="Pack weights and tables into read-only pools, in this order, e.g. "
+         "flash=512KiB.")  # fmt: skip
+@_memory("--arena-cache-size", "arena_cache_size_bytes", type=parse_size, metavar="SIZE", help="Vela's meaning: bytes "
+         "the NPU compiler aims at; KiB, MiB.")  # fmt: skip
 @_memory("--fit", metavar="SIZE|NAME=SIZE", help="Try all that could make it fit and write the cheapest; a table says "
          "what each needs.")  # fmt: skip
 @_work("--npu-compiler", type=click.Choice(["vela", "tvm", "auto"]), default="auto", show_default=True, help="Who "
@@ -66,11 +70,13 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
        "of both, with --stripes our own, else Vela's, or our own of what Vela refuses.")  # fmt: skip
 @_work("--optimise", type=click.Choice(["Performance", "Size"]), default="Performance", show_default=True,
        help="Vela's meaning.")  # fmt: skip
-@_work("--host-ops", metavar="OP,OP", help="Operators to keep on the CPU, e.g. SOFTMAX,FULLY_CONNECTED.")
-@_work("--operators", metavar="FILE.py,FILE.py", shell_complete=completion.files, help="Python that describes "
-       "operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
-@_work("--external", "external", multiple=True, metavar="OP[=SIZE]", help="An operator that a C function of yours "
-       "runs: declared in the header, called with SIZE bytes of scratch.")  # fmt: skip
+@_work("--host-ops", default="", type=_operators, metavar="OP,OP", help="Operators to keep on the CPU, e.g. "
+       "SOFTMAX,FULLY_CONNECTED.")  # fmt: skip
+@_work("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
+       help="Python that describes operators of your own (npu_memplan.host_operator); it is run.")  # fmt: skip
+@_work("--external", "external", multiple=True, type=name_and_size, callback=by_name, metavar="OP[=SIZE]",
+       help="An operator that a C function of yours runs: declared in the header, called with SIZE bytes of "
+       "scratch.")  # fmt: skip
 @_goal("--objective", type=click.Choice(["auto", "cycles", "bytes"]), default="auto", show_default=True,
        help="cycles: the fewest that fit each --pool or the board, or the bytes that a plan needs without; bytes: the "
        "least memory; auto: cycles where sizes are known, else bytes.")  # fmt: skip
@@ -87,10 +93,10 @@ _goal, _search, _output = group("What is best"), group("The planner"), group("Wh
 @_search("--planner", default="auto", show_default=True, metavar="NAME", shell_complete=completion.planners,
          help="auto, optimal, first-fit, greedy-by-size, greedy-by-conflicts, hill-climb, linear, or a registered "
          "name.")  # fmt: skip
-@_search("--time-limit", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's search.")
+@_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's "
+         "search.")  # fmt: skip
 @_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
-@_output("-o", "--output", type=click.Path(path_type=Path), help="Artifact directory to write; with --emit "
-         "vela-tflite, the file.")  # fmt: skip
+@_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_output("--name", default="", help="Name of the model in C; default: from the file name.")
 @_output("--emit", type=click.Choice(["c", "vela-tflite"]), default="c", show_default=True, help="C sources, or a "
@@ -192,39 +198,10 @@ def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Ver
         print_fits(rows, Console(file=sys.stdout, highlight=False, markup=False))
 
 
-def options_of(
-    pools: tuple[str, ...],
-    constant_pools: tuple[str, ...],
-    operators: str | None,
-    external: tuple[str, ...],
-    host_ops: str | None,
-    arena_cache_size: str | None,
-    no_overlap: bool,
-    keep_inputs: bool,
-    time_limit: float | None,
-    system_config: str | None,
-    memory_mode: str | None,
-    accelerator: str | None,
-    board: str,
-    **same: Any,
-) -> CompileOptions:
-    """What the command line asks for; `same` are options that need no reading."""
-    return CompileOptions(
-        accelerator=accelerator or usual_accelerator(board),
-        board=board,
-        system_config=system_config or "",
-        memory_mode=memory_mode or "",
-        arena_cache_size_bytes=parse_size(arena_cache_size) if arena_cache_size else None,
-        pools=dict(parse_named_size(text) for text in pools),
-        constant_pools=dict(parse_named_size(text) if "=" in text else (text, None) for text in constant_pools),
-        operators=tuple(path for path in (operators or "").split(",") if path),
-        external=dict(parse_named_size(text) if "=" in text else (text, None) for text in external),
-        host_ops=tuple(op.strip().upper() for op in (host_ops or "").split(",") if op.strip()),
-        time_limit_s=time_limit,
-        overlaps=not no_overlap,
-        reuse_inputs=not keep_inputs,
-        **same,
-    )
+def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool, **same: Any) -> CompileOptions:
+    """What the command line asks for; `same` are fields of the options."""
+    kept = {"overlaps": not no_overlap, "reuse_inputs": not keep_inputs, **same}
+    return CompileOptions(accelerator or usual_accelerator(board), board=board, **kept)
 
 
 def parse_options(words: Sequence[str]) -> CompileOptions:

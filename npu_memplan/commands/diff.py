@@ -11,11 +11,12 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
+from ..command_line.values import PLACE
 
 
 @click.command(help="Compare the plans of two compiled models.")
-@click.argument("before", type=click.Path(path_type=Path))
-@click.argument("after", type=click.Path(path_type=Path))
+@click.argument("before", type=PLACE)
+@click.argument("after", type=PLACE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 when the plans differ.")
 def command(before: Path, after: Path, as_json: bool, exit_code: bool) -> None:

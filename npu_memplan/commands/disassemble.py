@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from ..command_line.values import PLACE
 from ..ethosu.stream.decode import decode
 from ..ethosu.stream.describe import Line, describe
 from ..models.file import NetworkError, read_file
@@ -18,7 +19,7 @@ from ..models.vela import NpuCall
 
 
 @click.command(help="Print the command streams of a Vela-compiled network (.tflite, or raw .npz).")
-@click.argument("network", type=click.Path(path_type=Path))
+@click.argument("network", type=PLACE)
 @click.option("--call", "number", type=click.IntRange(min=0), help="Only this NPU call (0 is the first).")
 @click.option("--all-registers", is_flag=True, help="Every register an operation depends on, not only the changed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

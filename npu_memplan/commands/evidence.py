@@ -13,6 +13,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
+from ..command_line.values import FOLDER, PLACE, names
 from ..files.staging import check_place, staged_directory
 
 _what, _where = group("What runs"), group("What is written")
@@ -25,13 +26,12 @@ _what, _where = group("What runs"), group("What is written")
        shell_complete=completion.accelerators, help="The NPU.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards, help="Board of the firmware; default: "
        "the accelerator's.")  # fmt: skip
-@_what("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
+@_what("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
        "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
-@_what("--only", default="", metavar="NAME,NAME", help="These networks of the set alone.")
+@_what("--only", default="", type=names, metavar="NAME,NAME", help="These networks of the set alone.")
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=900.0, show_default=True, metavar="SECONDS",
        help="Wall time of one program.")  # fmt: skip
-@_where("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-        help="Folder for evidence.json and evidence.html.")  # fmt: skip
+@_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder for evidence.json and evidence.html.")
 @_where("--force", is_flag=True, help="Replace a non-empty output directory.")
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print the record instead of text.")
@@ -40,7 +40,7 @@ def command(
     accelerator: str,
     board: str | None,
     fvp_path: Path | None,
-    only: str,
+    only: tuple[str, ...],
     timeout: float,
     output: Path,
     force: bool,
@@ -54,9 +54,8 @@ def command(
 
     check_place(output, force)
     options = RunOptions(board=board, timeout_s=timeout, fvp_path=fvp_path)
-    names = tuple(name.strip() for name in only.split(",") if name.strip())
     with progress("evidence", said) as shown:
-        record = gather(runner, accelerator, options, names, shown.part)
+        record = gather(runner, accelerator, options, only, shown.part)
     with staged_directory(output, force) as folder:
         (folder / "evidence.json").write_bytes(record.to_json())
         (folder / "evidence.html").write_text(page(record), encoding="utf-8")

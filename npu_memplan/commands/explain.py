@@ -11,10 +11,11 @@ from pathlib import Path
 import click
 
 from ..artifact import Artifact
+from ..command_line.values import PLACE
 
 
 @click.command(help="Say where the peak is, or where one buffer lies and why.")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PLACE)
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(directory: Path, name: str | None, as_json: bool) -> None:

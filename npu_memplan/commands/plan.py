@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from ..command_line.values import PLACE
 from ..planners import PlanningError, plan, planner_names
 from ..problem import Plan, PlanStatus, Problem
 from ..problem.files import read_plan, read_problem, with_capacities, write_plan
@@ -22,13 +23,9 @@ from ..sizes import format_size
 
 
 @click.command("plan")
-@click.argument("problem", type=click.Path(path_type=Path))
-@click.option(
-    "--capacity",
-    multiple=True,
-    metavar="[POOL=]SIZE",
-    help="Hard size of the first pool, or of a named one; e.g. 96KiB, sram=96KiB.",
-)
+@click.argument("problem", type=PLACE)
+@click.option("--capacity", multiple=True, metavar="[POOL=]SIZE", help="Hard size of the first pool, or of a named "
+              "one; e.g. 96KiB, sram=96KiB.")  # fmt: skip
 @click.option(
     "--planner",
     metavar="NAME",
@@ -38,8 +35,8 @@ from ..sizes import format_size
 @click.option("--time-limit", type=float, metavar="S", help="Seconds to search; the best plan so far is kept.")
 @click.option("--node-budget", type=int, metavar="N", help="Units of work; the answer then depends on no clock.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--incumbent", type=click.Path(path_type=Path), help="A known plan never to be worse than.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Plan to write: .csv (MiniMalloc's) or .json.")
+@click.option("--incumbent", type=PLACE, help="A known plan never to be worse than.")
+@click.option("-o", "--output", type=PLACE, help="Plan to write: .csv (MiniMalloc's) or .json.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def command(
     problem: Path,

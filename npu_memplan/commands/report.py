@@ -14,25 +14,23 @@ import click
 
 from ..artifact import Artifact
 from ..command_line.progress import progress
+from ..command_line.values import FILE, FOLDER, PLACE
 from ..files import manifest
 from ..options import CompileOptions
 from ..problem import Lifetime, Problem
 
 
 @click.command(help="Write the HTML report of a compiled model (a directory), or of a problem file and its --plan.")
-@click.argument("directory", metavar="DIRECTORY|PROBLEM", type=click.Path(path_type=Path))
-@click.option("--plan", "plan_file", type=click.Path(path_type=Path, dir_okay=False), metavar="PLAN",
-              help="The plan (.csv or .json) of a problem file.")  # fmt: skip
-@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-              help="Where to write; default: beside plan.json.")  # fmt: skip
+@click.argument("directory", metavar="DIRECTORY|PROBLEM", type=PLACE)
+@click.option("--plan", "plan_file", type=FILE, metavar="PLAN", help="The plan (.csv or .json) of a problem file.")
+@click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to write; default: beside plan.json.")
 @click.option("--png", is_flag=True, help="Also draw memory.png (needs matplotlib).")
 @click.option("--table", is_flag=True, help="Print the table of memory.txt, write nothing.")
-@click.option("--against", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+@click.option("--against", type=FOLDER, metavar="DIRECTORY",
               help="Also write compare.html: this model beside another one, and say what differs.")  # fmt: skip
-@click.option("--tflm", type=click.Path(path_type=Path, dir_okay=False), metavar="OUT.tflite",
+@click.option("--tflm", type=FILE, metavar="OUT.tflite",
               help="Also write MODEL with its plan as OfflineMemoryAllocation metadata, for TFLite-Micro.")  # fmt: skip
-@click.option("--model", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL.tflite",
-              help="The model that was compiled; needed by --tflm.")  # fmt: skip
+@click.option("--model", type=FILE, metavar="MODEL.tflite", help="The model that was compiled; needed by --tflm.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def command(
     directory: Path,

@@ -17,6 +17,7 @@ from ..artifact import Artifact
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, progress, verbosity
+from ..command_line.values import FILE, FOLDER, PLACE, names
 from ..errors import NpuMemplanError
 from ..files.arrays import InputError, check_outputs, read_inputs, read_steps, save_arrays
 
@@ -29,14 +30,12 @@ if TYPE_CHECKING:
 
 _what, _data, _checked = group("What runs"), group("Inputs and outputs"), group("Against a reference")
 _own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, qemu, unicorn")
-_file = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(cls=GroupedCommand,
-               help="Run a compiled model on its planned pools and compare with a reference; its plan is "
-               "verified first. --on host compiles its C and runs it in this process: run only artifacts that you "
-               "trust.")  # fmt: skip
-@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.command(cls=GroupedCommand, help="Run a compiled model on its planned pools and compare with a reference; its "
+               "plan is verified first. --on host compiles its C and runs it in this process: run only artifacts that "
+               "you trust.")  # fmt: skip
+@click.argument("directory", type=PLACE, required=False)
 @_what("--on", "runner", type=click.Choice(["auto", "host", "qemu", "unicorn", "fvp"]), default="auto",
        show_default=True, help="Runner; auto takes the best one that is installed.")  # fmt: skip
 @_what("--board", metavar="NAME|FILE.toml", shell_complete=completion.boards,
@@ -46,15 +45,14 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
        metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
 @_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
-@_what("--external-source", "external_sources", multiple=True, type=_file, metavar="FILE.c",
+@_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
-@_what("--operators", metavar="FILE.py,FILE.py", shell_complete=completion.files,
+@_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
        help="As for compile: their NumPy references are used.")  # fmt: skip
 @_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", shell_complete=completion.files,
        help="Repeat for every model input; random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
-@_data("--output", "outputs", multiple=True, type=_file, metavar="FILE.npy",
-       help="Keep an output; repeat for every model output.")  # fmt: skip
-@_checked("--reference", type=_file, metavar="MODEL", help="Compare with this model's reference result: tflite-micro "
+@_data("--output", "outputs", multiple=True, type=FILE, metavar="FILE.npy", help="Keep an output; repeat for each one.")
+@_checked("--reference", type=FILE, metavar="MODEL", help="Compare with this model's reference result: tflite-micro "
           "(LiteRT where it has no kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for "
           ".pt2.")  # fmt: skip
 @_checked("--tolerance", type=click.FloatRange(min=0), default=0.0, metavar="DIFF", help="With --reference: exit "
@@ -62,20 +60,19 @@ _file = click.Path(path_type=Path, dir_okay=False)
           "Default: 0, bit-exact.")  # fmt: skip
 @_checked("--layers", is_flag=True, help="Compare every operator's output with the reference's, also inside fused "
           "streams, and name the first that differs; on the host.")  # fmt: skip
-@_checked("--dump", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="With --layers: keep the "
-          "tensors, and the reference's.")  # fmt: skip
+@_checked("--dump", type=FOLDER, metavar="DIR", help="With --layers: keep the tensors, and the reference's.")
 @_firmware("--interrupt", is_flag=True, help="The firmware waits for the NPU's interrupt instead of polling.")
-@_firmware("--fvp-path", type=click.Path(path_type=Path), metavar="PATH", help="Arm's FVP, or the folder it was "
+@_firmware("--fvp-path", type=PLACE, metavar="PATH", help="Arm's FVP, or the folder it was "
            "installed in; default: FVP_PATH, then PATH.")  # fmt: skip
 @_firmware("--cycles", is_flag=True, help="Let Arm's FVP count NPU cycles, which is slower; the others always give "
            "the NPU model's estimate.")  # fmt: skip
-@_own("--elf", type=_file, metavar="MY.elf", help="In place of DIRECTORY: firmware of your own on QEMU, our NPU behind "
+@_own("--elf", type=FILE, metavar="MY.elf", help="In place of DIRECTORY: firmware of your own on QEMU, our NPU behind "
       "its registers; needs --board.")  # fmt: skip
 @_own("--npu", default="", metavar="NAME", shell_complete=completion.accelerators, help="With --elf: the accelerator; "
       "default: what a driver payload in it is for, or the board's largest.")  # fmt: skip
 @_own("--semihosting", is_flag=True, help="With --elf: the program may exit by semihosting, and read and write files "
       "here.")  # fmt: skip
-@_own("--trace", type=_file, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
+@_own("--trace", type=FILE, metavar="FILE.json", help="With --elf: the NPU's operations for Perfetto, and every "
       "access to its registers.")  # fmt: skip
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -91,7 +88,7 @@ def command(
     tolerance: float,
     steps: int | None,
     external_sources: tuple[Path, ...],
-    operators: str | None,
+    operators: tuple[str, ...],
     no_checks: bool,
     timeout: float,
     board: str | None,
@@ -122,7 +119,10 @@ def command(
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
-    load_own(operators)
+    for path in operators:
+        from ..frontend.host_ops.own import load_operators
+
+        load_operators(path)
     model = _open_reference(reference, artifact, tolerance)
     options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
@@ -181,15 +181,6 @@ def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bo
     else:
         click.echo(f"runner {name}\nNOT bit-exact: the run was stopped by a check")
     raise click.exceptions.Exit(1) from None
-
-
-def load_own(files: str | None) -> None:
-    """Run the Python files that describe operators of the user's own."""
-    if files:
-        from ..frontend.host_ops.own import load_operators
-
-        for path in files.split(","):
-            load_operators(path)
 
 
 def _open_reference(

@@ -15,6 +15,7 @@ import click
 
 from ..artifact.timing import Timing, bounds_of
 from ..command_line import completion
+from ..command_line.values import FILE, PLACE
 from ..files.arrays import InputError, check_outputs, read_inputs, save_arrays
 from ..files.whole_file import write_whole
 from ..models.file import read_file
@@ -31,26 +32,22 @@ if TYPE_CHECKING:
 
 @click.command(help="Run a Vela-compiled network (.tflite or raw .npz) on the NPU model; a .tosa file is compiled by "
                "Vela first.")  # fmt: skip
-@click.argument("network", type=click.Path(path_type=Path))
+@click.argument("network", type=PLACE)
 @click.option("--accelerator", default="", help="What a .tosa file is compiled for, e.g. ethos-u85-256; Vela's other "
               "files say it themselves.")  # fmt: skip
 @click.option("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", help="Repeat for every input; "
               "random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
-@click.option("--output", "outputs", multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+@click.option("--output", "outputs", multiple=True, type=FILE,
               metavar="FILE.npy", help="Keep an output; repeat for every output.")  # fmt: skip
-@click.option("--reference", type=click.Path(path_type=Path, dir_okay=False), metavar="MODEL",
+@click.option("--reference", type=FILE, metavar="MODEL",
               help="The network before Vela: compare outputs and layers with its reference result.")  # fmt: skip
-@click.option("--trace", "trace_file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.json",
+@click.option("--trace", "trace_file", type=FILE, metavar="FILE.json",
               help="Write one event per operation, for Perfetto or chrome://tracing.")  # fmt: skip
 @click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
               "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
-@click.option(
-    "--memory-mode",
-    default="",
-    shell_complete=completion.memory_modes,
-    help="How the network was compiled; default: the accelerator's.",
-)
+@click.option("--memory-mode", default="", shell_complete=completion.memory_modes, help="How the network was compiled; "
+              "default: the accelerator's.")  # fmt: skip
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",
               help="Also execute every stream under N other completion orders of kernels and DMA.")  # fmt: skip
 @click.option("--no-checks", is_flag=True, help="Do not look for missing waits, uninitialised reads, overflows.")

@@ -20,6 +20,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, verbosity
+from ..command_line.values import FILE, FOLDER, PLACE
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
 from ..sizes import parse_size
@@ -53,7 +54,7 @@ _asked, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 
 @command.command("run", cls=GroupedCommand, help="Compile every MODEL for every target. What DIR has is not "
                  "computed again, so a sweep that was ended goes on. The name `run` may be left out.")  # fmt: skip
-@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...", type=PLACE)
 @_asked("--accelerator", "accelerators", default="", metavar="NAME,NAME|all", shell_complete=completion.accelerators,
         help="Such as u55-128,u65-256,none.")  # fmt: skip
 @_asked("--boards", default="", metavar="NAME,FILE.toml|all", shell_complete=completion.boards,
@@ -63,11 +64,10 @@ _asked, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 @_asked("--run", "runner", type=click.Choice(["host", "qemu", "unicorn"]), help="Run each artifact there and "
         "compare it with its reference.")  # fmt: skip
 @_asked("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Random inputs of --run.")
-@_asked("--import", "plugins", multiple=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.py",
+@_asked("--import", "plugins", multiple=True, type=FILE, metavar="FILE.py",
         help="Run this file in each worker first: own planners, own operators.")  # fmt: skip
-@_where("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-        help="Folder of the sweep.")  # fmt: skip
-@_where("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
+@_where("-o", "--output", required=True, type=FOLDER, metavar="DIR", help="Folder of the sweep.")
+@_where("--store", type=FOLDER, metavar="DIR",
         help="Folder of results that several sweeps share; default: DIR/results.")  # fmt: skip
 @_where("--executor", default="processes", show_default=True, metavar="SPEC", help="processes[:N] (default: all "
         "cores), dask://HOST:PORT, slurm[:JOBS,KEY=VALUE,...].")  # fmt: skip
@@ -180,15 +180,13 @@ def _text(swept: Swept, output: Path) -> str:
 
 
 @command.command("report", help="Write sweep.html, sweep_table.json and sweep_table.csv of the sweep in DIR.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="Where to; default: DIR."
-)
-@click.option("--against", type=click.Path(path_type=Path, file_okay=False), metavar="OLD",
+@click.argument("directory", metavar="DIR", type=FOLDER)
+@click.option("-o", "--output", type=FOLDER, metavar="DIR", help="Where to; default: DIR.")
+@click.option("--against", type=FOLDER, metavar="OLD",
               help="An earlier sweep: changes; exit code 1 where bytes, cycles or exactness are worse.")  # fmt: skip
 @click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="MS",
               help="Name the cheapest target that fits all networks at MS estimated milliseconds.")  # fmt: skip
-@click.option("--store", type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help="As for the sweep.")
+@click.option("--store", type=FOLDER, metavar="DIR", help="As for the sweep.")
 @click.option("--parquet", is_flag=True, help="Also sweep_table.parquet (needs pyarrow).")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of text.")
 def report(
@@ -230,8 +228,8 @@ def report(
 
 
 @command.command("merge", help="One sweep of the parts that --shard made.")
-@click.argument("parts", nargs=-1, required=True, metavar="DIR...", type=click.Path(path_type=Path, file_okay=False))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.argument("parts", nargs=-1, required=True, metavar="DIR...", type=FOLDER)
+@click.option("-o", "--output", required=True, type=FOLDER, metavar="DIR")
 def merge(parts: tuple[Path, ...], output: Path) -> None:
     from ..sweep.folder import merge as merged
     from ..sweep.folder import read_table

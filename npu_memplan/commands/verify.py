@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ..command_line.values import PLACE
 from ..problem import used_bytes
 from ..problem.files import read_plan, read_problem, with_capacities
 from ..sizes import format_size
@@ -20,14 +21,10 @@ from ..verify import Violation, verify
 
 
 @click.command("verify")
-@click.argument("problem", type=click.Path(path_type=Path))
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option(
-    "--capacity",
-    multiple=True,
-    metavar="[POOL=]SIZE",
-    help="Hard size of the first pool, or of a named one; e.g. 96KiB, sram=96KiB.",
-)
+@click.argument("problem", type=PLACE)
+@click.argument("plan", type=PLACE)
+@click.option("--capacity", multiple=True, metavar="[POOL=]SIZE", help="Hard size of the first pool, or of a named "
+              "one; e.g. 96KiB, sram=96KiB.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the violations as JSON.")
 def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool) -> None:
     """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json);

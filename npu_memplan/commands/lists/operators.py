@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...command_line.values import FILE
+
 if TYPE_CHECKING:
     from ...exactness import Claim
     from ...frontend.tflite.needs import Need
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(help="List the operators that there is code for, by type and reference; or those that MODEL (.tflite) "
                "needs, and who can run each.")  # fmt: skip
-@click.argument("model", required=False, type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("model", required=False, type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def command(model: Path | None, as_json: bool) -> None:
     if model is None:
