@@ -83,29 +83,16 @@ def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
 
 def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     """`verify` for a problem that is known to be valid: of a million buffers, that takes seconds to find out."""
-    found: list[Violation] = []
     placed: dict[str, Placement] = {}
+    found = [*_placements(problem, plan, placed)]
     pools = {pool.name: pool for pool in problem.pools}
-    buffers = {buffer.name: buffer for buffer in problem.buffers}
-    for placement in plan.placements:
-        name = placement.buffer
-        if name not in buffers:
-            found.append(Violation(Law.UNKNOWN, f"{name!r} is placed but not in the problem", name))
-        elif type(placement.offset_bytes) is not int:
-            found.append(
-                Violation(Law.UNKNOWN, f"{name!r} is at offset {placement.offset_bytes!r}, no whole number", name)
-            )
-        elif placement.pool not in pools:
-            found.append(Violation(Law.UNKNOWN, f"{name!r} is in pool {placement.pool!r}, which does not exist", name))
-        elif name in placed:
-            found.append(Violation(Law.DUPLICATE, f"{name!r} has two placements", name, name, placement.pool))
-        else:
-            placed[name] = placement
     for buffer in problem.buffers:
         if buffer.name not in placed:
             found.append(Violation(Law.MISSING, f"{buffer.name!r} has no placement", buffer.name))
         else:
-            found.extend(_alone(problem, buffer, placed[buffer.name], pools))
+            at = placed[buffer.name]
+            where = (buffer.name, "", at.pool, at.offset_bytes, at.offset_bytes + buffer.size_bytes)
+            found += [Violation(law, said, *where) for law, said in _alone(problem, buffer, at, pools[at.pool])]
     found.extend(_groups(problem, placed))
     found.extend(_Overlaps(problem, placed).violations())
     if not found:
@@ -113,37 +100,39 @@ def violations_of(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
     return tuple(found)
 
 
-def _alone(problem: Problem, buffer: Buffer, at: Placement, pools: dict[str, Pool]) -> Iterator[Violation]:
-    """The laws that concern one buffer and its pool."""
-    pool = pools[at.pool]
-    start, stop = at.offset_bytes, at.offset_bytes + buffer.size_bytes
-    where = (buffer.name, "", pool.name, start, stop)
+def _placements(problem: Problem, plan: Plan, placed: dict[str, Placement]) -> Iterator[Violation]:
+    """Those that can be none of the problem's; the others are put into `placed`, by buffer."""
+    buffers, pools = ({item.name for item in items} for items in (problem.buffers, problem.pools))
+    for at in plan.placements:
+        name = at.buffer
+        if name not in buffers:
+            yield Violation(Law.UNKNOWN, f"{name!r} is placed but not in the problem", name)
+        elif type(at.offset_bytes) is not int:
+            yield Violation(Law.UNKNOWN, f"{name!r} is at offset {at.offset_bytes!r}, no whole number", name)
+        elif at.pool not in pools:
+            yield Violation(Law.UNKNOWN, f"{name!r} is in pool {at.pool!r}, which does not exist", name)
+        elif name in placed:
+            yield Violation(Law.DUPLICATE, f"{name!r} has two placements", name, name, at.pool)
+        else:
+            placed[name] = at
+
+
+def _alone(problem: Problem, buffer: Buffer, at: Placement, pool: Pool) -> Iterator[tuple[Law, str]]:
+    """The broken laws that concern one buffer and its pool, each in words."""
+    name, start, stop = buffer.name, at.offset_bytes, at.offset_bytes + buffer.size_bytes
     if start < 0 or (pool.size_bytes is not None and stop > pool.size_bytes):
         size = "unbounded" if pool.size_bytes is None else f"{pool.size_bytes} bytes"
-        yield Violation(
-            Law.OUTSIDE, f"{buffer.name!r} takes bytes [{start}, {stop}) of pool {pool.name!r} ({size})", *where
-        )
+        yield Law.OUTSIDE, f"{name!r} takes bytes [{start}, {stop}) of pool {pool.name!r} ({size})"
     if start % buffer.alignment:
-        yield Violation(
-            Law.MISALIGNED,
-            f"{buffer.name!r} lies at offset {start} of pool {pool.name!r}, not a multiple of {buffer.alignment}",
-            *where,
-        )
+        lies = f"{name!r} lies at offset {start} of pool {pool.name!r}"
+        yield Law.MISALIGNED, f"{lies}, not a multiple of {buffer.alignment}"
     if buffer.fixed is not None:
         if (at.pool, at.offset_bytes) != buffer.fixed:
-            yield Violation(
-                Law.MOVED,
-                f"{buffer.name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}, "
-                f"the plan has offset {start} of {pool.name!r}",
-                *where,
-            )
+            fixed = f"{name!r} is fixed at offset {buffer.fixed[1]} of pool {buffer.fixed[0]!r}"
+            yield Law.MOVED, f"{fixed}, the plan has offset {start} of {pool.name!r}"
     elif pool.name not in {p.name for p in problem.candidates(buffer)}:
         agents = ", ".join(sorted(a.value for a in buffer.agents))
-        yield Violation(
-            Law.UNREACHABLE,
-            f"{buffer.name!r} (used by {agents}) may not live in pool {pool.name!r}",
-            *where,
-        )
+        yield Law.UNREACHABLE, f"{name!r} (used by {agents}) may not live in pool {pool.name!r}"
 
 
 def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violation]:
@@ -157,16 +146,11 @@ def _groups(problem: Problem, placed: dict[str, Placement]) -> Iterator[Violatio
         for name, inner in members[1:]:
             at = placed[name]
             if at.pool != placed[leader].pool or at.offset_bytes - inner != origin:
-                yield Violation(
-                    Law.ALIAS,
+                text = (
                     f"{name!r} lies at offset {at.offset_bytes} of {at.pool!r}; alias group {group.name!r} with "
-                    f"{leader!r} needs offset {origin + inner} of {placed[leader].pool!r}",
-                    name,
-                    leader,
-                    at.pool,
-                    at.offset_bytes,
-                    at.offset_bytes,
+                    f"{leader!r} needs offset {origin + inner} of {placed[leader].pool!r}"
                 )
+                yield Violation(Law.ALIAS, text, name, leader, at.pool, at.offset_bytes, at.offset_bytes)
 
 
 def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -175,13 +159,8 @@ def _usage(problem: Problem, plan: Plan) -> Iterator[Violation]:
     stated = {u.pool: u.used_bytes for u in plan.usage}
     for pool, height in heights.items():
         if stated.get(pool, height) != height:
-            yield Violation(
-                Law.USAGE,
-                f"the plan states {stated[pool]} bytes used of pool {pool!r}, its placements end at {height}",
-                pool=pool,
-                start_bytes=height,
-                stop_bytes=stated[pool],
-            )
+            text = f"the plan states {stated[pool]} bytes used of pool {pool!r}, its placements end at {height}"
+            yield Violation(Law.USAGE, text, pool=pool, start_bytes=height, stop_bytes=stated[pool])
 
 
 class _Overlaps:
@@ -244,19 +223,15 @@ class _Overlaps:
         """The violation of two conflicting buffers, if they share bytes and nothing permits it."""
         at, bt = self.placed[first], self.placed[second]
         start = max(at.offset_bytes, bt.offset_bytes)
-        stop = min(
-            at.offset_bytes + self.buffers[first].size_bytes,
-            bt.offset_bytes + self.buffers[second].size_bytes,
-        )
+        stop = min(p.offset_bytes + self.buffers[p.buffer].size_bytes for p in (at, bt))
         if at.pool != bt.pool or start >= stop:
             return
         if first in self.group and self.group[first] == self.group.get(second):
             return
         distance = bt.offset_bytes - at.offset_bytes
-        if any(o.permits(distance) for o in self.allowed.get((first, second), ())):
-            return
-        if any(o.permits(-distance) for o in self.allowed.get((second, first), ())):
-            return
+        for ordered, by in (((first, second), distance), ((second, first), -distance)):
+            if any(o.permits(by) for o in self.allowed.get(ordered, ())):
+                return
         pair = (min(first, second), max(first, second))
         if pair in self.reported:
             return
@@ -265,13 +240,5 @@ class _Overlaps:
         if point is not None:
             named = 0 <= point < len(self.problem.points)
             when = f"at point {point}" + (f" ({self.problem.points[point]})" if named else "")
-        yield Violation(
-            Law.OVERLAP,
-            f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}",
-            first,
-            second,
-            at.pool,
-            start,
-            stop,
-            point,
-        )
+        text = f"{first!r} and {second!r} share bytes [{start}, {stop}) of pool {at.pool!r} {when}"
+        yield Violation(Law.OVERLAP, text, first, second, at.pool, start, stop, point)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import CodegenError
+from . import CodegenError
 
 _STRING_FROM_BYTES = 512
 _BYTES_A_LINE = 32

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
-from . import reset
 from .c_array import c_type
 from .external import ExternalFunction, declarations
 from .interface import Interface, identifier
@@ -72,8 +71,7 @@ def print_header(
         "/* One inference. pools[i] is the base of pool i; 0 is success. */",
         f"int32_t {name}_run({interface.parameters});",
         "",
-        *_initialise_declaration(interface, initialise),
-        *reset.declaration(interface),
+        *_prototypes(interface, bool(initialise)),
         *declarations(external),
         *_accessors(interface),
         "/* The steps of a run, in order. */",
@@ -89,14 +87,15 @@ def print_header(
     return "\n".join(lines)
 
 
-def _initialise_declaration(interface: Interface, steps: Sequence[FunctionCall | IfElse]) -> list[str]:
-    if not steps:
-        return []
-    return [
-        "/* Puts constants into the pools: once, before the first run and before inputs are written. */",
-        f"int32_t {interface.name}_initialise({interface.parameters});",
-        "",
-    ]
+def _prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
+    """What is called before the first run."""
+    name = interface.name
+    if initialised:
+        yield "/* Puts constants into the pools: once, before the first run and before inputs are written. */"
+        yield f"int32_t {name}_initialise({interface.parameters});\n"
+    if interface.states:
+        yield "/* States as they are before the first run: call it once, and whenever a new stream of inputs begins. */"
+        yield f"void {name}_reset(uint8_t *const pools[]);\n"
 
 
 def pool_macro(interface: Interface, index: int) -> str:

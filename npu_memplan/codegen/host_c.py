@@ -18,8 +18,8 @@ import tvm_ffi
 from tvm import ir, s_tir, tirx
 
 from ..errors import NpuMemplanError, said_by
+from . import CodegenError
 from .c_array import c_float
-from .errors import CodegenError
 
 _EXTERN = '(?:#ifdef __cplusplus\nextern "C"\n#endif\n)TVM_DLL '
 _DECLARATION = re.compile(_EXTERN + r"(?P<type>[\w ]+?\**) (?P<name>\w+)\((?P<arguments>[^)\n]*)\);\n")

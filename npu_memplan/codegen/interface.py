@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..artifact import Artifact
 from ..artifact.parts import TensorSlot
 from ..ethosu.arch import ACCELERATORS
-from .errors import CodegenError
+from . import CodegenError
 
 
 @dataclass(frozen=True, slots=True)

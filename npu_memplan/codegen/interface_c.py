@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import CodegenError
+from . import CodegenError
 
 _BYTES_A_LINE = 24
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files.whole_file import write_whole
+from . import CodegenError
 from .entry import RUNTIME_HEADER
-from .errors import CodegenError
 from .interface import Interface, PoolSpec
 from .interface_c import ModuleInterface, print_entry, print_header, print_main
 from .mlf_npu import SECTION, print_npu

@@ -6,7 +6,6 @@ are passed, unused ones as 0. The stream is wrapped as Arm's driver wants it (CO
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,13 +14,12 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import Payload, build_payload
 from ..vocabulary import ACCELERATOR, REGIONS
+from . import CodegenError
 from .c_array import c_array
-from .errors import CodegenError
 from .interface import Interface
 from .program import ConstantArgument, FunctionCall, PlannedProgram, PoolArgument
 
 _BASES = 6
-_NOTHING = np.zeros(0, np.uint8)
 SECTION = (
     "#ifndef TVMGEN_CONSTANT_SECTION\n"
     '#define TVMGEN_CONSTANT_SECTION ".rodata.tvm"\n'
@@ -34,23 +32,21 @@ SECTION = (
 def print_npu(program: PlannedProgram, interface: Interface) -> tuple[str, int, int]:
     """Text of the NPU's C file, bytes of constants in no pool, bytes of payloads."""
     parts = ['#include "tvm_ethosu_runtime.h"', "#include <stddef.h>\n#include <stdint.h>\n", SECTION]
-    weights: dict[str, str] = {}  # digest -> C array
+    weights: dict[int, str] = {}  # constant -> C array
     constants = payloads = 0
     for symbol, call in {call.symbol: call for call in program.calls if call.is_npu}.items():
         index = _weights(call)
-        pool = program.constant_pools.get(index, "") if index is not None else ""
-        values, array = _NOTHING, "NULL"
+        values, array = np.zeros(0, np.uint8), "NULL"
         if index is not None:
             values = np.ascontiguousarray(program.constants[index]).view(np.uint8).reshape(-1)
-        if pool:
-            array = interface.constant_expressions()[pool]
-        elif values.size:
-            digest = hashlib.sha256(values.tobytes()).hexdigest()
-            if digest not in weights:
-                weights[digest] = f"{symbol}_weights"
-                parts.append("static " + c_array(weights[digest], values))
+        if index in program.constant_pools:
+            array = interface.constant_expressions()[program.constant_pools[index]]
+        elif index is not None and values.size:
+            if index not in weights:
+                weights[index] = f"{symbol}_weights"
+                parts.append("static " + c_array(weights[index], values))
                 constants += values.nbytes
-            array = weights[digest]
+            array = weights[index]
         target = accelerator(str(call.primfunc.attrs[ACCELERATOR]))
         payload = np.frombuffer(build_payload(Payload(target, encode_primfunc(call.primfunc))), np.uint8)
         parts.append("static " + c_array(f"{symbol}_cms_data_data", payload))

@@ -17,8 +17,8 @@ from ..ethosu.stream.commands import Command
 from ..ethosu.stream.container import build_payload, payload_of
 from ..ethosu.stream.encode import encode
 from ..vocabulary import ACCELERATOR, OPERATORS, REGIONS
+from . import CodegenError
 from .c_array import c_array
-from .errors import CodegenError
 from .program import ConstantArgument, FunctionCall, PoolArgument
 
 

@@ -18,7 +18,7 @@ from tvm import ir, relax, tirx
 
 from ..rewrite.formula import formula
 from ..vocabulary import CONSTANT_POOLS, INITIALISE, is_npu
-from .errors import CodegenError
+from . import CodegenError
 from .interface import identifier
 
 

@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..vocabulary import C_SOURCES, STATE_STARTS
+from . import CodegenError
 from .builds.arm_driver import GLUE, GLUE_TEXT, HEADER_MACRO
 from .builds.fragments import fragments
 from .builds.incbin import LEAST_BYTES, included
 from .c_array import c_array, c_type
 from .entry import RUNTIME_HEADER, RUNTIME_TEXT, print_constant_pools, print_main
-from .errors import CodegenError
 from .external import external_functions, renamed
 from .header import pool_macro, print_header
 from .host_c import defined_in, print_functions, used_parameters

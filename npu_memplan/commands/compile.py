@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 _target, _memory, _work = group("Target"), group("Memory"), group("Who computes what")
+_FIGURES = ("constants_bytes", "npu_operations", "host_operations", "estimated_cycles", "npu_macs", "host_cycles")
 _goal, _search, _output = group("What is best"), group("The planner"), group("What is written")
 
 
@@ -238,12 +239,7 @@ def summary(artifact: Artifact) -> dict[str, Any]:
         ],
         "vela_arena_bytes": sum(artifact.vela_arena_bytes.values()),
         "vela_pools": dict(artifact.vela_arena_bytes),
-        "constants_bytes": artifact.constants_bytes,
-        "npu_operations": artifact.npu_operations,
-        "host_operations": artifact.host_operations,
-        "estimated_cycles": artifact.estimated_cycles,
-        "npu_macs": artifact.npu_macs,
-        "host_cycles": artifact.host_cycles,
+        **{name: getattr(artifact, name) for name in _FIGURES},
         "exactness": {
             level.value: sum(operator.claim.exactness is level for operator in artifact.operators)
             for level in Exactness

@@ -119,10 +119,8 @@ def command(
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
-    for path in operators:
-        from ..frontend.host_ops.own import load_operators
-
-        load_operators(path)
+    if operators:
+        _load(operators)
     model = _open_reference(reference, artifact, tolerance)
     options = RunOptions(
         board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
@@ -181,6 +179,13 @@ def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bo
     else:
         click.echo(f"runner {name}\nNOT bit-exact: the run was stopped by a check")
     raise click.exceptions.Exit(1) from None
+
+
+def _load(operators: Sequence[str]) -> None:
+    from ..frontend.host_ops.own import load_operators
+
+    for path in operators:
+        load_operators(path)
 
 
 def _open_reference(

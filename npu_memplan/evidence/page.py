@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from ..report.page.html import asset, fill
+from ..report.page.html import plain_page
 from .record import Counters, EvidenceRecord, ProgramRun
 
 _HEADS = (
@@ -38,21 +38,8 @@ def page(record: EvidenceRecord) -> str:
         f'<section class="panel"><h2>Programs</h2><div class="plain">{programs}</div></section>'
         f'<section class="panel"><h2>Digests</h2><div class="plain">{_digests(record.runs)}</div></section>'
     )
-    return fill(
-        asset("compare.html").replace(_NAVIGATION, ""),
-        {
-            "@STYLE@": asset("style.css") + asset("compare.css"),
-            "@TITLE@": "Evidence",
-            "@SUBTITLE@": escape(f"{record.runner}, {record.accelerator}"),
-            "@BODY@": body,
-            "@FOOTER@": "Estimates are of npu_memplan's model of time. What an emulator counts is that same model.",
-        },
-    )
-
-
-_NAVIGATION = (
-    '<a href="#maps">Maps</a><a href="#numbers">Numbers</a><a href="#work">NPU work</a><a href="#buffers">Buffers</a>'
-)
+    footer = "Estimates are of npu_memplan's model of time. What an emulator counts is that same model."
+    return plain_page("Evidence", escape(f"{record.runner}, {record.accelerator}"), body, footer)
 
 
 def _row(run: ProgramRun) -> str:

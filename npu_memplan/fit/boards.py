@@ -52,14 +52,11 @@ class BoardRow:
 
     def to_dict(self) -> dict[str, Any]:
         uses = () if self.fit is None else self.fit.uses
+        told = ("fits", "verdict", "milliseconds", "host_operations", "host_milliseconds")
         return {
             "board": self.board,
             "accelerator": self.options.accelerator,
-            "fits": self.fits,
-            "verdict": self.verdict,
-            "milliseconds": self.milliseconds,
-            "host_operations": self.host_operations,
-            "host_milliseconds": self.host_milliseconds,
+            **{name: getattr(self, name) for name in told},
             "flags": list(self.options.flags()) if self.fit is not None else [],
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}

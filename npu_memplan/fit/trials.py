@@ -69,15 +69,8 @@ class Trial:
         return (0, where, self.inexact, self.host_operations, self.estimated_cycles or 0, self.needed)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "flags": self.flags,
-            "required_bytes": self.required_bytes,
-            "estimated_cycles": self.estimated_cycles,
-            "host_operations": self.host_operations,
-            "inexact": self.inexact,
-            "fits": self.fits,
-            "message": self.message,
-        }
+        told = ("flags", "required_bytes", "estimated_cycles", "host_operations", "inexact", "fits", "message")
+        return {name: getattr(self, name) for name in told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +87,8 @@ class FitResult:
         return self.trials[0].flags
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "pool": self.pool,
-            "budget_bytes": self.budget_bytes,
-            "flags": self.flags,
-            "trials": [trial.to_dict() for trial in self.trials],
-        }
+        trials = [trial.to_dict() for trial in self.trials]
+        return {"pool": self.pool, "budget_bytes": self.budget_bytes, "flags": self.flags, "trials": trials}
 
     def to_text(self) -> str:
         """The table, and in which order it is."""

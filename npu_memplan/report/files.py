@@ -15,7 +15,7 @@ from typing import Any
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
 from ..ethosu.arch import ACCELERATORS
-from ..ethosu.time import LANE_NAMES, estimate, lanes
+from ..ethosu.time import Described, Estimate, estimate, lanes, named
 from ..files.csv_text import csv_text
 from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
@@ -24,6 +24,8 @@ from .facts.memory import PoolView, Rectangle, memory_view
 from .page.html import html_report
 from .page.svg import svg_map
 from .text.memory_txt import memory_text
+
+_FIGURES = ("constants_bytes", "stream_bytes", "npu_operations", "host_operations", "estimated_cycles", "npu_macs")
 
 
 class ReportError(NpuMemplanError):
@@ -91,13 +93,8 @@ def summary_csv(artifact: Artifact) -> str:
         row[f"{pool.name}_capacity_bytes"] = pool.size_bytes
     for name, size in artifact.vela_arena_bytes.items():
         row[f"vela_{name}_bytes"] = size
+    row |= {name: getattr(artifact, name) for name in _FIGURES}
     row |= {
-        "constants_bytes": artifact.constants_bytes,
-        "stream_bytes": artifact.stream_bytes,
-        "npu_operations": artifact.npu_operations,
-        "host_operations": artifact.host_operations,
-        "estimated_cycles": artifact.estimated_cycles,
-        "npu_macs": artifact.npu_macs,
         "buffers": len(artifact.problem.buffers),
         "points": memory_view(artifact.problem, plan).end,
         "planner": plan.planner,
@@ -110,15 +107,15 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
     """A trace for ui.perfetto.dev or chrome://tracing: time runs along x (one point is 1 us), calls and
     buffers are slices, live bytes are a counter. With `streams`, the NPU's estimated work on an axis of its own."""
     view = memory_view(artifact.problem, artifact.plan)
-    events: list[dict[str, Any]] = [_named("process_name", artifact.name, 1)]
+    events: list[dict[str, Any]] = [named("process_name", artifact.name, 1)]
     for tid, agent in enumerate(("host", "npu"), 1):
-        events.append(_named("thread_name", f"{agent} calls", 1, tid))
+        events.append(named("thread_name", f"{agent} calls", 1, tid))
         for call in artifact.calls:
             if call.agent.value == agent:
                 events.append(_slice(call.function, 1, tid, *call.points, {"reads": call.reads, "writes": call.writes}))
     kinds = {b.name: b for b in artifact.problem.buffers}
     for pid, pool in enumerate(view.pools, 2):
-        events.append(_named("process_name", f"pool {pool.pool.name}", pid))
+        events.append(named("process_name", f"pool {pool.pool.name}", pid))
         live = 0
         for start, _, live in pool.curve.steps(view.end):
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": start, "args": {"bytes": live}})
@@ -126,7 +123,7 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
             events.append({"name": "live bytes", "ph": "C", "pid": pid, "tid": 0, "ts": view.end, "args": {"bytes": 0}})
         lanes = list(_lanes(pool))
         for lane in sorted({lane for lane, _ in lanes}):
-            events.append(_named("thread_name", f"lane {lane + 1}", pid, lane + 1))
+            events.append(named("thread_name", f"lane {lane + 1}", pid, lane + 1))
         for lane, r in lanes:
             b = kinds[r.buffer]
             detail = {
@@ -142,22 +139,15 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
 def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
     """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
     npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
-    calls = [] if streams is None or npu is None or where is None else list(command_streams(artifact, streams))
-    if npu is None or where is None or not calls:
+    if streams is None or npu is None or where is None:
         return
-    yield _named("process_name", "NPU, estimated: 1 us is one cycle", pid)
-    for thread, name in LANE_NAMES.items():
-        yield _named("thread_name", name, pid, thread)
-    now = 0
-    for call, commands in calls:
+    launches: list[tuple[Estimate, Described]] = []
+    for call, commands in command_streams(artifact, streams):
         placed = estimate(commands, npu, where)
         told = [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in placed.shares]
-        yield from lanes(placed, now, pid, told)
-        now += placed.total
-
-
-def _named(what: str, name: str, pid: int, tid: int = 0) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+        launches.append((placed, told))
+    if launches:
+        yield from lanes("NPU, estimated: 1 us is one cycle", launches, pid)
 
 
 def _slice(name: str, pid: int, tid: int, first: int, last: int, detail: dict[str, Any]) -> dict[str, Any]:

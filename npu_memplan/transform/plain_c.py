@@ -41,7 +41,7 @@ def write_c(module: Any, directory: Path | str, name: str = "model", **plan: Any
     ExtractionError
         An input or output cannot lie in a pool.
     """
-    from ..codegen.errors import CodegenError
+    from ..codegen import CodegenError
     from ..codegen.interface import Interface, PoolSpec, identifier
     from ..codegen.sources import write_sources
     from ..vocabulary import CONSTANT_POOLS, POOLS, SYMBOLS

@@ -12,9 +12,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.script import tirx as T
 
+from npu_memplan.codegen import CodegenError
 from npu_memplan.codegen.c_array import c_array
 from npu_memplan.codegen.entry import RUNTIME_TEXT
-from npu_memplan.codegen.errors import CodegenError
 from npu_memplan.codegen.host_c import print_functions
 from npu_memplan.codegen.interface import Interface, PoolSpec, identifier
 from npu_memplan.codegen.sources import print_sources, write_sources

@@ -15,7 +15,7 @@ pytest.importorskip("tvm")
 from tvm.script import ir as I
 from tvm.script import relax as R
 
-from npu_memplan.codegen.errors import CodegenError
+from npu_memplan.codegen import CodegenError
 from npu_memplan.extract import ExtractionError
 from npu_memplan.problem import Pool
 from npu_memplan.transform import Workspace, map_inputs, write_c

@@ -7,12 +7,12 @@ and what is said of it, the model read from the stream itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import PoolMode
-from npu_memplan.ethosu.time import LANE_NAMES, MemoryMap, lanes
+from npu_memplan.ethosu.time import Described, Estimate, MemoryMap, lanes
 from npu_memplan.models.network import Network
 
 from ..spec.convolution import ConvolutionSpec
@@ -21,8 +21,6 @@ from ..spec.elementwise import ElementwiseSpec
 from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.u85.kernels import ResizeSpec, SumSpec
-
-_PROCESS = 1
 
 
 def title(step: DecodedStep) -> str:
@@ -80,18 +78,11 @@ def trace_of(
     name: str, calls: Iterable[tuple[int, Sequence[int], Architecture]], where: MemoryMap | None = None
 ) -> dict[str, Any]:
     """(index, command stream, NPU) of each call, one after the other."""
-    found: list[dict[str, Any]] = [_named("process_name", 0, name)]
-    found += [_named("thread_name", thread, label) for thread, label in LANE_NAMES.items()]
-    now = 0
-    for index, words, accelerator in calls:
-        program = DecodedStream.decode(words, accelerator)
-        described = [(title(step), details(step, index)) for step in program.steps]
-        placed = program.estimate(where)
-        found += lanes(placed, now, _PROCESS, described)
-        now += placed.total
+
+    def launches() -> Iterator[tuple[Estimate, Described]]:
+        for index, words, accelerator in calls:
+            program = DecodedStream.decode(words, accelerator)
+            yield program.estimate(where), [(title(step), details(step, index)) for step in program.steps]
+
     unit = "one microsecond is one estimated NPU cycle"
-    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": {"time": unit}}
-
-
-def _named(what: str, thread: int, label: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": _PROCESS, "tid": thread, "args": {"name": label}}
+    return {"traceEvents": [*lanes(name, launches(), 1)], "displayTimeUnit": "ms", "otherData": {"time": unit}}

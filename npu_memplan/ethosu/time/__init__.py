@@ -19,8 +19,9 @@ from .estimate import Estimate as Estimate
 from .estimate import Share as Share
 from .estimate import cycles_in_a_row as cycles_in_a_row
 from .estimate import estimate as estimate
-from .lanes import LANE_NAMES as LANE_NAMES
+from .lanes import Described as Described
 from .lanes import lanes as lanes
+from .lanes import named as named
 from .memory import Direction as Direction
 from .memory import Memory as Memory
 from .memory import MemoryMap as MemoryMap

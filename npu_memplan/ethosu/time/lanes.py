@@ -6,28 +6,42 @@ slices of a lane never overlap in part; `adds_cycles` of all operations add up t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .estimate import Estimate
 
 _KERNELS, _DMA, _PORTS = 1, 2, 3  # threads; port p is _PORTS + p
 _SECOND_DMA = 5  # two transfers may be unfinished at once
-
-
-LANE_NAMES: Mapping[int, str] = {
+_NAMES = {
     _KERNELS: "kernels",
     _DMA: "DMA",
     _PORTS: "AXI port 0",
     _PORTS + 1: "AXI port 1",
     _SECOND_DMA: "DMA beside DMA",
 }
+Described = Sequence[tuple[str, Mapping[str, Any]]]  # each operation's title and details
 
 
-def lanes(
-    placed: Estimate, start: int, process: int, described: Sequence[tuple[str, Mapping[str, Any]]]
-) -> Iterator[dict[str, Any]]:
-    """Slices of one launch that begins at cycle `start`; `described`: each operation's title and details."""
+def lanes(title: str, launches: Iterable[tuple[Estimate, Described]], process: int) -> Iterator[dict[str, Any]]:
+    """Everything of the trace's process `process`, called `title`: its lanes, and the launches one after the other."""
+    yield named("process_name", title, process)
+    for thread, name in _NAMES.items():
+        yield named("thread_name", name, process, thread)
+    now = 0
+    for placed, described in launches:
+        yield from _operations(placed, now, process, described)
+        yield from _ports(placed, now, process)
+        now += placed.total
+
+
+def named(what: str, name: str, process: int, thread: int = 0) -> dict[str, Any]:
+    """What a process or a thread of the trace is called; `what`: process_name or thread_name."""
+    return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _operations(placed: Estimate, start: int, process: int, described: Described) -> Iterator[dict[str, Any]]:
+    """Slices of one launch that begins at cycle `start`."""
     free = 0  # the first DMA lane
     for share, (title, details) in zip(placed.shares, described, strict=True):
         thread = _KERNELS
@@ -44,7 +58,6 @@ def lanes(
             "tid": thread,
             "args": {"bound_by": str(share.bound), "adds_cycles": share.cycles, **details},
         }
-    yield from _ports(placed, start, process)
 
 
 def _ports(placed: Estimate, start: int, process: int) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -18,10 +17,13 @@ from ..colours import KIND_COLOURS, KIND_LABELS
 from ..facts.memory import kib, memory_view, percent, shared_areas
 from ..facts.work import NpuWork, WorkChange, busy, by_kind
 from ..text.diff import Change, PlanDiff, signed
-from .html import asset, fill
+from .html import made_by, plain_page
 from .svg import HATCH, svg_inline
 
 _CLASSES = ("first", "second")
+_NAVIGATION = (
+    '<a href="#maps">Maps</a><a href="#numbers">Numbers</a><a href="#work">NPU work</a><a href="#buffers">Buffers</a>'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +49,12 @@ def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
     body = [_cards(sides, changes), _maps(sides), _options(sides, changes), _numbers(sides, changes)]
     body += [_work(sides, changes.work), _buffers(changes)]
     title = before.name if before.name == after.name else f"{before.name} and {after.name}"
-    return fill(
-        asset("compare.html"),
-        {
-            "@STYLE@": asset("style.css") + asset("compare.css"),
-            "@TITLE@": escape(title),
-            "@SUBTITLE@": " and ".join(f"{_key(c)}{escape(n)}" for c, n in zip(_CLASSES, changes.names, strict=True)),
-            "@BODY@": "\n".join(part for part in body if part),
-            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Sizes are bytes; cycles are estimates "
-            "of the NPU model, to compare plans with, not a prediction.",
-        },
+    return plain_page(
+        escape(title),
+        " and ".join(f"{_key(c)}{escape(n)}" for c, n in zip(_CLASSES, changes.names, strict=True)),
+        "\n".join(part for part in body if part),
+        f"{made_by()} Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
+        navigation=_NAVIGATION,
     )
 
 

@@ -6,10 +6,9 @@ Invariant: every mark is a point of the front, at its bytes and cycles; hovering
 from __future__ import annotations
 
 from html import escape
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from .html import asset, fill
+from .html import made_by, plain_page
 
 if TYPE_CHECKING:
     from ...choose.front import Front, FrontPoint
@@ -22,16 +21,13 @@ _STYLE = (
 
 
 def front_page(front: Front) -> str:
-    return fill(
-        asset("compare.html"),
-        {
-            "@STYLE@": asset("style.css") + asset("compare.css") + _STYLE,
-            "@TITLE@": escape(f"{front.model}: memory and time"),
-            "@SUBTITLE@": escape(f"pool {front.pool}; blue: this package's points, orange: Vela's own placement"),
-            "@BODY@": f"<section>{_plot(front)}</section><section>{_table(front)}</section>",
-            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Cycles are estimates, of Vela's "
-            "streams as well; a point fits every memory that is not smaller than its bytes.",
-        },
+    return plain_page(
+        escape(f"{front.model}: memory and time"),
+        escape(f"pool {front.pool}; blue: this package's points, orange: Vela's own placement"),
+        f"<section>{_plot(front)}</section><section>{_table(front)}</section>",
+        f"{made_by()} Cycles are estimates, of Vela's streams as well; a point fits every memory that is not smaller "
+        "than its bytes.",
+        style=_STYLE,
     )
 
 

@@ -219,6 +219,16 @@ def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
     return sorted([index[a], index[b]] for a, b in on_purpose(artifact.problem))
 
 
+def plain_page(title: str, subtitle: str, body: str, footer: str, navigation: str = "", style: str = "") -> str:
+    """A page without data of its own; all of it is HTML, `style` is CSS beside what such pages have."""
+    parts = {"@STYLE@": asset("style.css") + asset("compare.css") + style, "@TITLE@": title, "@SUBTITLE@": subtitle}
+    return fill(asset("compare.html"), {**parts, "@NAVIGATION@": navigation, "@BODY@": body, "@FOOTER@": footer})
+
+
+def made_by() -> str:
+    return f"Made by npu-memplan {metadata.version('npu_memplan')}."
+
+
 def fill(page: str, parts: Mapping[str, str]) -> str:
     """`page` with every mark that it holds replaced by its part; marks inside a part are left alone."""
     return re.sub("|".join(map(re.escape, parts)), lambda found: parts[found[0]], page)

@@ -6,13 +6,17 @@ with texts written once, so that 10,000 results stay small. Only the cells and r
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
-from ...report.page.html import asset, data_text, fill
+from ...report.page.html import asset, data_text, fill, made_by
 from .against import Comparison
 from .rows import Table
 
+_FIGURES = {  # what the page's script calls columns of the table
+    "sram": "sram_bytes", "ram": "ram_bytes", "flash": "flash_bytes", "cycles": "npu_cycles", "ms": "npu_ms",
+    "host_ms": "host_ms_rough", "npu": "npu_operations", "host": "host_operations", "plan": "plan",
+    "inexact": "inexact_operators",
+}  # fmt: skip
 SCRIPTS = ("base.js", "datatable.js", "sweep_model.js", "sweep_grid.js", "sweep_app.js")
 
 
@@ -23,8 +27,8 @@ def html_page(table: Table, changes: Comparison | None = None, deadline_ms: floa
         {
             "@TITLE@": f"{len(table.networks)} networks, {len(table.targets)} targets",
             "@STYLE@": asset("style.css") + asset("sweep.css"),
-            "@FOOTER@": f"Made by npu-memplan {metadata.version('npu_memplan')}. Sizes are bytes; cycles and "
-            "milliseconds are estimates, to compare with, not a prediction.",
+            "@FOOTER@": f"{made_by()} Sizes are bytes; cycles and milliseconds are estimates, to compare with, not "
+            "a prediction.",
             "@SCRIPT@": "\n".join(asset(name) for name in SCRIPTS),
             "@DATA@": data_text(page_data(table, changes, deadline_ms)),
         },
@@ -54,16 +58,7 @@ def page_data(table: Table, changes: Comparison | None, deadline_ms: float | Non
             "network": [networks[row.asked.network] for row in rows],
             "target": [targets[row.asked.target] for row in rows],
             "outcome": [outcomes[row.result.outcome] for row in rows],
-            "sram": [v["sram_bytes"] for v in values],
-            "ram": [v["ram_bytes"] for v in values],
-            "flash": [v["flash_bytes"] for v in values],
-            "cycles": [v["npu_cycles"] for v in values],
-            "ms": [v["npu_ms"] for v in values],
-            "host_ms": [v["host_ms_rough"] for v in values],
-            "npu": [v["npu_operations"] for v in values],
-            "host": [v["host_operations"] for v in values],
-            "plan": [v["plan"] for v in values],
-            "inexact": [v["inexact_operators"] for v in values],
+            **{short: [v[column] for v in values] for short, column in _FIGURES.items()},
             "exact": [row.exact for row in rows],
             "exactness": [texts.setdefault(row.exactness, len(texts)) for row in rows],
             "reason": [texts.setdefault(str(v["reason"]), len(texts)) for v in values],
