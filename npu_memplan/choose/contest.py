@@ -23,10 +23,12 @@ from ..planners import PlanningError, prefetch
 from ..stages import Loaded, Planned, Posed
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
+from .entrant import Entrant
 from .modules import posed_again
-from .ranking import Ranking
+from .ranking import Rank, Ranking
 from .stripes import Striping, at_limit, front
-from .travel import fast_pool, read_in_place, travel
+from .travel import Race, fast_pool, read_in_place
+from .traveller import Traveller
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
@@ -39,31 +41,28 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
 
     Raises what the last producer raises where none can be planned.
     """
-    rank = Ranking(where)
-    first: Planned | None = None
-    failed: NpuMemplanError | None = None
+    rank, failures = Ranking(where), []
+    lifted: list[Planned] = []
     ours: list[Planned] = []
-    reason: NpuMemplanError | None = None
     if options.npu_compiler != "tvm":
         asked = replace(options, npu_compiler="vela", stripes=False)
-        lifted, failed = _attempt(lambda: [_lifted(_named(load(asked), VELA))])
-        first = travel(lifted[0], rank) if lifted else None
-        if first is not None and rank(first)[0] <= _CLOSE * port_bound(first, where):
-            return _said(first, rank, (), options)
+        try:
+            lifted = [_lifted(_named(load(asked), VELA))]
+        except NpuMemplanError as error:
+            failures.append(error)
+        else:
+            least = _CLOSE * port_bound(lifted[0], where)
+            race = Race(lifted, rank) if bound_of(lifted[0], rank) <= least else None
+            if race is not None and race.best.rank[0] <= least:
+                return _said(race, rank, options)
     if options.npu_compiler != "vela":
-        ours, reason = _attempt(lambda: list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where)))
-    second = travel(ours[0], rank, ours[1:]) if ours else None
-    both = sorted((made for made in (first, second) if made is not None), key=rank)
-    if not both:
-        raise failed or reason or NpuMemplanError("no producer was asked for")
-    return _said(both[0], rank, both[1:], options)
-
-
-def _attempt(make: Callable[[], list[Planned]]) -> tuple[list[Planned], NpuMemplanError | None]:
-    try:
-        return make(), None
-    except NpuMemplanError as error:
-        return [], error
+        try:
+            ours = list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where))
+        except NpuMemplanError as error:
+            failures.append(error)
+    if not lifted and not ours:
+        raise failures[0]
+    return _said(Race([*lifted, *ours], rank), rank, options)
 
 
 def _named(loaded: Loaded, maker: str) -> Loaded:
@@ -170,14 +169,28 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[_Cut]:
         yield _Cut(posed, programs, where, {v: at_limit(groups, limit) for v, groups in far.items()}, limit)
 
 
-def _said(best: Planned, rank: Ranking, others: Sequence[Planned], asked: CompileOptions) -> Planned:
-    """`best`, with the line that says why, as what was asked for."""
-    loaded = replace(best.posed.loaded, request=replace(best.posed.loaded.request, options=asked))
-    text = f"{_figures(best, rank)}, {bound_of(best, rank):,} at least"
-    text += "".join(f"; {_figures(other, rank)}" for other in others)
-    return replace(best, posed=replace(best.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
+def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:
+    """The best, with the line that says why, as what was asked for."""
+    best, others = race.best, [entrant for entrant in race.entrants if _lifts(entrant) != _lifts(race.best)]
+    made = best.made(rank)
+    text = f"{_maker(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
+    if others:
+        other = min(others, key=lambda entrant: entrant.rank)
+        promises = [(t.promise, _maker(t)) for t in race.travellers if _lifts(t) != _lifts(best)]
+        promised, maker = min(promises, default=(other.rank[0], ""))
+        about = f"{maker}, about {promised:,}"  # it was not searched further
+        text += f"; {about if promised < other.rank[0] else f'{_maker(other)}, {_figures(other.rank)}'}"
+    loaded = replace(made.posed.loaded, request=replace(made.posed.loaded.request, options=asked))
+    return replace(made, posed=replace(made.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
 
 
-def _figures(planned: Planned, rank: Ranking) -> str:
-    cycles, used = rank(planned)
-    return f"{planned.posed.loaded.maker}, {cycles:,} cycles in {used:,} bytes"
+def _maker(one: Entrant | Traveller) -> str:
+    return one.plain.posed.loaded.maker
+
+
+def _lifts(one: Entrant | Traveller) -> bool:
+    return _maker(one) == VELA
+
+
+def _figures(rank: Rank) -> str:
+    return f"{rank[0]:,} cycles in {rank[1]:,} bytes"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import planners
+from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.copies.reads import in_place
 from ..ethosu.schedule.copies.search import WORK
@@ -25,6 +26,7 @@ from ..problem import Pool
 from ..stages import Planned, Posed
 from .entrant import Entrant
 from .modules import called_once, posed_again
+from .placed import npu_calls
 from .ranking import Rank, Ranking
 from .traveller import Traveller
 
@@ -36,43 +38,73 @@ _CLOSE = 1.01  # times the best so far: what promises more cycles is given none
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
-def travel(planned: Planned, rank: Ranking, rivals: Sequence[Planned] = ()) -> Planned:
-    """The fastest of `planned` and its `rivals`, with their constants copied otherwise where that is faster.
+def travel(planned: Planned, rank: Ranking) -> Planned:
+    """The fastest of `planned` and the same with its constants copied otherwise.
 
-    A pool that has no size is no larger than `planned` makes it. Rivals are other programs of the same model.
+    A pool that has no size is no larger than `planned` makes it.
     """
-    fast = fast_pool(planned.posed.problem.pools, rank.where)
-    if fast is None:
-        return min((planned, *rivals), key=rank)
-    limit = _limit(planned, fast)
-    found = [Entrant(p, rank(p)) for p in (planned, *(r for r in rivals if _limit(r, fast) <= limit))]
-    programs = (_read_in_place(entrant.plain, fast, limit) for entrant in found)
-    travellers = _travellers([program for program in programs if program is not None], rank, fast, limit)
-    for traveller in travellers[:_SEARCHED]:
-        traveller.search(WORK // 10)
-    for traveller in sorted(travellers[:_SEARCHED], key=_promise)[:_PLACED]:
-        traveller.search(WORK)
-        if traveller.promise < _CLOSE * min(map(_rank, found))[0]:
-            found += traveller.entrants(WORK)
-    return min(found, key=_rank).made(rank)
+    return Race((planned,), rank).best.made(rank)
 
 
-def _travellers(programs: Sequence[Planned], rank: Ranking, fast: int, limit: int) -> list[Traveller]:
-    """All programs, whole and with much weight in slices, the most promising ones in slices of other sizes; sorted."""
-    slices: dict[bytes, Slices] = {}
-    slicers = [_slicers(program, slices) for program in programs]
-    found = [(Traveller(program, rank, fast, limit), index) for index, program in enumerate(programs)]
+class Race:
+    """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`.
 
-    def cut(index: int, parts: Sequence[int]) -> None:
-        made = _cut(programs[index], slicers[index], parts, fast, limit)
-        found.extend((Traveller(one, rank, fast, limit), index) for one in made)
+    Who cannot win by its bound is not searched, nor who promises less than another has reached. A pool that has no
+    size is no larger than the largest of the programs makes it.
+    """
 
-    for index in range(len(programs)):
-        cut(index, (_PART,))
-    found.sort(key=lambda one: (one[0].promise, one[1]))
-    for index in list(dict.fromkeys(index for _, index in found))[:_CUT_AGAIN]:
-        cut(index, _OTHER_PARTS)
-    return sorted((traveller for traveller, _ in found), key=_promise)
+    def __init__(self, programs: Sequence[Planned], rank: Ranking) -> None:
+        self._rank = rank
+        self.entrants = [Entrant(program, rank(program)) for program in programs]
+        self.travellers: list[Traveller] = []
+        fast = fast_pool(programs[0].posed.problem.pools, rank.where)
+        if fast is not None:
+            self._run(programs, fast, max(_limit(program, fast) for program in programs))
+
+    @property
+    def best(self) -> Entrant:
+        return min(self.entrants, key=_rank)
+
+    def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
+        self.travellers = self._starting(_different(programs, fast, limit), fast, limit)
+        for traveller in self.travellers[:_SEARCHED]:
+            traveller.search(WORK // 10)
+        for number, traveller in enumerate(sorted(self.travellers[:_SEARCHED], key=_promise)[:_PLACED]):
+            if traveller.bound < self.best.rank[0]:
+                traveller.search(WORK)
+                if traveller.promise < _CLOSE * self.best.rank[0]:
+                    self.entrants += traveller.entrants(WORK, both=not number)
+
+    def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
+        """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
+        slices: dict[bytes, Slices] = {}
+        whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
+        slicers = [_slicers(traveller.plain, slices) for traveller in whole]
+        found = [(traveller, index) for index, traveller in enumerate(whole)]
+
+        def cut(index: int, parts: Sequence[int]) -> None:
+            made = _cut(whole[index].plain, slicers[index], parts, fast, limit)
+            found.extend((Traveller(one, self._rank, fast, limit), index) for one in made)
+
+        for index, traveller in enumerate(whole):
+            if traveller.bound < min(one.promise for one, _ in found):
+                cut(index, (_PART,))
+        found.sort(key=lambda one: (one[0].promise, one[1]))
+        for index in list(dict.fromkeys(index for _, index in found))[:_CUT_AGAIN]:
+            cut(index, _OTHER_PARTS)
+        return sorted((traveller for traveller, _ in found), key=_promise)
+
+
+def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
+    """The programs that read their constants in place, each once, in pools that are no larger."""
+    found: list[tuple[list[NpuProgram], Planned]] = []
+    for program in programs:
+        made = _read_in_place(program, fast, limit)
+        if made is not None:
+            calls = [call.program for call in npu_calls(made.posed.program)]
+            if all(calls != known for known, _ in found):
+                found.append((calls, made))
+    return [made for _, made in found]
 
 
 def _rank(entrant: Entrant) -> Rank:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from .. import planners
+from ..ethosu.schedule.copies.bounds import least_cycles
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.greedy import Copy
 from ..ethosu.schedule.copies.insert import insert
@@ -46,13 +48,24 @@ class Traveller:
         """Look harder for what copies promise."""
         self.promise, self._found = self._copies(Volume, self._limit, work)
 
-    def entrants(self, work: int) -> Iterator[Entrant]:
-        """The program as it is, with copies around the maps where they lie, and with those that were found, if places
-        for maps and copies together are.
+    @cached_property
+    def bound(self) -> int:
+        """Cycles that no copies go below, for these operations and this placement of the maps."""
+        cycles = 0
+        for call, line in self._lines:
+            room = Volume(held(self.plain, call, self._fast), self._limit, len(line))
+            cycles += least_cycles(line, [room.free_at(index) for index in range(len(line))])
+        return cycles
+
+    def entrants(self, work: int, both: bool) -> Iterator[Entrant]:
+        """The program with the copies that were found, where places for maps and copies together are; else with
+        fewer of them. There, or where `both` are asked for, with copies around the maps where they lie, too.
         """
-        yield Entrant(self.plain, self._rank(self.plain))
-        yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
+        if not any(self._found):
+            yield Entrant(self.plain, self._rank(self.plain))
         together = self._together(self._found)
+        if both or isinstance(together, int):
+            yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
         if isinstance(together, int) and together < self._limit // _EXCESS:
             together = self._together(self._copies(Volume, self._limit - together, work)[1])
         if not isinstance(together, int):
