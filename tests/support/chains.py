@@ -13,13 +13,14 @@ from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.layers.activation import Lookup
 from npu_memplan.ethosu.layers.concat import Concat
 from npu_memplan.ethosu.layers.convolution import Conv
-from npu_memplan.ethosu.layers.elementwise import Binary, BinaryKind
+from npu_memplan.ethosu.layers.elementwise import Binary
 from npu_memplan.ethosu.layers.pool import PoolKind, PoolLayer
 from npu_memplan.ethosu.lower.graph import LayerGraph
 from npu_memplan.ethosu.lower.layer import Layer
 from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
+from npu_memplan.ethosu.stream.isa import ElementwiseMode
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 
 _FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
@@ -79,7 +80,7 @@ class Chain:
     def add(self, other: str) -> str:
         """The sum of the last tensor and `other`."""
         output = self._new(*self.tensors[self.last].shape[1:])
-        self._add(Binary(output, (other, self.last), output, (-128, 127), BinaryKind.ADD))
+        self._add(Binary(output, (other, self.last), output, (-128, 127), ElementwiseMode.ADD))
         return output
 
     def branches(self) -> str:

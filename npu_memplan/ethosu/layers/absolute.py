@@ -32,9 +32,8 @@ class Abs(Layer):
 
 
 def _parse(reader: Reader, root: Any) -> Match:
-    out, real, clamp = reader.quantised(root)
-    tensor, variable = reader.activation(reader.need(real, "abs").args[0], "0")
-    return Match(Abs("abs", ("0",), "out", clamp), {"0": tensor, "out": out}, (variable,))
+    _, out, clamp, inputs = reader.of_real(root, "abs")
+    return Match.of(Abs("abs", ("0",), "out", clamp), out, *inputs)
 
 
 RECORD = Record((Abs,), (Composite("abs", partial(unary, "abs"), _parse),))

@@ -69,28 +69,22 @@ class Squash(Layer):
 _FUNCTIONS = {"sigmoid": ActivationFunction.SIGMOID, "tanh": ActivationFunction.TANH}
 
 
-def _parser(name: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]]) -> Callable[[Reader, Any], Match]:
-    def parse(reader: Reader, root: Any) -> Match:
-        out, real, clamp = reader.quantised(root)
-        call = reader.need(real, name)
-        tensor, variable = reader.activation(call.args[0], "0")
-        if tensor.dtype == "int16":
-            if name not in _FUNCTIONS:
-                raise RejectedError("its tensors are int16; the NPU's tables are for 8 bits")
-            return Match(Squash(name, ("0",), "out", _FUNCTIONS[name]), {"0": tensor, "out": out}, (variable,))
-        table = make(reader, tensor, out, call)
-        low, high = clamp
-        layer = Lookup(name, ("0",), "out", tuple(min(max(v, low), high) for v in table))
-        return Match(layer, {"0": tensor, "out": out}, (variable,))
-
-    return parse
+_Maker = Callable[[Reader, Any, Any, Any], tuple[int, ...]]  # of a table, from tensors and the call
 
 
-def _composite(
-    kind: str, make: Callable[[Reader, Any, Any, Any], tuple[int, ...]], operator: str | None = None
-) -> Composite:
+def _parse(name: str, make: _Maker, reader: Reader, root: Any) -> Match:
+    call, out, (low, high), (source,) = reader.of_real(root, name)
+    if source[0].dtype == "int16":
+        if name not in _FUNCTIONS:
+            raise RejectedError("its tensors are int16; the NPU's tables are for 8 bits")
+        return Match.of(Squash(name, ("0",), "out", _FUNCTIONS[name]), out, source)
+    table = tuple(min(max(v, low), high) for v in make(reader, source[0], out, call))
+    return Match.of(Lookup(name, ("0",), "out", table), out, source)
+
+
+def _composite(kind: str, make: _Maker, operator: str | None = None) -> Composite:
     name = operator or kind
-    return Composite(kind, partial(p.unary, name), _parser(name, make))
+    return Composite(kind, partial(p.unary, name), partial(_parse, name, make))
 
 
 def _leaky(reader: Reader, tensor: Any, out: Any, call: Any) -> tuple[int, ...]:
@@ -112,9 +106,9 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
     constants = (reader.scalar(divide.args[1]), reader.scalar(add.args[1]), number(gate.args[1]), number(gate.args[2]))
     if constants != (6.0, 3.0, 0.0, 6.0):
         raise RejectedError(f"its constants {constants} are not those of a hard swish")
-    tensor, variable = reader.activation(multiply.args[0], "0")
-    layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(tensor, out, reader.arithmetic))
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+    source = reader.activation(multiply.args[0], "0")
+    layer = Lookup("hard_swish", ("0",), "out", tables.hard_swish(source[0], out, reader.arithmetic))
+    return Match.of(layer, out, source)
 
 
 RECORD = Record(

@@ -66,24 +66,16 @@ def _patterns() -> Iterator[p.Pattern]:
 
 def _parse(reader: Reader, root: Any) -> Match:
     call = reader.call(root, "concat")
-    tensors = {}
-    variables = []
     if call is None:
-        out, real, _ = reader.quantised(root)
-        call = reader.need(real, "concat")
-        for index, field in enumerate(_fields(reader, call)):
-            tensors[str(index)], variable = reader.activation(field, str(index))
-            variables.append(variable)
+        call, out, *_ = reader.of_real(root, "concat", 0)
+        inputs = [reader.activation(field, str(i)) for i, field in enumerate(_fields(reader, call))]
     else:
         out = plain(call, "out")
-        for index, field in enumerate(_fields(reader, call)):
-            tensors[str(index)] = plain(field, str(index))
-            variables.append(field)
-    if not all(is_variable(v) for v in variables):
+        inputs = [(plain(field, str(i)), field) for i, field in enumerate(_fields(reader, call))]
+    if not all(is_variable(variable) for _, variable in inputs):
         raise RejectedError("it concatenates constants")
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    layer = Concat("concat", tuple(tensors), "out", axis)
-    return Match(layer, {**tensors, "out": out}, tuple(variables))
+    return Match.of(Concat("concat", tuple(tensor.name for tensor, _ in inputs), "out", axis), out, *inputs)
 
 
 def _fields(reader: Reader, call: Any) -> list[Any]:

@@ -20,7 +20,7 @@ from ..reading.reader import Match, Reader, RejectedError
 from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
 from ..schedule.shram import ceil_div
 from ..stream.isa import Upscale
-from .weighted import Weighted, is_wide, ohwi, read_bias, read_scales, weighted
+from .weighted import Weighted, ohwi, read_product, weighted
 
 _MAX_KERNEL_ELEMENTS = 64 * 64
 _MAX_KERNEL_HEIGHT = 64
@@ -128,67 +128,47 @@ def in_runs(sums: Sums, ofm: Operand) -> Sums | None:
 
 
 def _conv2d(reader: Reader, root: Any) -> Match:
-    """dequantize, conv2d, [bias], [activation], quantize."""
-    out, real, clamp = reader.quantised(root)
-    depth = out.shape[-1]
-    real, bias = read_bias(reader, real, depth)
-    call = reader.need(real, "nn.conv2d")
+    call, out, source, weights, fields = read_product(reader, root, "nn.conv2d")
     need_nhwc(str(call.attrs.data_layout))
-    tensor, variable = reader.activation(call.args[0], "0")
-    weights = reader.constant(call.args[1])
-    groups = int(call.attrs.groups)
+    depth, channels, groups = out.shape[-1], source[0].shape[-1], int(call.attrs.groups)
     values = ohwi(weights, str(call.attrs.kernel_layout))
     depthwise = groups > 1
     if depthwise:
-        if groups != tensor.shape[-1]:
-            raise RejectedError(f"it is a convolution in {groups} groups over {tensor.shape[-1]} channels")
+        if groups != channels:
+            raise RejectedError(f"it is a convolution in {groups} groups over {channels} channels")
         # HWOI of a depthwise kernel: O runs over the groups, I over the multiplier
         values = values.reshape(-1, *values.shape[1:3], 1) if values.shape[3] == 1 else values
         if values.shape[0] != depth:
             raise RejectedError(f"its depth multiplier is {depth // groups} on more than one input channel")
     layer = Conv(
         "conv2d",
-        ("0",),
-        "out",
         weights=values,
-        bias=bias.astype(np.int64),
-        wide=is_wide(tensor, bias),
-        weight_scales=read_scales(weights),
-        clamp=clamp,
         stride=stride_of(call.attrs.strides, out),
         dilation=pair(call.attrs.dilation),
         padding=padding_of(call.attrs.padding),
         depthwise=depthwise,
+        **fields,
     )
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+    return Match.of(layer, out, source)
 
 
 def _transpose_conv(reader: Reader, root: Any) -> Match:
     """A transposed convolution with stride 2: the NPU interleaves zeros and convolves with the mirrored kernel."""
-    out, real, clamp = reader.quantised(root)
-    real, bias = read_bias(reader, real, out.shape[-1])
-    call = reader.need(real, "nn.conv2d_transpose")
+    call, out, source, weights, fields = read_product(reader, root, "nn.conv2d_transpose")
     need_nhwc(str(call.attrs.data_layout))
     if pair(call.attrs.strides) != (2, 2) or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
         raise RejectedError("only transpose convolutions with stride 2x2, one group and no dilation fit the NPU")
-    tensor, variable = reader.activation(call.args[0], "0")
-    weights = reader.constant(call.args[1])
     values = ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
     _, height, width, _ = values.shape
     own = padding_of(call.attrs.padding)
     layer = Conv(
         "transpose_conv",
-        ("0",),
-        "out",
         weights=np.ascontiguousarray(values),
-        bias=bias.astype(np.int64),
-        wide=is_wide(tensor, bias),
-        weight_scales=read_scales(weights),
-        clamp=clamp,
-        padding=_transposed_padding(own, (height, width), tensor.shape[1:3], out.shape[1:3]),
+        padding=_transposed_padding(own, (height, width), source[0].shape[1:3], out.shape[1:3]),
         upscale=Upscale.TRANSPOSE,
+        **fields,
     )
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+    return Match.of(layer, out, source)
 
 
 def _transposed_padding(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,25 +16,6 @@ from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader
 from ..stream.isa import ElementwiseMode
-
-
-class BinaryKind(Enum):
-    """Elementwise operations of two tensors."""
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    MIN = "min"
-    MAX = "max"
-
-
-_MODES = {
-    BinaryKind.ADD: ElementwiseMode.ADD,
-    BinaryKind.SUB: ElementwiseMode.SUB,
-    BinaryKind.MUL: ElementwiseMode.MUL,
-    BinaryKind.MIN: ElementwiseMode.MIN,
-    BinaryKind.MAX: ElementwiseMode.MAX,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,61 +63,51 @@ class OfTwo(Layer):
 class Binary(OfTwo):
     """Sum, difference, product, minimum or maximum."""
 
-    kind: BinaryKind
+    mode: ElementwiseMode
 
     def refusal(self, inputs: tuple[LayerTensor, ...], output: LayerTensor) -> str | None:
         same = {(t.scale, t.zero_point) for t in (*inputs, output)}
         if (unfit := OfTwo.refusal(self, inputs, output)) is not None:
             return unfit
-        if self.kind in (BinaryKind.MIN, BinaryKind.MAX) and len(same) > 1:
+        if self.mode in (ElementwiseMode.MIN, ElementwiseMode.MAX) and len(same) > 1:
             return "minimum and maximum need equal scales and zero points"
         return None
 
     def emit(self, emission: Emission) -> None:
         a, b, ifm, ifm2, ofm, swap = self._operands(emission)
-        out, mode, elementwise = emission.tensors[self.output], _MODES[self.kind], emission.builder.elementwise
-        if self.kind in (BinaryKind.ADD, BinaryKind.SUB):
+        out, elementwise = emission.tensors[self.output], partial(emission.builder.elementwise, self.mode, swap=swap)
+        if self.mode in (ElementwiseMode.ADD, ElementwiseMode.SUB):
             scales = add_scales(a.scale, b.scale, out.scale, ofm.bits)
             elementwise(
-                mode,
                 ifm,
                 ifm2,
                 ofm,
                 emission.output(self.clamp, scales.ofm),
                 operand_scales=(scales.operand.register, 0),
                 scaled_operand=3 - scales.scaled if swap else scales.scaled,  # counts operands after the swap
-                swap=swap,
             )
-        elif self.kind is BinaryKind.MUL:
-            output = emission.output(self.clamp, mul_scale(a.scale, b.scale, out.scale))
-            elementwise(mode, ifm, ifm2, ofm, output, swap=swap)
+        elif self.mode is ElementwiseMode.MUL:
+            elementwise(ifm, ifm2, ofm, emission.output(self.clamp, mul_scale(a.scale, b.scale, out.scale)))
         else:
-            elementwise(mode, ifm, ifm2, ofm, Output(self.clamp, UNITY), swap=swap)
+            elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))
 
 
-def _parser(name: str, kind: BinaryKind) -> Callable[[Reader, Any], Match]:
-    def parse(reader: Reader, root: Any) -> Match:
-        out, real, clamp = reader.quantised(root)
-        call = reader.need(real, name)
-        first, a = reader.activation(call.args[0], "0")
-        second, b = reader.activation(call.args[1], "1")
-        layer = Binary(name, ("0", "1"), "out", clamp, kind)
-        return Match(layer, {"0": first, "1": second, "out": out}, (a, b))
-
-    return parse
+def _parse(name: str, mode: ElementwiseMode, reader: Reader, root: Any) -> Match:
+    _, out, clamp, inputs = reader.of_real(root, name, 2)
+    return Match.of(Binary(name, ("0", "1"), "out", clamp, mode), out, *inputs)
 
 
-def _composite(name: str, kind: BinaryKind) -> Composite:
-    return Composite(name, partial(p.binary, name), _parser(name, kind))
+def _composite(name: str, mode: ElementwiseMode) -> Composite:
+    return Composite(name, partial(p.binary, name), partial(_parse, name, mode))
 
 
 RECORD = Record(
     (Binary,),
     (
-        _composite("maximum", BinaryKind.MAX),
-        _composite("minimum", BinaryKind.MIN),
-        _composite("multiply", BinaryKind.MUL),
-        _composite("subtract", BinaryKind.SUB),
-        _composite("add", BinaryKind.ADD),
+        _composite("maximum", ElementwiseMode.MAX),
+        _composite("minimum", ElementwiseMode.MIN),
+        _composite("multiply", ElementwiseMode.MUL),
+        _composite("subtract", ElementwiseMode.SUB),
+        _composite("add", ElementwiseMode.ADD),
     ),
 )

@@ -17,7 +17,7 @@ from ..lower.scaling import conv_scale
 from ..lower.tensors import LayerTensor
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import Rounding
-from .weighted import Weighted, is_wide, read_bias, read_scales, weighted, zeroed
+from .weighted import Weighted, read_product, weighted, zeroed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,26 +47,11 @@ class FullyConnected(Weighted):
 
 
 def _fully_connected(reader: Reader, root: Any) -> Match:
-    """dequantize, matmul with constant weights, [bias], [activation], quantize."""
-    out, real, clamp = reader.quantised(root)
-    depth = out.shape[-1]
-    real, bias = read_bias(reader, real, depth)
-    call = reader.need(real, "matmul")
-    tensor, variable = reader.activation(call.args[0], "0")
-    weights = reader.constant(call.args[1])
+    _, out, source, weights, fields = read_product(reader, root, "matmul")
     if weights.values.ndim != 2:
         raise RejectedError(f"its weights have {weights.values.ndim} dimensions; batched products stay on the host")
-    layer = FullyConnected(
-        "fully_connected",
-        ("0",),
-        "out",
-        weights=np.ascontiguousarray(zeroed(weights, 1).T).reshape(depth, 1, 1, -1),
-        bias=bias.astype(np.int64),
-        wide=is_wide(tensor, bias),
-        weight_scales=read_scales(weights),
-        clamp=clamp,
-    )
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+    values = np.ascontiguousarray(zeroed(weights, 1).T).reshape(out.shape[-1], 1, 1, -1)
+    return Match.of(FullyConnected("fully_connected", weights=values, **fields), out, source)
 
 
 RECORD = Record((FullyConnected,), (Composite("fully_connected", partial(weighted, "matmul"), _fully_connected),))

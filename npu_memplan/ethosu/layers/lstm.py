@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..lower.emission import Emission
-from ..lower.emit import Builder
 from ..lower.layer import ANY_TYPES, Layer, Limits, StorageTraits
 from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
@@ -83,16 +82,7 @@ class SequenceLstm(Layer):
         return StorageTraits(updates=self.inputs[1:])
 
     def emit(self, emission: Emission) -> None:
-        places = (_Located(emission.tensors[name], emission.view(name)) for name in (*self.inputs, self.output))
-        _Steps(emission.builder, self, *places).emit()
-
-
-@dataclass(frozen=True, slots=True)
-class _Located:
-    """A tensor of the operator and where it lies."""
-
-    tensor: LayerTensor
-    view: TensorView
+        _Steps(emission, self).emit()
 
 
 class _Steps:
@@ -102,18 +92,18 @@ class _Steps:
     states are dense [batch, units].
     """
 
-    def __init__(
-        self, builder: Builder, layer: SequenceLstm, data: _Located, hidden: _Located, cell: _Located, output: _Located
-    ) -> None:
-        self._builder, self._layer, self._data, self._output = builder, layer, data, output
-        batches, self._units = hidden.tensor.shape
+    def __init__(self, emission: Emission, layer: SequenceLstm) -> None:
+        self._emission, self._builder, self._layer = emission, emission.builder, layer
+        self._data, hidden, cell = (emission.tensors[name] for name in layer.inputs)
+        self._output = emission.tensors[layer.output]
+        batches, self._units = hidden.shape
         self._rows = (1, batches) if layer.time_major else (batches, 1)  # height and width of every map of a step
         self._hidden, self._cell = self._state(hidden), self._state(cell)
-        self._hidden_scale, self._cell_scale = double(hidden.tensor.scale), double(cell.tensor.scale)
+        self._hidden_scale, self._cell_scale = double(hidden.scale), double(cell.scale)
 
     def emit(self) -> None:
         """All steps, and the hidden state for the next run."""
-        steps = self._data.tensor.shape[0 if self._layer.time_major else 1]
+        steps = self._data.shape[0 if self._layer.time_major else 1]
         hidden = self._hidden
         for time in range(steps):
             hidden = self._step(time, hidden)
@@ -135,7 +125,7 @@ class _Steps:
         """Values of all gates in the order of `Gate`, with 15 fraction bits."""
         layer, count = self._layer, len(Gate)
         sums, kept = self._temporary("gates"), self._temporary("recurrent")
-        scale = double(self._data.tensor.scale)
+        scale = double(self._data.scale)
         self._sums(now, sums, layer.into, layer.bias, [scale * double(s) for s in layer.into_scales])
         scale, none = self._hidden_scale, np.zeros((count, self._units), np.int64)
         self._sums(before, kept, layer.recurrent, none, [scale * double(s) for s in layer.recurrent_scales])
@@ -184,18 +174,17 @@ class _Steps:
 
     # ------------------------------------------------------------------ maps
 
-    def _at(self, place: _Located, time: int) -> Operand:
+    def _at(self, tensor: LayerTensor, time: int) -> Operand:
         """One step of the input or output."""
-        depth = place.tensor.shape[-1]
         begin = (time, 0, 0) if self._layer.time_major else (0, time, 0)
-        view = place.view.box(begin, (*self._rows, depth))
+        view = self._emission.view(tensor.name).box(begin, (*self._rows, tensor.shape[-1]))
         assert view is not None  # constraints
-        return Operand(view, place.tensor.dtype, place.tensor.zero_point)
+        return Operand(view, tensor.dtype, tensor.zero_point)
 
-    def _state(self, place: _Located) -> Operand:
-        view = place.view.reshaped((*self._rows, self._units))
+    def _state(self, tensor: LayerTensor) -> Operand:
+        view = self._emission.view(tensor.name).reshaped((*self._rows, self._units))
         assert view is not None  # parameters are dense
-        return Operand(view, place.tensor.dtype, place.tensor.zero_point)
+        return Operand(view, tensor.dtype, tensor.zero_point)
 
     def _temporary(self, label: str) -> Operand:
         """Room for one int16 value of every gate."""
@@ -234,8 +223,7 @@ def _parse(reader: Reader, root: Any) -> Match:
         cell_clamp=(-clip, clip) if clip > 0 else (-(1 << 15), (1 << 15) - 1),
         time_major=bool(call.layer["time_major"]),
     )
-    tensors = {tensor.name: tensor for tensor, _ in inputs}
-    return Match(layer, tensors | {"out": call.output()}, tuple(variable for _, variable in inputs))
+    return Match.of(layer, call.output(), *inputs)
 
 
 RECORD = Record((SequenceLstm,), (Composite("sequence_lstm", host_call, _parse),))

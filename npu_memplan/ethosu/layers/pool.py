@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -119,16 +119,13 @@ def _max_pool(reader: Reader, root: Any) -> Match:
     """max_pool2d on stored values, or between dequantize and quantize of equal scales."""
     clip = reader.call(root, "clip")
     if reader.call(root if clip is None else clip.args[0], "quantize") is not None:
-        out, real, clamp = reader.quantised(root)
-        call = reader.need(real, "nn.max_pool2d")
-        tensor, variable = reader.activation(call.args[0], "0")
-        if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+        call, out, clamp, (source,) = reader.of_real(root, "nn.max_pool2d")
+        if (source[0].scale, source[0].zero_point) != (out.scale, out.zero_point):
             raise RejectedError("its input and output have different scales")
     else:
         call, clamp = integer_clamp(reader, root, "nn.max_pool2d")
-        variable = call.args[0]
-        tensor, out = plain(variable, "0"), plain(call, "out")
-    return Match(_pool(call, out, PoolKind.MAX, clamp), {"0": tensor, "out": out}, (variable,))
+        source, out = (plain(call.args[0], "0"), call.args[0]), plain(call, "out")
+    return Match.of(_pool(call, out, PoolKind.MAX, clamp), out, source)
 
 
 def _integer_average(reader: Reader, root: Any) -> Match:
@@ -137,23 +134,21 @@ def _integer_average(reader: Reader, root: Any) -> Match:
     inner, inner_clamp = integer_clamp(reader, call.args[0], "nn.avg_pool2d")
     clamp = (max(clamp[0], inner_clamp[0]), min(clamp[1], inner_clamp[1]))
     variable = reader.need(inner.args[0], "astype").args[0]
-    tensor, out = plain(variable, "0"), plain(call, "out")
+    out = plain(call, "out")
     _need_average(inner)
-    return Match(_pool(inner, out, PoolKind.AVERAGE, clamp), {"0": tensor, "out": out}, (variable,))
+    return Match.of(_pool(inner, out, PoolKind.AVERAGE, clamp), out, (plain(variable, "0"), variable))
 
 
 def _real_average(reader: Reader, root: Any) -> Match:
     """avg_pool2d between dequantize and quantize; equal scales average the stored values, others are a mean."""
-    out, real, clamp = reader.quantised(root)
-    call = reader.need(real, "nn.avg_pool2d")
-    tensor, variable = reader.activation(call.args[0], "0")
+    call, out, clamp, (source,) = reader.of_real(root, "nn.avg_pool2d")
     _need_average(call)
     layer = _pool(call, out, PoolKind.AVERAGE, clamp)
-    if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
+    if (source[0].scale, source[0].zero_point) != (out.scale, out.zero_point):
         if layer.padding.any:
             raise RejectedError("its input and output have different scales and it is padded")
         layer = _pool(call, out, PoolKind.MEAN, clamp)
-    return Match(layer, {"0": tensor, "out": out}, (variable,))
+    return Match.of(layer, out, source)
 
 
 def _need_average(call: Any) -> None:
@@ -180,34 +175,28 @@ def _pool(call: Any, out: LayerTensor, kind: PoolKind, clamp: tuple[int, int]) -
     )
 
 
-def _reduction(name: str, kind: PoolKind) -> Callable[[Reader, Any], Match]:
-    """The parser of a Relax reduction over height, width or both, or over the channels."""
-
-    def parse(reader: Reader, root: Any) -> Match:
-        out, real, clamp = reader.quantised(root)
-        call = reader.need(real, name)
-        tensor, variable = reader.activation(call.args[0], "0")
-        rank = len(tensor.shape)
-        axes = sorted(int(a) % rank for a in call.attrs.axis)
-        across = axes == [rank - 1]
-        if not across and rank == 4 and tensor.shape[0] != 1:
-            raise RejectedError(f"its batch is {tensor.shape[0]}; windows need batch 1")
-        if not across and (rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}):
-            raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
-        height, width = (tensor.shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
-        kernel = (1, tensor.shape[-1]) if across else (height, width)
-        layer = PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
-        return Match(layer, {"0": tensor, "out": out}, (variable,))
-
-    return parse
+def _reduction(name: str, kind: PoolKind, reader: Reader, root: Any) -> Match:
+    """A Relax reduction over height, width or both, or over the channels."""
+    call, out, clamp, (source,) = reader.of_real(root, name)
+    shape, rank = source[0].shape, len(source[0].shape)
+    axes = sorted(int(a) % rank for a in call.attrs.axis)
+    across = axes == [rank - 1]
+    if not across and rank == 4 and shape[0] != 1:
+        raise RejectedError(f"its batch is {shape[0]}; windows need batch 1")
+    if not across and (rank not in (3, 4) or not set(axes) <= {rank - 3, rank - 2}):
+        raise RejectedError(f"its axes are {axes} of {rank}; only height and width, or the channels, fit the NPU")
+    height, width = (shape[axis] if axis in axes else 1 for axis in (rank - 3, rank - 2))
+    kernel = (1, shape[-1]) if across else (height, width)
+    layer = PoolLayer(name, ("0",), "out", kind, kernel, clamp, reduces=True, across=across)
+    return Match.of(layer, out, source)
 
 
 RECORD = Record(
     (PoolLayer,),
     (
-        Composite("mean", partial(p.unary, "mean"), _reduction("mean", PoolKind.MEAN)),
-        Composite("sum", partial(p.unary, "sum"), _reduction("sum", PoolKind.SUM)),
-        Composite("reduce_max", partial(p.unary, "max"), _reduction("max", PoolKind.MAX)),
+        Composite("mean", partial(p.unary, "mean"), partial(_reduction, "mean", PoolKind.MEAN)),
+        Composite("sum", partial(p.unary, "sum"), partial(_reduction, "sum", PoolKind.SUM)),
+        Composite("reduce_max", partial(p.unary, "max"), partial(_reduction, "max", PoolKind.MAX)),
         Composite("max_pool", _max_patterns, _max_pool),
         Composite("average_pool", _integer_average_patterns, _integer_average),
         Composite("real_average_pool", _real_average_patterns, _real_average),

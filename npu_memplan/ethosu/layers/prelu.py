@@ -64,8 +64,8 @@ class Prelu(Layer):
 
 def _parse(reader: Reader, root: Any) -> Match:
     call = DescribedCall(reader, root)
-    (data, x), (slopes, alpha) = call.activation("input", "0"), call.operand("alpha", "1")
-    return Match(Prelu("prelu", ("0", "1"), "out"), {"0": data, "1": slopes, "out": call.output()}, (x, alpha))
+    inputs = call.activation("input", "0"), call.operand("alpha", "1")
+    return Match.of(Prelu("prelu", ("0", "1"), "out"), call.output(), *inputs)
 
 
 RECORD = Record((Prelu,), (Composite("prelu", host_call, _parse),))

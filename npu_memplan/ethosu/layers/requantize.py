@@ -44,10 +44,10 @@ def _patterns() -> Iterator[p.Pattern]:
 
 def _parse(reader: Reader, root: Any) -> Match:
     out, real, clamp = reader.quantised(root)
-    tensor, variable = reader.activation(real, "0")
-    if variable is None:
+    source = reader.activation(real, "0")
+    if source[1] is None:
         raise RejectedError("it only changes a constant")
-    return Match(Requantize("requantize", ("0",), "out", clamp), {"0": tensor, "out": out}, (variable,))
+    return Match.of(Requantize("requantize", ("0",), "out", clamp), out, source)
 
 
 RECORD = Record((Requantize,), (Composite("requantize", _patterns, _parse),))

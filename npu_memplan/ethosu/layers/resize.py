@@ -239,12 +239,11 @@ def _bilinear_patterns() -> Iterator[p.Pattern]:
 
 
 def _bilinear(reader: Reader, root: Any) -> Match:
-    out, real, _ = reader.quantised(root)
-    call = reader.need(real, "image.resize2d")
-    tensor, variable = reader.activation(call.args[0], "0")
+    call, out, _, (source,) = reader.of_real(root, "image.resize2d")
+    tensor = source[0]
     if (tensor.scale, tensor.zero_point) != (out.scale, out.zero_point):
         raise RejectedError("its input and output have different scales")
-    return Match(_layer(call, tensor, out), {"0": tensor, "out": out}, (variable,))
+    return Match.of(_layer(call, tensor, out), out, source)
 
 
 RECORD = Record(

@@ -66,12 +66,10 @@ class Softmax(Layer):
 
 
 def _parse(reader: Reader, root: Any) -> Match:
-    out, real, _ = reader.quantised(root)
-    call = reader.need(real, "nn.softmax")
-    tensor, variable = reader.activation(call.args[0], "0")
-    if int(call.attrs.axis) % len(tensor.shape) != len(tensor.shape) - 1:
+    call, out, _, inputs = reader.of_real(root, "nn.softmax")
+    if (int(call.attrs.axis) + 1) % len(out.shape):
         raise RejectedError(f"it is over axis {int(call.attrs.axis)}, not over the last")
-    return Match(Softmax("softmax", ("0",), "out"), {"0": tensor, "out": out}, (variable,))
+    return Match.of(Softmax("softmax", ("0",), "out"), out, *inputs)
 
 
 RECORD = Record((Softmax,), (Composite("softmax", partial(unary, "nn.softmax"), _parse),))

@@ -75,10 +75,8 @@ def _parse(reader: Reader, root: Any) -> Match:
         raise RejectedError("the NPU's operands have too few bits for a squared difference that is rounded once")
     out, real, clamp = reader.quantised(root)
     call = reader.need(reader.need(real, "multiply").args[0], "subtract")
-    first, a = reader.activation(call.args[0], "0")
-    second, b = reader.activation(call.args[1], "1")
-    layer = SquaredDifference("squared_difference", ("0", "1"), "out", clamp)
-    return Match(layer, {"0": first, "1": second, "out": out}, (a, b))
+    inputs = (reader.activation(call.args[i], str(i)) for i in range(2))
+    return Match.of(SquaredDifference("squared_difference", ("0", "1"), "out", clamp), out, *inputs)
 
 
 RECORD = Record((SquaredDifference,), (Composite("squared_difference", _patterns, _parse),))

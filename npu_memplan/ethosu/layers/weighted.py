@@ -18,7 +18,7 @@ from ..lower.operands import Operand, Output, Window
 from ..lower.scaling import Scale, rounded_once
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
-from ..reading.reader import Constant, Reader
+from ..reading.reader import Constant, Input, Reader
 from ..stream.isa import Rounding
 
 _MAX_SUM = 127 * 65536
@@ -88,23 +88,27 @@ def _bias() -> p.Pattern:
     return p.op("reshape", bias, p.anything()) | bias
 
 
-def read_bias(reader: Reader, expression: Any, depth: int) -> tuple[Any, NDArray[Any]]:
-    """The weighted sum below an optional bias, and the bias; int64 where there is none."""
-    add = reader.call(expression, "add")
-    if add is None:
-        return expression, np.zeros(depth, np.int64)
-    return add.args[0], reader.constant(add.args[1]).values.reshape(-1)
+def read_product(reader: Reader, root: Any, name: str) -> tuple[Any, LayerTensor, Input, Constant, dict[str, Any]]:
+    """dequantize, `name` with constant weights, [bias], [activation], quantize.
 
-
-def read_scales(weights: Constant) -> tuple[float, ...]:
-    """One scale where all are equal, else one for each channel."""
-    values = [float(s) for s in weights.scales]
-    return (values[0],) if len(set(values)) == 1 else tuple(values)
-
-
-def is_wide(tensor: LayerTensor, bias: NDArray[Any]) -> bool:
-    """Whether TFLite accumulates in 64 bits."""
-    return tensor.dtype == "int16" and bias.dtype == np.int64
+    The call, its result "out", its input "0", its weights, and the fields that it gives any `Weighted`: a scale where
+    all are equal, else one for each channel; no bias is one of int64; TFLite accumulates `wide` sums in 64 bits.
+    """
+    out, real, clamp = reader.quantised(root)
+    add = reader.call(real, "add")
+    bias = np.zeros(out.shape[-1], np.int64) if add is None else reader.constant(add.args[1]).values.reshape(-1)
+    call = reader.need(real if add is None else add.args[0], name)
+    source, weights = reader.activation(call.args[0], "0"), reader.constant(call.args[1])
+    scales = tuple(float(s) for s in weights.scales)
+    fields = {
+        "inputs": ("0",),
+        "output": "out",
+        "bias": bias.astype(np.int64),
+        "wide": source[0].dtype == "int16" and bias.dtype == np.int64,
+        "weight_scales": scales[:1] if len(set(scales)) == 1 else scales,
+        "clamp": clamp,
+    }
+    return call, out, source, weights, fields
 
 
 def zeroed(weights: Constant, axis: int) -> NDArray[Any]:

@@ -36,6 +36,10 @@ class RejectedError(NpuMemplanError):
     """An operator stays on the host; the message is the reason, for the report."""
 
 
+Input = tuple[LayerTensor, Any]
+"""A layer's input, and its Relax variable; None for a constant."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
     """A layer whose tensors are called "0", "1", ... (inputs) and "out"."""
@@ -43,6 +47,12 @@ class Match:
     layer: Layer
     tensors: Mapping[str, LayerTensor]
     variables: tuple[Any, ...]  # the Relax variable of each input that is no constant, by position; else None
+
+    @classmethod
+    def of(cls, layer: Layer, out: LayerTensor, *inputs: Input) -> Match:
+        """A match of tensors that are called as `layer` calls them."""
+        tensors = {tensor.name: tensor for tensor, _ in inputs}
+        return cls(layer, {**tensors, "out": out}, tuple(variable for _, variable in inputs))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +113,12 @@ class Reader:
         found = self.value(expression)
         return list(found.fields) if isinstance(found, relax.Tuple) else None
 
+    def of_real(self, root: Any, name: str, operands: int = 1) -> tuple[Any, LayerTensor, tuple[int, int], list[Input]]:
+        """A call of dequantised operands, quantised: itself, its result "out", the clamp, its operands "0", "1", ..."""
+        out, real, clamp = self.quantised(root)
+        call = self.need(real, name)
+        return call, out, clamp, [self.activation(call.args[i], str(i)) for i in range(operands)]
+
     def moved(self, root: Any, *names: str) -> tuple[Any, LayerTensor, LayerTensor]:
         """A call that moves stored values, its input "0" and its result "out"."""
         call = self.need(root, *names)
@@ -140,7 +156,7 @@ class Reader:
             return None if inner is None else _moved(call, inner)
         return self.array(expression)
 
-    def activation(self, expression: Any, name: str) -> tuple[LayerTensor, Any]:
+    def activation(self, expression: Any, name: str) -> Input:
         """A dequantised activation: its tensor, and its variable (None for a constant)."""
         call = self.need(expression, "dequantize")
         source = self.value(call.args[0])
@@ -148,9 +164,7 @@ class Reader:
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         typed = call.args[0].ty
         tensor = LayerTensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
-        if values is not None:
-            return tensor, None
-        return tensor, call.args[0]
+        return tensor, call.args[0] if values is None else None
 
     def quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
         """A quantised result behind an optional integer clip: tensor "out", the float below, the clamp."""
