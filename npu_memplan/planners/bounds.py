@@ -125,9 +125,8 @@ def _clique(model: Model, inside: Sequence[Item], best: int) -> tuple[int, tuple
     members = {item.index for item in inside}
     size = [up(item.size, grain) for item in model.items]
     full: dict[int, set[int]] = {}
-    work = 0
     for i in members:
-        work = model.checked(work + 10 * len(model.neighbours[i]))
+        model.look(10 * len(model.neighbours[i]))
         whole = -model.items[i].size
         full[i] = {
             j for j in model.neighbours[i] if j in members and model.zones(i, j) == ((whole, model.items[j].size),)

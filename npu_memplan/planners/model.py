@@ -150,6 +150,7 @@ class Model:
         self.peaks: dict[int, object] = {}  # bounds of pools under everyone's first choice, kept by `bounds`
         self._zones: dict[tuple[int, int], Zones] = {}
         self.deadline: float | None = None  # of `clock.now`; looked at during long work
+        self._looks = 0  # at pairs, since the clock was asked
         self._check_fixed()
 
     def _restated(self, by_name: Mapping[str, Buffer]) -> list[Item]:
@@ -256,16 +257,16 @@ class Model:
         """
         sets: list[set[int]] = [set() for _ in self.items]
         live: set[int] = set()
-        work = self.checked(LOOKS_AN_ITEM * len(self.items))
+        self.look(LOOKS_AN_ITEM * len(self.items))
         for _, begins, index in events(item for item in self.items if item.size):
             if begins:
                 sets[index] |= live
                 live.add(index)
-                work = self.checked(work + len(live))
+                self.look(len(live))
             else:
                 live.discard(index)
         for i, found in enumerate(sets):
-            work = self.checked(work + len(found))
+            self.look(len(found))
             for j in tuple(found):
                 sets[j].add(i)
         for i, others in self.extra.items():
@@ -274,20 +275,20 @@ class Model:
             found.discard(i)
         if self.special:
             for i in self.special:
-                work = self.checked(work + 10 * len(sets[i]))
+                self.look(10 * len(sets[i]))
                 for j in tuple(sets[i]):
                     if not self.zones(i, j):
                         sets[i].discard(j)
                         sets[j].discard(i)
         return [sorted(found) for found in sets]
 
-    def checked(self, work: int) -> int:
-        """`work` counts looks at pairs; `OutOfTime` when there is no time for more, which is asked now and then."""
-        if work < CHECK_EVERY:
-            return work
-        if self.late():
-            raise OutOfTime
-        return 0
+    def look(self, pairs: int) -> None:
+        """Counts looks at pairs; `OutOfTime` when there is no time for more, which is asked now and then."""
+        self._looks += pairs
+        if self._looks >= CHECK_EVERY:
+            self._looks = 0
+            if self.late():
+                raise OutOfTime
 
     def late(self) -> bool:
         """Whether a time limit is over."""

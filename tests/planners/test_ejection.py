@@ -25,8 +25,7 @@ def local(problem: Problem, seed: int = 0) -> tuple[Ejection, Sections]:
     model = Model(problem)
     search = exact.search_for(model, model.items, 0)
     assert search is not None
-    search.prepare()
-    return Ejection(search.sections, search.prepare(), seed), search.sections
+    return Ejection(search.sections, search.graph, seed), search.sections
 
 
 def check(sections: Sections, offsets: list[int], ceiling: int) -> None:

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,20 @@ def _library() -> Any:
     try:
         cached = cache_folder() / name
         if cached.is_file():
-            return ctypes.CDLL(str(cached))
-    except (OSError, RuntimeError):  # no home; a file that cannot be loaded is built anew
-        pass
-    with tempfile.TemporaryDirectory(prefix="npu_memplan_") as temporary:
-        built = Path(temporary) / name
+            with suppress(OSError):  # one that cannot be loaded is built anew
+                return ctypes.CDLL(str(cached))
+        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = tempfile.TemporaryDirectory(prefix=".", dir=cached.parent)
+    except (OSError, RuntimeError):  # no home, or a cache that cannot be written
+        temporary = tempfile.TemporaryDirectory(prefix="npu_memplan_")
+        cached = Path(temporary.name) / name
+    with temporary as folder:
+        built = Path(folder) / name
         _build(command, built)
-        _keep(built, name)
-        return ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
+        library = ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
+        with suppress(OSError):
+            built.replace(cached)
+    return library
 
 
 def _key(command: list[str]) -> str:
@@ -119,21 +126,3 @@ def _compile(line: list[str]) -> None:
     if done.returncode:
         first = next((text for text in done.stderr.splitlines() if "error" in text), done.stderr.strip()[:200])
         raise _CannotBuild(f"{line[0]} could not compile the searches: {first}")
-
-
-def _keep(built: Path, name: str) -> None:
-    """Put a copy into the cache, whole at once; a cache that cannot be written is no error."""
-    try:
-        folder = cache_folder()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(built.read_bytes())
-            os.chmod(temporary, 0o755)
-            os.replace(temporary, folder / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except (OSError, RuntimeError):
-        return

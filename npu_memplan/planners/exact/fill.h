@@ -24,7 +24,7 @@ typedef struct {
   int64_t memo_mask;   /* entries of the memo less one, a power of two less one */
   double noise;        /* amplitude of random numbers added to the scores */
   const double *score; /* [items]: items of high score are tried first */
-  double *weight;      /* [sections]: how often a section failed; kept between calls */
+  double *weight;      /* [sections]: 1 and how often a section failed */
   uint64_t *chance;    /* [1] */
   uint64_t *memo;      /* [2][memo_mask + 1]: nogoods; kept between calls */
   int64_t *offset;     /* [items]: the answer */

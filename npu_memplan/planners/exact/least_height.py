@@ -143,7 +143,7 @@ class Local:
         """Search under a height of at most `top` bytes with at most `most` choices; whether a placement was found."""
         search = self.search
         if self.ejection is None:
-            self.ejection = Ejection(search.sections, search.prepare(), self.seed)
+            self.ejection = Ejection(search.sections, search.graph, self.seed)
         if search.best is not None and search.best != self.from_height:
             self.ejection.start_from(search.offsets)
             self.from_height = search.best

@@ -7,9 +7,9 @@ share of nodes.
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, chain
 from math import lcm, log
 from typing import Any
@@ -31,18 +31,7 @@ _Graph = structure("exact/fill.h", "Graph")
 _Call = structure("exact/fill.h", "Call")
 
 
-@dataclass(slots=True)
-class _Kept:
-    """What stays from call to call, or is worth making once."""
-
-    log_duration: list[float]  # of the number of sections an item covers
-    log_size: list[float]
-    weight: array[float]
-    memo: Any
-    offset: array[int]
-
-
-@dataclass(slots=True)
+@dataclass
 class Search:
     """The search in one pool. `offsets` are those of `best`, by position in `sections`."""
 
@@ -52,36 +41,42 @@ class Search:
     offsets: list[int] = field(default_factory=list)
     nodes: int = 0
     reached: float = 0.0  # share of the items that were placed at once at most in the last call
-    graph: Struct | None = None
-    kept: _Kept | None = None
 
-    def prepare(self) -> Struct:
-        """Build the arrays of the compiled search."""
-        if self.graph is None:
-            self.graph = _graph_of(self.sections)
-            count, sections = len(self.sections.sizes), len(self.sections.members)
-            self.kept = _Kept(
-                [log(len(cover)) for cover in self.sections.covers],
-                [log(size) for size in self.sections.sizes],
-                floats([1.0]) * sections,
-                (ctypes.c_uint64 * (2 << MEMO_BITS))(),
-                int64s([0]) * count,
-            )
-        return self.graph
+    @cached_property
+    def graph(self) -> Struct:
+        """The sections as the compiled searches see them."""
+        sections = self.sections
+        return _Graph(
+            items=len(sections.sizes),
+            sections=len(sections.members),
+            size=int64s(sections.sizes),
+            align=int64s(sections.aligns),
+            cover_at=int32s(accumulate(map(len, sections.covers), initial=0)),
+            cover=int32s(chain.from_iterable(sections.covers)),
+            member_at=int32s(accumulate(map(len, sections.members), initial=0)),
+            member=int32s(chain.from_iterable(sections.members)),
+            twin=int32s(_twins(sections)),
+        )
+
+    @cached_property
+    def _memo(self) -> Any:
+        """What failed, kept from call to call."""
+        return (ctypes.c_uint64 * (2 << MEMO_BITS))()
+
+    @cached_property
+    def _logs(self) -> list[tuple[float, float]]:
+        """Logarithms of the number of sections that an item covers, and of its bytes."""
+        sections = self.sections
+        return [(log(len(cover)), log(size)) for cover, size in zip(sections.covers, sections.sizes, strict=True)]
 
     def fill(self, ceiling: int, nodes: int, order: Order, noise: float, seed: int) -> int:
         """One call of the compiled search; takes over what it found or proved."""
-        graph, kept = self.prepare(), self.kept
-        assert kept is not None
-        kept.weight[:] = floats([1.0]) * len(kept.weight)
         if order.follow:
             step = -FOLLOW_SPREAD / (self.best or 1)
             score = floats(at * step for at in self.offsets)
         else:
-            score = floats(
-                order.duration * duration + order.size * size
-                for duration, size in zip(kept.log_duration, kept.log_size, strict=True)
-            )
+            score = floats(order.duration * duration + order.size * size for duration, size in self._logs)
+        offset = int64s([0]) * len(self.sections.sizes)
         call = _Call(
             ceiling=ceiling,
             phase=ceiling % lcm(*set(self.sections.aligns)),
@@ -90,16 +85,16 @@ class Search:
             memo_mask=(1 << MEMO_BITS) - 1,
             noise=noise,
             score=score,
-            weight=kept.weight,
+            weight=floats([1.0]) * len(self.sections.members),
             chance=chances(seed),
-            memo=kept.memo,
-            offset=kept.offset,
+            memo=self._memo,
+            offset=offset,
         )
-        result = verdict(compiled().functions.npu_memplan_fill(ctypes.byref(graph), ctypes.byref(call)))
+        result = verdict(compiled().functions.npu_memplan_fill(ctypes.byref(self.graph), ctypes.byref(call)))
         self.nodes += call.choices
         self.reached = call.most_placed / max(1, len(self.sections.sizes))
         if result == FOUND:
-            self.take(list(kept.offset))
+            self.take(list(offset))
         elif result == INFEASIBLE:
             grain = self.sections.grain
             self.low = max(self.low, (ceiling // grain + 1) * grain)
@@ -111,20 +106,6 @@ class Search:
         if self.best is None or height < self.best:
             self.best, self.offsets = height, offsets
         return height
-
-
-def _graph_of(sections: Sections) -> Struct:
-    return _Graph(
-        items=len(sections.sizes),
-        sections=len(sections.members),
-        size=int64s(sections.sizes),
-        align=int64s(sections.aligns),
-        cover_at=int32s(accumulate(map(len, sections.covers), initial=0)),
-        cover=int32s(chain.from_iterable(sections.covers)),
-        member_at=int32s(accumulate(map(len, sections.members), initial=0)),
-        member=int32s(chain.from_iterable(sections.members)),
-        twin=int32s(_twins(sections)),
-    )
 
 
 def _twins(sections: Sections) -> Iterable[int]:

@@ -92,15 +92,14 @@ def _cliques(
     together = {(a, b) for section in members for a in section for b in section if a < b} if members else set()
     neighbours = [{position[j] for j in model.neighbours[item.index] if j in position} for item in items]
     cliques: list[list[int]] = []
-    work = 0
     for a in range(len(items)):
-        work = model.checked(work + len(neighbours[a]))
+        model.look(len(neighbours[a]))
         for b in sorted(neighbours[a]):
             if b <= a or (a, b) in together:
                 continue
             clique = [a, b]
             common = neighbours[a] & neighbours[b]
-            work = model.checked(work + len(common) ** 2)
+            model.look(len(common) ** 2)
             while common:
                 # prefer a member that covers new pairs
                 best = min(common, key=lambda c: (-sum((min(c, d), max(c, d)) not in together for d in clique), c))

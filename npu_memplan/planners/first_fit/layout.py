@@ -7,10 +7,10 @@ rule as plain holes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ..model import Model
+from ..model import Item, Model
 
 
 @dataclass(slots=True)
@@ -34,23 +34,19 @@ def fixed_first(model: Model, order: Iterable[int]) -> list[int]:
     return [i for i in wanted if model.items[i].fixed is not None] + [i for i in wanted if model.items[i].fixed is None]
 
 
-def lowest_place(model: Model, i: int, pool: int, pools: Sequence[int], origins: Sequence[int]) -> int:
-    """Lowest origin for item `i` in `pool` beside its placed neighbours."""
-    item = model.items[i]
-    zones: list[tuple[int, int]] = []
-    if model.special:
-        for j in model.neighbours[i]:
-            if pools[j] == pool:
-                at = origins[j]
-                for low, high in model.zones(i, j):
-                    zones.append((at + low, at + high))
+def lowest_place(model: Model, layout: Layout, item: Item, pool: int) -> int | None:
+    """Lowest origin of `item` in `pool` beside its placed neighbours; its fixed one, None where that is taken."""
+    pools, origins, items = layout.pools, layout.origins, model.items
+    near = model.neighbours[item.index]
+    model.look(4 * len(near) + 10)
+    if model.special or item.fixed is not None:
+        placed = ((j, origins[j]) for j in near if pools[j] == pool)
+        zones = [(at + low, at + high) for j, at in placed for low, high in model.zones(item.index, j)]
+        if item.fixed is not None:
+            return None if any(low < item.fixed < high for low, high in zones) else item.fixed
     else:
         size = item.size
-        items = model.items
-        for j in model.neighbours[i]:
-            if pools[j] == pool:
-                at = origins[j]
-                zones.append((at - size, at + items[j].size))
+        zones = [(origins[j] - size, origins[j] + items[j].size) for j in near if pools[j] == pool]
     zones.sort()
     at = item.align(0)
     for low, high in zones:
@@ -62,55 +58,30 @@ def lowest_place(model: Model, i: int, pool: int, pools: Sequence[int], origins:
 
 
 def first_fit(
-    model: Model, order: Iterable[int], limit: Sequence[int | None] | None = None, forced: Sequence[int] | None = None
+    model: Model,
+    order: Iterable[int],
+    limit: Sequence[int | None] | None = None,
+    forced: Sequence[int] | None = None,
+    place: Callable[[Model, Layout, Item, int], int | None] = lowest_place,
 ) -> Layout | int:
     """Place items in `order`; the layout, or the index of the item that found no place.
 
     `limit` are heights not to exceed, by pool; the pools' hard sizes unless given. `forced` are the
-    items' pools, when these are decided already. `OutOfTime` when the model's time is over.
+    items' pools, when these are decided already. `place` tells the origin of an item in a pool, None when it
+    cannot be there. `OutOfTime` when the model's time is over.
     """
-    if limit is None:
-        limit = model.capacity
-    neighbours = model.neighbours
-    work = 0
-    count = len(model.items)
-    pools, origins = [-1] * count, [-1] * count
-    heights = [0] * len(limit)
-    cost = 0.0
+    limit = model.capacity if limit is None else limit
+    layout = Layout([-1] * len(model.items), [-1] * len(model.items), [0] * len(limit))
     for i in order:
         item = model.items[i]
-        work = model.checked(work + 4 * len(neighbours[i]) + 10)
-        if item.fixed is not None:
-            pool = item.pools[0]
-            if not fits_at(model, i, pool, item.fixed, pools, origins):
-                return i
-            pools[i], origins[i] = pool, item.fixed
-            top = item.fixed + item.size
-            room = limit[pool]
-            if room is not None and top > room:
-                return i
-            heights[pool] = max(heights[pool], top)
-            continue
         for pool in item.pools if forced is None else forced[i : i + 1]:
-            at = lowest_place(model, i, pool, pools, origins)
-            room = limit[pool]
-            if room is None or at + item.size <= room:
-                pools[i], origins[i] = pool, at
-                if at + item.size > heights[pool]:
-                    heights[pool] = at + item.size
-                if pool != item.pools[0]:
-                    cost += model.spill_cost(i, pool)
+            at, room = place(model, layout, item, pool), limit[pool]
+            if at is not None and (room is None or at + item.size <= room):
                 break
         else:
             return i
-    return Layout(pools, origins, heights, cost)
-
-
-def fits_at(model: Model, i: int, pool: int, at: int, pools: Sequence[int], origins: Sequence[int]) -> bool:
-    """Whether item `i` may have origin `at` in `pool` beside its placed neighbours."""
-    for j in model.neighbours[i]:
-        if pools[j] == pool:
-            distance = at - origins[j]
-            if any(low < distance < high for low, high in model.zones(i, j)):
-                return False
-    return True
+        layout.pools[i], layout.origins[i] = pool, at
+        layout.heights[pool] = max(layout.heights[pool], at + item.size)
+        if pool != item.pools[0]:
+            layout.cost += model.spill_cost(i, pool)
+    return layout

@@ -6,10 +6,11 @@ Invariant: what does not fit is an error that says so; nothing else is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...problem import Placement, Problem
 from ..explain import Limits, no_room
-from ..model import Model
+from ..model import Item, Model
 from ..registry import Context, register
 from .layout import Layout, first_fit, fixed_first
 from .orders import Order, best_first_fit, by_conflicts, by_size, by_start, placing
@@ -47,30 +48,18 @@ def _planned(context: Context, result: Layout | int, order: Order) -> tuple[Plac
 def plan_linear(problem: Problem, context: Context) -> tuple[Placement, ...]:
     """No reuse at all: items one after the other, in order of first use. For debugging a program."""
     model = context.model
-    placed = _in_a_row(model, model.capacity)
+    in_a_row = partial(first_fit, model, fixed_first(model, by_start(model)), place=_on_top)
+    placed = in_a_row()
     if isinstance(placed, int):
 
         def place(limits: Limits) -> tuple[Sequence[int], str] | None:
-            layout = _in_a_row(model, limits)
+            layout = in_a_row(limits)
             return None if isinstance(layout, int) else (layout.heights, "without any reuse")
 
         raise no_room(context, placed, place)
     return model.placements(placed.pools, placed.origins)
 
 
-def _in_a_row(model: Model, limit: Limits) -> Layout | int:
-    """The layout, or the index of the item that found no place within `limit`."""
-    layout = Layout([-1] * len(model.items), [-1] * len(model.items), [0] * len(limit))
-    tops = layout.heights
-    for i in fixed_first(model, by_start(model)):
-        item = model.items[i]
-        for pool in item.pools:
-            room = limit[pool]
-            # what has no bytes is in nobody's way
-            at = item.home if item.fixed is not None or not item.size else item.align(tops[pool])
-            if room is None or at + item.size <= room:
-                layout.pools[i], layout.origins[i], tops[pool] = pool, at, max(tops[pool], at + item.size)
-                break
-        else:
-            return i
-    return layout
+def _on_top(model: Model, layout: Layout, item: Item, pool: int) -> int:
+    """Above everything in the pool; what has no bytes is in nobody's way."""
+    return item.home if item.fixed is not None or not item.size else item.align(layout.heights[pool])

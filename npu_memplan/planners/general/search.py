@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, chain, islice
 from random import Random
 
@@ -35,7 +36,7 @@ _Network = structure("general/distances.h", "Network")
 _Task = structure("general/distances.h", "Task")
 
 
-@dataclass(slots=True)
+@dataclass
 class General:
     """The search over `items` of one pool. `origins` are those of `best`, by position in `items`."""
 
@@ -45,8 +46,6 @@ class General:
     best: int
     origins: list[int]
     nodes: int = 0
-    network: Struct | None = None
-    near: list[list[int]] = field(default_factory=list)
 
     @staticmethod
     def over(model: Model, items: Sequence[Item], low: int, origins: Sequence[int]) -> General | None:
@@ -59,31 +58,35 @@ class General:
             return None
         return General(list(items), pairs, low, best, list(origins))
 
-    def prepare(self) -> Struct:
-        """Build the arrays of the compiled search."""
-        if self.network is None:
-            self.near = [[] for _ in self.items]
-            for p, (a, b, _) in enumerate(self.pairs):
-                self.near[a].append(p)
-                self.near[b].append(p)
-            self.network = _Network(
-                items=len(self.items),
-                pairs=len(self.pairs),
-                first=int32s(a for a, _, _ in self.pairs),
-                second=int32s(b for _, b, _ in self.pairs),
-                zone_at=int32s(accumulate((len(zones) for _, _, zones in self.pairs), initial=0)),
-                zone_low=int64s(low for _, _, zones in self.pairs for low, _ in zones),
-                zone_high=int64s(high for _, _, zones in self.pairs for _, high in zones),
-                near_at=int32s(accumulate(map(len, self.near), initial=0)),
-                near=int32s(chain.from_iterable(self.near)),
-                modulus=int64s(item.modulus for item in self.items),
-                residue=int64s(item.residue for item in self.items),
-                size=int64s(item.size for item in self.items),
-                home=int64s(item.home for item in self.items),
-                fixed=array("b", [item.fixed is not None for item in self.items]),
-                weight=floats([1.0]) * len(self.pairs),
-            )
-        return self.network
+    @cached_property
+    def near(self) -> list[list[int]]:
+        """For each item the pairs that it is in."""
+        near: list[list[int]] = [[] for _ in self.items]
+        for p, (a, b, _) in enumerate(self.pairs):
+            near[a].append(p)
+            near[b].append(p)
+        return near
+
+    @cached_property
+    def network(self) -> Struct:
+        """The items and pairs as the compiled search sees them."""
+        return _Network(
+            items=len(self.items),
+            pairs=len(self.pairs),
+            first=int32s(a for a, _, _ in self.pairs),
+            second=int32s(b for _, b, _ in self.pairs),
+            zone_at=int32s(accumulate((len(zones) for _, _, zones in self.pairs), initial=0)),
+            zone_low=int64s(low for _, _, zones in self.pairs for low, _ in zones),
+            zone_high=int64s(high for _, _, zones in self.pairs for _, high in zones),
+            near_at=int32s(accumulate(map(len, self.near), initial=0)),
+            near=int32s(chain.from_iterable(self.near)),
+            modulus=int64s(item.modulus for item in self.items),
+            residue=int64s(item.residue for item in self.items),
+            size=int64s(item.size for item in self.items),
+            home=int64s(item.home for item in self.items),
+            fixed=array("b", [item.fixed is not None for item in self.items]),
+            weight=floats([1.0]) * len(self.pairs),
+        )
 
     def call(self, ceiling: int, nodes: int, trust: float, seed: int, free: Sequence[int] | None = None) -> bool:
         """One call of the compiled search; takes over what it found or proved, and says whether it found a placement.
@@ -91,13 +94,12 @@ class General:
         With `free`, only the order of these items among each other and to the rest is open; the others keep theirs.
         `trust` is how likely the order of the best placement is tried first.
         """
-        network = self.prepare()
         is_free = array("b", [free is None]) * len(self.items)
         for k in free or ():
             is_free[k] = True
         origin = int64s(self.origins)
         task = _Task(ceiling=ceiling, nodes=nodes, trust=trust, free=is_free, chance=chances(seed), origin=origin)
-        result = verdict(compiled().functions.npu_memplan_distances(ctypes.byref(network), ctypes.byref(task)))
+        result = verdict(compiled().functions.npu_memplan_distances(ctypes.byref(self.network), ctypes.byref(task)))
         self.nodes += task.spent
         if result == FOUND:
             self.origins = list(origin)
