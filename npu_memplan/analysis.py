@@ -46,7 +46,7 @@ def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, ov
     from .vocabulary import POOLS
 
     for gv, f in module.functions.items():
-        if gv.name_hint == function and f.attrs is not None and POOLS in f.attrs:
+        if gv.name_hint == function and POOLS in f.attrs:
             raise ExtractionError(f"{function!r} is planned already; analyse the module as it was before PlanMemory")
     return extract(legalize(module), [Pool("workspace")], function=function, io_in_pools=io_in_pools, overlaps=overlaps)
 

@@ -37,17 +37,15 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
             analysis.first.setdefault(access.storage, step.point)
     results = [view.tensor for view in program.results]
     always = [t for t in program.tensors if t.kind in ALWAYS]
-    live: dict[Storage, Spans] = dict.fromkeys((*results, *program.kept, *always), _EVERYTHING)
-    state = _State(live, dict.fromkeys(live, end))
+    state: _State = dict.fromkeys((*results, *program.kept, *always), (_EVERYTHING, end))
     analysis.sequence(program.nodes, state, 0)
     given = {*program.inputs, *always}
-    for storage, stop in state.stop.items():
-        start = 0 if storage in given else analysis.first.get(storage, 0)
-        analysis.keep(storage, start, stop)
+    for storage, (_, stop) in state.items():
+        analysis.keep(storage, 0, stop)
     for tensor in always:
         analysis.pieces[tensor] = [(0, end)]
     for tensor in program.inputs:
-        if tensor.kind not in ALWAYS and tensor not in state.live:
+        if tensor.kind not in ALWAYS and tensor not in state:
             analysis.keep(tensor, 0, 1)
     result: dict[Storage, tuple[Lifetime, ...]] = {}
     for storage, pieces in analysis.pieces.items():
@@ -59,17 +57,14 @@ def lifetimes(program: Program) -> dict[Storage, tuple[Lifetime, ...]]:
     return result
 
 
-class _State:
-    """Backward: the live bytes of each storage, and where its current interval ends."""
+_State = dict[Storage, tuple[Spans, int]]
+"""Backward: the live bytes of each storage, and where its current interval ends."""
 
-    def __init__(self, live: dict[Storage, Spans], stop: dict[Storage, int]) -> None:
-        self.live = live
-        self.stop = stop
 
-    def open(self, storage: Storage, needed: Spans, stop: int) -> None:
-        if needed:
-            self.live[storage] = union(self.live.get(storage, ()), needed)
-            self.stop.setdefault(storage, stop)
+def _open(state: _State, storage: Storage, needed: Spans, stop: int) -> None:
+    if needed:
+        live, until = state.get(storage, ((), stop))
+        state[storage] = union(live, needed), until
 
 
 class _Analysis:
@@ -102,21 +97,21 @@ class _Analysis:
             elif access.exact:
                 kills.setdefault(access.storage, []).append((access.start, _whole_end(access)))
         for storage, pieces in kills.items():
-            if storage in state.live:
-                rest = subtract(state.live[storage], merged(pieces))
-                if rest:
-                    state.live[storage] = rest
+            if storage in state:
+                live, stop = state[storage]
+                if rest := subtract(live, merged(pieces)):
+                    state[storage] = rest, stop
                 else:
-                    self.keep(storage, step.point, state.stop.pop(storage))
-                    del state.live[storage]
+                    self.keep(storage, step.point, stop)
+                    del state[storage]
         for storage, pieces in reads.items():
-            state.open(storage, merged(pieces), step.point + 1)
+            _open(state, storage, merged(pieces), step.point + 1)
 
     def loop(self, node: Loop, state: _State, begin: int, stop: int) -> None:
         local = set(node.local)
-        inner = _State({}, {})
+        inner: _State = {}
         self.sequence(node.body, inner, begin)
-        for storage, until in inner.stop.items():
+        for storage, (_, until) in inner.items():
             if storage in local:
                 self.keep(storage, begin, until)
         for step in steps(node.body):
@@ -126,7 +121,7 @@ class _Analysis:
                 self.keep(access.storage, begin, stop)
                 self.first[access.storage] = min(self.first[access.storage], begin)
                 if not access.writes:
-                    state.open(access.storage, ((access.start, access.stop),), stop)
+                    _open(state, access.storage, ((access.start, access.stop),), stop)
 
     def branch(self, node: Branch, state: _State, begin: int, stop: int) -> None:
         middle = begin + sum(1 for _ in steps(node.then))
@@ -136,20 +131,18 @@ class _Analysis:
         for merge in node.merges:
             touched.update((t, None) for t in merge)
             self.first[merge[0]] = min(self.first.get(merge[0], stop), stop)
-        after = {s: state.live.pop(s) for s in touched if s in state.live}
-        for storage in after:
-            self.keep(storage, stop, state.stop.pop(storage))
+        after = {s: state.pop(s) for s in touched if s in state}
+        for storage, (_, until) in after.items():
+            self.keep(storage, stop, until)
         for side, (nodes, low, high) in enumerate(((node.then, begin, middle), (node.other, middle, stop))):
-            live = dict(after)
+            inner = {storage: (live, high) for storage, (live, _) in after.items()}
             for result, *sources in node.merges:
-                needed = live.pop(result, ())
-                if needed:
-                    live[sources[side]] = union(live.get(sources[side], ()), needed)
-            inner = _State(live, dict.fromkeys(live, high))
+                needed, _ = inner.pop(result, ((), high))
+                _open(inner, sources[side], needed, high)
             self.sequence(nodes, inner, low)
-            for storage, until in inner.stop.items():
+            for storage, (live, until) in inner.items():
                 self.keep(storage, low, until)
-                state.open(storage, inner.live[storage], begin)
+                _open(state, storage, live, begin)
 
 
 def _inside(nodes: Iterable[Node], storage: Storage) -> bool:

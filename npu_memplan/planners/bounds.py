@@ -35,10 +35,9 @@ def forced(model: Model) -> list[int]:
 
 def load_peak(model: Model, pool: int, pools: Sequence[int] | None = None) -> Peak:
     """The best bound for `pool` when `pools[i]` holds item i (-1: elsewhere); by default everyone's first choice."""
-    usual = [item.pools[0] for item in model.items]
-    if pools is None or pools == usual:
+    if pools is None or tuple(pools) == model.usual:
         if pool not in model.peaks:
-            model.peaks[pool] = _load_peak(model, pool, usual)
+            model.peaks[pool] = _load_peak(model, pool, model.usual)
         known = model.peaks[pool]
         assert isinstance(known, Peak)
         return known

@@ -124,6 +124,8 @@ class Model:
         for index, item in enumerate(items):
             item.index = index
         self.items = tuple(items)
+        self.sizes = tuple(item.size for item in items)
+        self.usual = tuple(item.pools[0] for item in items)  # everyone's first choice
         self.item_of: dict[str, tuple[int, int]] = {}
         if by_name:
             self.item_of = {b.name: (item.index, delta) for item in items for b, delta in item.parts}

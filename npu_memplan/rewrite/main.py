@@ -92,8 +92,7 @@ def rewrite_program(
         builder.emit_func_output(result)
     initialise = _initialise(emitter, program.name) if io_in_pools else ""
     planned = builder.finalize()
-    attributes = dict(function.attrs.items()) if function.attrs is not None else {}
-    attributes |= {**_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
+    attributes = {**function.attrs, **_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
     if definitions:
         attributes[FORMULAS] = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
     if kept:
@@ -111,9 +110,7 @@ def rewrite_program(
     _relink(planned, program.name)
     for key, infos in module.global_infos.items():
         planned.update_global_info(key, list(infos))
-    if module.attrs is not None:
-        planned = planned.with_attrs(dict(module.attrs.items()))
-    return planned
+    return planned.with_attrs(dict(module.attrs.items())) if module.attrs else planned
 
 
 def _without_promise(function: Any) -> Any:
@@ -122,7 +119,7 @@ def _without_promise(function: Any) -> Any:
     TVM 0.27 compiles all kernels of a module for the CPU as if each had made the promise of the last one, by name, and
     planned ones work in place.
     """
-    promises = isinstance(function, tirx.PrimFunc) and function.attrs is not None and "tirx.noalias" in function.attrs
+    promises = isinstance(function, tirx.PrimFunc) and "tirx.noalias" in function.attrs
     return function.without_attr("tirx.noalias") if promises else function
 
 

@@ -126,9 +126,7 @@ class Placer:
         parameters += [self.renamed.get(v, v) for v in symbols]
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
         # Two parameters may lie in one pool now. Nor is the promise kept where it holds: see `main._without_promise`.
-        for attribute in ("tirx.noalias", "global_symbol"):
-            if result.attrs is not None and attribute in result.attrs:
-                result = result.without_attr(attribute)
+        result = result.without_attr("tirx.noalias").without_attr("global_symbol")
         if is_npu(function):
             result = result.with_attr(REGIONS, self.regions)
         return Rewritten(result, tuple(self.pools), positions, tuple(self.offsets), tuple(symbols))

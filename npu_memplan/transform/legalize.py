@@ -61,7 +61,7 @@ def _views(module: Any) -> Any:
     }
     used = {gv.name_hint for f in functions.values() for gv in nodes_of(f.body, ir.GlobalVar)}
     for gv, f in module.functions.items():
-        if gv.name_hint in copies - used and (f.attrs is None or "global_symbol" not in f.attrs):
+        if gv.name_hint in copies - used and "global_symbol" not in f.attrs:
             del functions[gv]
     return relax.transform.Normalize()(ir.IRModule(functions, module.attrs, dict(module.global_infos.items())))
 
@@ -91,7 +91,7 @@ class _LiftValues:
             for call in nodes_of(function.body, ir.Call):
                 if isinstance(call.op, ir.GlobalVar):
                     values[call.op.name_hint] -= 1
-        private = [gv for gv, f in functions.items() if f.attrs is None or "global_symbol" not in f.attrs]
+        private = [gv for gv, f in functions.items() if "global_symbol" not in f.attrs]
         named = {
             gv: functions[gv].with_attr("global_symbol", gv.name_hint) for gv in private if values.get(gv.name_hint)
         }

@@ -117,11 +117,8 @@ class PlanMemory(TypedPass):
 
 def _open_functions(module: Any) -> list[str]:
     """Names of the Relax functions that are not planned."""
-    return [
-        gv.name_hint
-        for gv, f in module.functions.items()
-        if isinstance(f, relax.Function) and not (f.attrs is not None and POOLS in f.attrs)
-    ]
+    functions = module.functions.items()
+    return [gv.name_hint for gv, f in functions if isinstance(f, relax.Function) and POOLS not in f.attrs]
 
 
 def plan_function(module: Any, name: str, chosen: PlanOptions) -> Any:

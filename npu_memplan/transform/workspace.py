@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tvm import ir, runtime
+from tvm import runtime
 
 from ..errors import NpuMemplanError
 from ..problem import POISON
@@ -109,13 +109,13 @@ def pool_sizes(module: Any, symbols: Mapping[str, int] | None = None, function: 
     FormulaError
         A symbol that a size depends on has no value.
     """
-    planned = _function(module, function)
-    if planned is None or POOLS not in planned.attrs:
+    attributes = _attributes(module, function)
+    if POOLS not in attributes:
         raise WorkspaceError(f"function {function!r} is not planned, so it has no pools; run PlanMemory on the module")
     values = dict(symbols or {})
-    for name, text in planned.attrs.get(FORMULAS, ()):
+    for name, text in attributes.get(FORMULAS, ()):
         values[str(name)] = evaluate(str(text), values)
-    return {str(name): evaluate(str(size), values) for name, size in planned.attrs[POOLS]}
+    return {str(name): evaluate(str(size), values) for name, size in attributes[POOLS]}
 
 
 class KeptPools:
@@ -232,20 +232,19 @@ def _devices(module: Any, attributes: Any) -> list[Any]:
     return [runtime.device(kind, int(v.vdevice_id)) for kind, v in zip(kinds, virtual, strict=True)]
 
 
-def _function(module: Any, name: str) -> Any:
-    """The function called `name` if it has attributes, else None."""
-    found = next((f for gv, f in module.functions.items() if gv.name_hint == name), None)
-    return found if isinstance(found, ir.BaseFunc) and found.attrs is not None else None
+def _attributes(module: Any, name: str) -> Mapping[str, Any]:
+    """The attributes of the function called `name`; none where there is no such function."""
+    return next((f.attrs for gv, f in module.functions.items() if gv.name_hint == name), {})
 
 
 def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
-    planned = _function(module, function)
-    if planned is None or attribute not in planned.attrs:
+    attributes = _attributes(module, function)
+    if attribute not in attributes:
         raise WorkspaceError(
             f"function {function!r} has no inputs and outputs in pools; plan it with PlanMemory(use_workspace_io=True)"
         )
     found = {}
-    for entry in planned.attrs[attribute]:
+    for entry in attributes[attribute]:
         place = Place(
             str(entry["name"]),
             str(entry["dtype"]),

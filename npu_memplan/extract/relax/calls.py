@@ -33,7 +33,7 @@ OVERLAPS = "npu_memplan.overlaps"
 
 def may_overlap(function: Any) -> bool:
     """Whether the function's attributes leave overlaps on."""
-    return function.attrs is None or OVERLAPS not in function.attrs or bool(function.attrs[OVERLAPS])
+    return bool(function.attrs.get(OVERLAPS, True))
 
 
 class CallWalker:

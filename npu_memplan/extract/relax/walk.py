@@ -68,9 +68,8 @@ class _Walker:
         self.into = Body()
         self.tensors: list[RelaxTensor] = []
         self.calls: list[Invoke] = []
-        attrs = function.attrs if function.attrs is not None else {}
-        self.states = {str(s) for s in attrs[STATES]} if STATES in attrs else set()
-        self.bounds = _bounds(function, attrs)
+        self.states = {str(s) for s in function.attrs.get(STATES, ())}
+        self.bounds = _bounds(function)
         self.greatest = self.bounds if worst_case else {}
         pooled = Constants(self.names, self.tensors) if constants else None
         self.call_walker = CallWalker(self.names, self.greatest, pooled)
@@ -314,9 +313,7 @@ def same_shape(left: tuple[Any, ...], right: tuple[Any, ...]) -> bool:
     return len(left) == len(right) and all(tvm_ffi.structural_equal(a, b) for a, b in zip(left, right, strict=True))
 
 
-def _bounds(function: Any, attrs: Any) -> dict[Any, int]:
+def _bounds(function: Any) -> dict[Any, int]:
     """Shape variable -> the greatest value promised by the attribute `tir_var_upper_bound`."""
-    if UPPER_BOUND not in attrs:
-        return {}
-    promised = {str(k): int(v) for k, v in attrs[UPPER_BOUND].items()}
+    promised = {str(k): int(v) for k, v in function.attrs.get(UPPER_BOUND, {}).items()}
     return {v: promised[v.name] for v in sorted(entry_symbols(function), key=lambda v: v.name) if v.name in promised}

@@ -54,7 +54,7 @@ class Outline:
         self.roots: dict[Any, frozenset[int]] = {p: frozenset((i,)) for i, p in enumerate(function.params)}
         self.direct = set(function.params)  # buffers that are a storage itself, not a view of one
         self.count = 0
-        self.only_read = {str(name) for name in (function.attrs or {}).get(ONLY_READ, ())}
+        self.only_read = {str(name) for name in function.attrs.get(ONLY_READ, ())}
         self.visit(function.body, self.nodes, [], serial=True)
 
     def distance(self, node: _Node, sources: tuple[int, ...], target: int) -> Any:
@@ -190,34 +190,24 @@ def _whole_write(stmt: Any) -> Any:
     Only the plain case: nested loops from 0 whose variables are the indices of one store.
     """
     extents: dict[Any, Any] = {}
-    while isinstance(stmt, tirx.For) and _is_zero(stmt.min) and (stmt.step is None or _equal(stmt.step, 1)):
+    while isinstance(stmt, tirx.For) and static_extent(stmt.min) == 0 and (stmt.step is None or _equal(stmt.step, 1)):
         extents[stmt.loop_var] = stmt.extent
         stmt = stmt.body
-    if not isinstance(stmt, tirx.BufferStore):
+    if not isinstance(stmt, tirx.BufferStore) or len(stmt.indices) != len(stmt.buffer.shape):
         return None
-    shape = stmt.buffer.shape
-    indices = list(stmt.indices)
-    variables = [i for i in indices if isinstance(i, ir.Var)]
-    if len(set(variables)) != len(variables) or len(indices) != len(shape):
-        return None
-    for index, extent in zip(indices, shape, strict=True):
-        loop = extents.get(index)
-        if loop is None:
-            if not (_is_zero(index) and _equal(extent, 1)):
-                return None
-        elif not _equal(loop, extent):
-            return None
-    return stmt.buffer
-
-
-def _is_zero(expr: Any) -> bool:
-    return isinstance(expr, tirx.IntImm) and int(expr.value) == 0
+    variables = [i for i in stmt.indices if isinstance(i, ir.Var)]
+    whole = len(set(variables)) == len(variables)
+    for index, extent in zip(stmt.indices, stmt.buffer.shape, strict=True):
+        whole = whole and (
+            _equal(extents[index], extent) if index in extents else static_extent(index) == 0 and _equal(extent, 1)
+        )
+    return stmt.buffer if whole else None
 
 
 def _equal(left: Any, right: Any) -> bool:
-    if isinstance(left, tirx.IntImm):
-        return int(left.value) == int(getattr(right, "value", right)) if not isinstance(right, ir.Var) else False
-    return bool(tvm_ffi.structural_equal(left, right)) if not isinstance(right, int) else False
+    """Whether two extents are the same number or the same expression."""
+    number = static_extent(left)
+    return number == static_extent(right) if number is not None else bool(tvm_ffi.structural_equal(left, right))
 
 
 @dataclass(frozen=True, slots=True)

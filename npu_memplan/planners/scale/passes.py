@@ -59,7 +59,7 @@ def place_large(context: Context) -> Layout | None:
     if not usable(model):
         return None
     count = len(model.items)
-    layout = Layout([item.pools[0] for item in model.items], [0] * count, [0] * len(model.capacity))
+    layout = Layout(list(model.usual), [0] * count, [0] * len(model.capacity))
     for pool, capacity in enumerate(model.capacity):
         inside = [item for item in model.items if item.pools[0] == pool and item.size and item.lifetimes]
         if not inside:

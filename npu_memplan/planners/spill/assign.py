@@ -60,8 +60,8 @@ def _better(best: Layout | None, other: Layout | None) -> Layout | None:
 def _by_price(assigner: Assigner, flexible: Sequence[int], relaxation: Relaxation) -> Layout | None:
     """Items take their cheapest pool with room, those first whose stay is worth most for its rent."""
     model = assigner.model
-    pools = [item.pools[0] for item in model.items]
-    loads = assigner.base(set(flexible), [item.size for item in model.items])
+    pools = list(model.usual)
+    loads = assigner.loads(pools, without=set(flexible))
     for i in sorted(
         flexible, key=lambda i: (-model.spill_cost(i, model.items[i].pools[-1]) / max(1e-9, relaxation.rent[i][0]), i)
     ):
@@ -75,8 +75,8 @@ def _by_price(assigner: Assigner, flexible: Sequence[int], relaxation: Relaxatio
 def _greedy(assigner: Assigner, rule: int) -> Layout | None:
     """Evict from overloaded pools in their order, repair until all pack, then take back what fits."""
     model = assigner.model
-    pools = [item.pools[0] for item in model.items]
-    loads = [assigner.load(pools, pool) for pool in range(len(model.capacity))]
+    pools = list(model.usual)
+    loads = assigner.loads(pools)
     for _ in range(4 * len(model.items) + 1):
         worst = _overload(model, loads)
         if worst is None:

@@ -45,22 +45,16 @@ class Assigner:
         self.known = False  # a layout is in hand, so that running out of budget may end the search for others
         self.undecided: set[tuple[int, tuple[int, ...]]] = set()  # packings neither found nor ruled out
 
-    def load(self, pools: Sequence[int], pool: int) -> list[int]:
-        """Bytes live in `pool` at every ranked point."""
-        load = [0] * self.width
-        for item in self.model.items:
-            if pools[item.index] == pool:
-                for k in self.ranks[item.index]:
-                    load[k] += item.size
-        return load
-
-    def base(self, flexible: Collection[int], sizes: Sequence[int]) -> list[list[int]]:
-        """Loads of all pools under the items that have no choice."""
+    def loads(
+        self, pools: Sequence[int], sizes: Sequence[int] | None = None, without: Collection[int] = ()
+    ) -> list[list[int]]:
+        """Bytes live in each pool at every ranked point; `sizes` are all bytes unless given."""
+        sizes = sizes or self.model.sizes
         loads = [[0] * self.width for _ in self.model.capacity]
-        for item in self.model.items:
-            if item.index not in flexible:
-                for k in self.ranks[item.index]:
-                    loads[item.pools[0]][k] += sizes[item.index]
+        for i, pool in enumerate(pools):
+            if i not in without:
+                for k in self.ranks[i]:
+                    loads[pool][k] += sizes[i]
         return loads
 
     def pack(self, pool: int, pools: Sequence[int]) -> list[int] | None:

@@ -29,9 +29,9 @@ def branch(
     model, context = assigner.model, assigner.context
     # who would pay most rent decides most about the rest
     order = sorted(flexible, key=lambda i: (-max(relaxation.rent[i]), i))
-    pools = [item.pools[0] for item in model.items]
+    pools = list(model.usual)
     size = assigner.sure
-    loads = assigner.base(set(order), size)
+    loads = assigner.loads(pools, size, set(order))
     left = CHOICES
     complete = True
     doubtful = float("inf")  # cost of the cheapest assignment that could neither be packed nor ruled out
@@ -79,7 +79,7 @@ class Exchange:
         self.model = assigner.model
         self.random = Random(seed)
         self.pools = list(start.pools)
-        self.loads = [assigner.load(self.pools, pool) for pool in range(len(self.model.capacity))]
+        self.loads = assigner.loads(self.pools)
         self.cost = start.cost
         self.moves: list[tuple[int, int]] = []  # (item, the pool it left), to take back
 

@@ -43,7 +43,7 @@ class Sweep:
         for i in flexible:
             begins[assigner.ranks[i][0]].append(i)
         self.size = assigner.sure
-        self.base = assigner.base(set(flexible), self.size)
+        self.base = assigner.loads(model.usual, self.size, set(flexible))
         # (items live, whether the last of them is new, state -> (cost, extra), what is left of the states before)
         self.layers: list[tuple[list[int], bool, dict[State, tuple[float, float]], dict[State, list[State]]]] = []
         self.steps = 0

@@ -54,8 +54,7 @@ class FunctionWalk:
         self.state = state
         self.values: dict[Any, Any] = {}
         self.exists: set[Any] = set()  # variables that are defined on this side of every branch
-        attributes = self.function.attrs
-        self.attributes: dict[str, Any] = dict(attributes.items()) if attributes is not None else {}
+        self.attributes: dict[str, Any] = dict(self.function.attrs.items())
         self.calls: Iterator[Any] = iter(self.attributes.get(CALLS, ()))
         self.entry: Any = next(self.calls, None)
         self.pools: dict[str, OwnedMemory] = {}  # given by the caller
@@ -66,7 +65,7 @@ class FunctionWalk:
 
     def run(self) -> None:
         """The whole function."""
-        pools = {str(p[0]) for p in self.attributes[POOLS]} if POOLS in self.attributes else set()
+        pools = {str(p[0]) for p in self.attributes.get(POOLS, ())}
         for parameter in self.function.params:
             value = self.outside(parameter.name, parameter.ty)
             self.define(parameter, value)

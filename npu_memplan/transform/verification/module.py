@@ -57,9 +57,7 @@ def _points(function: Any, given: Sequence[Mapping[str, int]] | None) -> list[di
     free = {symbol.name: symbol for symbol in sorted(entry_symbols(function), key=lambda v: v.name)}
     if not free:
         return [{}]
-    bounds: Mapping[str, int] = {}
-    if function.attrs is not None and UPPER_BOUND in function.attrs:
-        bounds = {str(k): int(v) for k, v in function.attrs[UPPER_BOUND].items()}
+    bounds = {str(k): int(v) for k, v in function.attrs.get(UPPER_BOUND, {}).items()}
     points = list(given or ({name: min(s, bounds.get(name, s)) for name in free} for s in SAMPLES))
     if bounds and not given:
         points.append({name: bounds.get(name, SAMPLES[-1]) for name in free})
