@@ -13,7 +13,7 @@ from tvm import relax
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..stages import Request
-from .homes import Homes
+from .devices import Homes
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import (
     Branch,

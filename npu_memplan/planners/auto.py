@@ -6,8 +6,6 @@ returned, with what is known of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..problem import Placement, Problem
 from .bounds import load_peak
 from .errors import OutOfTime
@@ -20,11 +18,10 @@ from .first_fit.orders import ORDERS, best_first_fit, placing
 from .first_fit.quick import quick_layout
 from .general import search as general
 from .general.search import General
-from .general.small import SmallSearch
+from .general.small import SmallSearch, small_subset
 from .model import Item
 from .registry import Context, register
 from .spill.assign import assign
-from .subsets import irreducible
 
 LARGE_ITEMS = 500  # from here on the compiled passes pay
 SMALL_ITEMS = 40  # more are left to the compiled search
@@ -147,7 +144,7 @@ def into_capacity(context: Context, failed: int) -> Layout | None:
         if found:
             return _with(zero, 0, inside, small.origins)
         if found is False:
-            raise proven(context, capacity + 1, _small_subset(context, inside, capacity))
+            raise proven(context, capacity + 1, small_subset(context, inside, capacity, SMALL_NODES))
     if not context.has_compiled():
         return None
     search = exact.search_for(model, inside, low)
@@ -180,15 +177,6 @@ def _general_into(context: Context, inside: list[Item], low: int, zero: Layout) 
         context.least_found = search.best
         return None
     return _with(zero, 0, inside, search.origins)
-
-
-def _small_subset(context: Context, inside: list[Item], capacity: int) -> list[Item]:
-    """An irreducible infeasible subset by leaving items out."""
-
-    def infeasible(trial: Sequence[int]) -> bool:
-        return SmallSearch.over(context.model, [inside[k] for k in trial], SMALL_NODES).below(capacity) is False
-
-    return [inside[k] for k in irreducible(len(inside), infeasible, context.exhausted)]
 
 
 def _auto(context: Context, enough: bool) -> Layout:

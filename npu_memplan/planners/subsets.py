@@ -7,14 +7,17 @@ Invariant: the answer is infeasible whenever the whole is, and nothing more can 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
-def irreducible(count: int, infeasible: Callable[[Sequence[int]], bool], stop: Callable[[], bool]) -> list[int]:
-    """Positions in `range(count)` that are infeasible together; `stop` ends the work early.
+def irreducible(whole: Sequence[_T], infeasible: Callable[[list[_T]], bool], stop: Callable[[], bool]) -> list[_T]:
+    """Members of `whole` that are infeasible together; `stop` ends the work early.
 
     Call it when all of them are known to be. Halves are left out first, then ever smaller runs.
     """
-    kept = list(range(count))
+    kept = list(whole)
     chunk = max(1, len(kept) // 2)
     while kept and not stop():
         removed = False

@@ -26,7 +26,11 @@ def read_problem(path: str | Path, capacity_bytes: int | None = None) -> Problem
     """The problem in `path` (`.json`, else CSV); `capacity_bytes` bounds its first pool."""
     path = Path(path)
     text = _text(path)
-    problem = _json_problem(path, text) if path.suffix.lower() == ".json" else problem_from_csv(path, text)
+    if path.suffix.lower() == ".json":
+        document = _document(path, text)
+        problem = document.problem if isinstance(document, Artifact) else problem_from_json(document, str(path))
+    else:
+        problem = problem_from_csv(path, text)
     if capacity_bytes is not None and problem.pools:
         problem = with_capacity(problem, problem.pools[0].name, capacity_bytes)
     validate(problem)
@@ -55,34 +59,24 @@ def read_plan(path: str | Path, problem: Problem) -> Plan:
     path = Path(path)
     text = _text(path)
     if path.suffix.lower() == ".json":
-        document = json_values(text, str(path), ProblemFileError)
-        if _is_artifact(document):
-            return Artifact.from_json(text, str(path)).plan
-        return plan_from_json(document, str(path))
+        document = _document(path, text)
+        return document.plan if isinstance(document, Artifact) else plan_from_json(document, str(path))
     return plan_from_csv(path, text, problem)
 
 
 def write_plan(path: str | Path, problem: Problem, plan: Plan) -> None:
     """Write `plan` to `path`: JSON with everything, or MiniMalloc's CSV with a column `offset`."""
     path = Path(path)
-    if path.suffix.lower() == ".json":
-        write_whole(path, (json.dumps(plan_to_json(plan), indent=1) + "\n").encode())
-        return
-    write_whole(path, plan_csv(problem, plan).encode())
+    as_json = path.suffix.lower() == ".json"
+    text = json.dumps(plan_to_json(plan), indent=1) + "\n" if as_json else plan_csv(problem, plan)
+    write_whole(path, text.encode())
 
 
-def _json_problem(path: Path, text: str) -> Problem:
+def _document(path: Path, text: str) -> object:
+    """The JSON values; of the plan.json of a compiled model, which has both a problem and its plan, an `Artifact`."""
     document = json_values(text, str(path), ProblemFileError)
-    return (
-        Artifact.from_json(text, str(path)).problem
-        if _is_artifact(document)
-        else problem_from_json(document, str(path))
-    )
-
-
-def _is_artifact(document: object) -> bool:
-    """Whether this is the plan.json of a compiled model, which has both a problem and its plan."""
-    return isinstance(document, dict) and document.get("schema") == ARTIFACT_SCHEMA
+    compiled = isinstance(document, dict) and document.get("schema") == ARTIFACT_SCHEMA
+    return Artifact.from_json(text, str(path)) if compiled else document
 
 
 def _text(path: Path) -> str:

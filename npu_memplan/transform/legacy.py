@@ -44,7 +44,30 @@ class WorkspacePoolInfo:
 
     def pool(self, alignment: int = 16) -> Pool:
         """The same pool for this planner."""
-        return _pool(self, alignment)
+        agents = set()
+        kinds = list(map(_kind, self.targets))
+        for kind in (k.split(":")[0] for k in kinds):
+            if kind not in HOST_KINDS + NPU_KINDS:
+                known = ", ".join(HOST_KINDS + NPU_KINDS)
+                raise LegacyPoolError(f"pool {self.pool_name!r}: target {kind!r} is unknown; known: {known}")
+            agents.add(Agent.NPU if kind in NPU_KINDS else Agent.HOST)
+        if not agents:
+            raise LegacyPoolError(f"pool {self.pool_name!r} names no target that can reach it")
+        properties = self.pool_info_properties
+        return Pool(
+            name=self.pool_name,
+            size_bytes=_known(properties.size_hint_bytes),
+            alignment=alignment,
+            agents=frozenset(agents),
+            read_only=isinstance(self, ConstantPoolInfo),
+            clock_hz=_known(properties.clock_frequency_hz),
+            read_bandwidth_bytes_per_cycle=_known(properties.read_bandwidth_bytes_per_cycle),
+            write_bandwidth_bytes_per_cycle=_known(properties.write_bandwidth_bytes_per_cycle),
+            read_latency_cycles=properties.read_latency_cycles,
+            write_latency_cycles=properties.write_latency_cycles,
+            burst_bytes={_kind(t): int(b) for t, b in properties.target_burst_bytes.items()},
+            targets=tuple(kinds),
+        )
 
 
 class ConstantPoolInfo(WorkspacePoolInfo):
@@ -72,31 +95,3 @@ def _kind(target: Any) -> str:
 
 def _known(value: int) -> int | None:
     return None if value < 0 else value
-
-
-def _pool(info: WorkspacePoolInfo, alignment: int) -> Pool:
-    agents = set()
-    kinds = list(map(_kind, info.targets))
-    for kind in (k.split(":")[0] for k in kinds):
-        if kind not in HOST_KINDS + NPU_KINDS:
-            known = ", ".join(HOST_KINDS + NPU_KINDS)
-            raise LegacyPoolError(f"pool {info.pool_name!r}: target {kind!r} is unknown; known: {known}")
-        agents.add(Agent.NPU if kind in NPU_KINDS else Agent.HOST)
-    if not agents:
-        raise LegacyPoolError(f"pool {info.pool_name!r} names no target that can reach it")
-    properties = info.pool_info_properties
-
-    return Pool(
-        name=info.pool_name,
-        size_bytes=_known(properties.size_hint_bytes),
-        alignment=alignment,
-        agents=frozenset(agents),
-        read_only=isinstance(info, ConstantPoolInfo),
-        clock_hz=_known(properties.clock_frequency_hz),
-        read_bandwidth_bytes_per_cycle=_known(properties.read_bandwidth_bytes_per_cycle),
-        write_bandwidth_bytes_per_cycle=_known(properties.write_bandwidth_bytes_per_cycle),
-        read_latency_cycles=properties.read_latency_cycles,
-        write_latency_cycles=properties.write_latency_cycles,
-        burst_bytes={_kind(t): int(b) for t, b in properties.target_burst_bytes.items()},
-        targets=tuple(kinds),
-    )

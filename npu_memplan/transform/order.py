@@ -16,7 +16,7 @@ from tvm import ir, relax
 
 from ..analysis import pressure_of
 from ..extract.build import build
-from ..extract.program import Several, View, views
+from ..extract.program import views
 from ..extract.relax.walk import walk
 from ..extract.tir import operator_of
 from ..options import NO_NPU, CompileOptions
@@ -108,29 +108,17 @@ class _Reorder:
         tasks = []
         made: set[int] = set()
         for binding in segment:
-            touched = self.touched(binding)
-            ids = tuple(sorted(number.setdefault(t, len(number)) for t in touched))
-            makes = tuple(i for i in ids if i not in made and self.made_here(binding, number, i))
+            ids = tuple(sorted(number.setdefault(t, len(number)) for t in self.touched(binding)))
+            calls = operator_of(binding.value) == "relax.call_tir"
+            fresh = {number[view.tensor] for view in views(self.values[binding.var])} if calls else set()
+            makes = tuple(sorted(fresh - made))
             made.update(makes)
-            needs = 0
-            for var in relax.analysis.free_vars(binding.value):
-                if var in maker:
-                    needs |= 1 << maker[var]
+            needs = sum({1 << maker[v] for v in relax.analysis.free_vars(binding.value) if v in maker})
             callee = getattr(getattr(binding.value, "args", [None])[0], "name_hint", "")
             tasks.append(_Task(self.scratch.get(callee, 0), makes, ids, needs))
-        sizes = [0] * len(number)
-        stays = [False] * len(number)
-        for tensor, i in number.items():
-            sizes[i] = self.sizes.get(tensor, 0)
-            stays[i] = tensor in self.kept or last_use.get(tensor, -1) >= end
-        order = _search(tasks, sizes, stays)
-        return [segment[i] for i in order]
-
-    def made_here(self, binding: Any, number: dict[Any, int], index: int) -> bool:
-        value = self.values.get(binding.var)
-        if not isinstance(value, View | Several) or operator_of(binding.value) != "relax.call_tir":
-            return False
-        return any(number.get(view.tensor) == index for view in views(value))
+        sizes = [self.sizes.get(tensor, 0) for tensor in number]
+        stays = [tensor in self.kept or last_use.get(tensor, -1) >= end for tensor in number]
+        return [segment[i] for i in _search(tasks, sizes, stays)]
 
 
 def _movable(binding: Any) -> bool:

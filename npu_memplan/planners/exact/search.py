@@ -143,7 +143,7 @@ def infeasible_subset(search: Search, ceiling: int, context: Context, nodes: int
         context.spend(probe.nodes)
         return proven
 
-    return irreducible(len(search.sections.sizes), infeasible, context.exhausted)
+    return irreducible(range(len(search.sections.sizes)), infeasible, context.exhausted)
 
 
 def restrict(sections: Sections, keep: Sequence[int]) -> Sections:

@@ -207,4 +207,4 @@ def infeasible_subset(search: General, model: Model, ceiling: int, context: Cont
         context.spend(part.nodes)
         return part.low > ceiling
 
-    return irreducible(len(search.items), infeasible, context.exhausted)
+    return irreducible(range(len(search.items)), infeasible, context.exhausted)

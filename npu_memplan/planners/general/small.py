@@ -14,6 +14,8 @@ from itertools import pairwise
 
 from ..clock import now
 from ..model import Item, Model
+from ..registry import Context
+from ..subsets import irreducible
 
 FORCED_PAIRS = 1_000  # up to which every pair is looked at for ranges that are ruled out
 DEEPEST = 400  # choices on top of each other: Python's stack is finite
@@ -157,3 +159,12 @@ class SmallSearch:
         if high is not None:
             edges[pair.a].append((pair.b, -high))
         return self._raise(least, most, edges, (pair.a, pair.b))
+
+
+def small_subset(context: Context, items: Sequence[Item], capacity: int, nodes: int) -> list[Item]:
+    """Those of `items` that cannot be together in `capacity` bytes, each proof within `nodes`; none can be left out."""
+
+    def infeasible(trial: Sequence[Item]) -> bool:
+        return SmallSearch.over(context.model, trial, nodes).below(capacity) is False
+
+    return irreducible(items, infeasible, context.exhausted)

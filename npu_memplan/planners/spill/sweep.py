@@ -13,9 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from ..first_fit.layout import Layout
-from ..general.small import SmallSearch
-from ..model import Item
-from ..subsets import irreducible
+from ..general.small import small_subset
 from .assignment import Assigner
 from .branch import NEVER, cheaper
 from .prices import Relaxation
@@ -175,9 +173,5 @@ def _refute(assigner: Assigner, pools: Sequence[int], flexible: set[int]) -> Ite
     for pool, capacity in enumerate(model.capacity):
         if capacity is not None and assigner.pack(pool, pools) is None:
             inside = [item for item in model.items if pools[item.index] == pool and item.size]
-
-            def infeasible(trial: Sequence[int], inside: list[Item] = inside, capacity: int = capacity) -> bool:
-                return SmallSearch.over(model, [inside[k] for k in trial], SHRINK_NODES).below(capacity) is False
-
-            kept = irreducible(len(inside), infeasible, assigner.context.exhausted)
-            yield pool, frozenset(inside[k].index for k in kept) & flexible
+            kept = small_subset(assigner.context, inside, capacity, SHRINK_NODES)
+            yield pool, frozenset(item.index for item in kept) & flexible
