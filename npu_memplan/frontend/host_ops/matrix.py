@@ -203,15 +203,13 @@ def check_weighted(work: Lowering, data: int = 0) -> None:
     return None
 
 
-@lowering("CONV_2D")
-@lowering("CONV_2D", plain=True)
+@lowering("CONV_2D", both=True)
 def conv_2d(work: Lowering) -> None:
     """Weights are [out channels, kernel height, kernel width, in channels of one group]."""
     _convolution(work, "Conv2DOptions", depthwise=False)
 
 
-@lowering("DEPTHWISE_CONV_2D")
-@lowering("DEPTHWISE_CONV_2D", plain=True)
+@lowering("DEPTHWISE_CONV_2D", both=True)
 def depthwise_conv_2d(work: Lowering) -> None:
     """Weights are [1, kernel height, kernel width, out channels]."""
     _convolution(work, "DepthwiseConv2DOptions", depthwise=True)
@@ -232,8 +230,7 @@ def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
         function.store(target, products.result(c, options.FusedActivationFunction()), n, y, x, c)
 
 
-@lowering("TRANSPOSE_CONV")
-@lowering("TRANSPOSE_CONV", plain=True)
+@lowering("TRANSPOSE_CONV", both=True)
 def transpose_conv(work: Lowering) -> None:
     """Inputs are the output's shape, weights [out channels, kernel h, kernel w, in channels], data, bias."""
     options, function = work.options("TransposeConvOptions"), work.function
@@ -287,8 +284,7 @@ def _first_to_reach(work: Lowering, place: Expr, kernel: int, stride: int) -> Ex
     return work.function.bind(truncated_div(largest(place - const(kernel - stride), 0), const(stride)), "first")
 
 
-@lowering("FULLY_CONNECTED")
-@lowering("FULLY_CONNECTED", plain=True)
+@lowering("FULLY_CONNECTED", both=True)
 def fully_connected(work: Lowering) -> None:
     """Output row = weights x input row + bias; weights are [units, depth]."""
     options = work.options("FullyConnectedOptions")
@@ -306,8 +302,7 @@ def fully_connected(work: Lowering) -> None:
         function.store(target, result, *row_indices(row, unit, output.shape))
 
 
-@lowering("BATCH_MATMUL")
-@lowering("BATCH_MATMUL", plain=True)
+@lowering("BATCH_MATMUL", both=True)
 def batch_matmul(work: Lowering) -> None:
     """Input 0 x input 1, either of them transposed."""
     tensors = a, b, output = work.tensor(0), work.tensor(1), work.output()

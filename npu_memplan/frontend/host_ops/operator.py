@@ -238,18 +238,22 @@ _SHAPES: dict[str, Shapes] = {}
 
 
 def lowering(
-    *names: str, plain: bool = False, keeps: Keeps | None = None, shapes: Shapes | None = None
+    *names: str, plain: bool = False, both: bool = False, keeps: Keeps | None = None, shapes: Shapes | None = None
 ) -> Callable[[Lower], Lower]:
     """Register a function for TFLite operators by schema name, or by custom code.
 
     `plain`: for operators none of whose tensors is of a type in `STORED`; another function may be there for the rest.
+    `both`: for these and for stored numbers, but for no mix of the two.
     `keeps` says what such an operator keeps for itself, `shapes` of which shapes its outputs are, where files of such
     operators leave that out.
     """
 
     def register(function: Lower) -> Lower:
         for name in names:
-            (_PLAIN if plain else _LOWERINGS)[name] = function
+            if plain or both:
+                _PLAIN[name] = function
+            if not plain:
+                _LOWERINGS[name] = function
             if keeps is not None:
                 _KEEPS[name] = keeps
             if shapes is not None:

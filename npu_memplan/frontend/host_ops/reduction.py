@@ -20,7 +20,7 @@ from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, ends, flat_values, r
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, lowering, require
 from .plain.numbers import NUMBERS, REAL, least, most, same, wrapped
-from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, load, number, raw_load, select, smallest
+from .tir import Expr, LocalScalar, cast, clamp, const, dtype_of, largest, number, raw_load, select, smallest
 
 
 def axes_of(work: Lowering) -> list[int]:
@@ -87,25 +87,14 @@ def reduce_extremum(work: Lowering) -> None:
     reduce(work, "best", const(start), lambda best, element: choose(best, cast(element, "int32")))
 
 
-@lowering("ARG_MAX", "ARG_MIN")
+@lowering("ARG_MAX", "ARG_MIN", both=True)
 def arg_extremum(work: Lowering) -> None:
     """Index of the first largest or smallest element along an axis."""
-    require_same_type((work.tensor(0),), EIGHT_BITS, scaled=False)
-    choose = largest if work.operator.name == "ARG_MAX" else smallest
-
-    def update(best: LocalScalar, where: LocalScalar, value: Expr, k: Expr, better: Expr) -> None:
-        where.set(select(better, k, where.get()))
-        best.set(choose(best.get(), value))
-
-    search(work, "int32", update)
-
-
-def search(work: Lowering, dtype: str, update: Callable[[LocalScalar, LocalScalar, Expr, Expr, Expr], None]) -> None:
-    """ARG_MAX and ARG_MIN; `update` sets the best value and its place by a value, its place, whether it is better."""
-    data, output = work.tensor(0), work.output()
+    data, output, is_max = work.tensor(0), work.output(), work.operator.name == "ARG_MAX"
+    dtype = require_same_type((data,), NUMBERS if work.plain else EIGHT_BITS, scaled=False)
     require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
-    axis = flat_values(work, 1)[0] % max(len(data.shape), 1)
-    function, take = work.function, as_it_is if work.plain else stored
+    dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored)
+    axis, function = flat_values(work, 1)[0] % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
     best, where = function.local("best", dtype), function.local("where")
     with function.grid([extent for a, extent in enumerate(data.shape) if a != axis]) as place:
@@ -113,8 +102,14 @@ def search(work: Lowering, dtype: str, update: Callable[[LocalScalar, LocalScala
         where.set(const(0))
         with function.loop(data.shape[axis], "k") as k:
             value = function.bind(take(source, data, *place[:axis], k, *place[axis:]), "value", dtype)
-            better = value > best.get() if work.operator.name == "ARG_MAX" else value < best.get()
-            update(best, where, value, k, better)
+            better = value > best.get() if is_max else value < best.get()
+            if work.plain:
+                with function.when(better):
+                    where.set(k)
+                    best.set(value)
+            else:
+                where.set(select(better, k, where.get()))
+                best.set(largest(best.get(), value) if is_max else smallest(best.get(), value))
         function.store(target, where.get(), *place)
 
 
@@ -122,161 +117,109 @@ _LEFT_SHIFT = 20
 
 
 class _Sum:
-    """The arithmetic for one scale and zero point."""
+    """How elements of one type (and, if stored, of one scale and zero point) are added."""
 
     def __init__(self, work: Lowering, data: Tensor, output: Tensor) -> None:
-        self.function, self.data, self.output = work.function, data, output
-        factor = 2 * data.scale / ((1 << _LEFT_SHIFT) * output.scale)
-        require(factor < 1.0, f"output scale {output.scale} is too small for input scale {data.scale}")
-        self.inwards, self.outwards = quantise_multiplier(0.5), quantise_multiplier(factor)
+        self.work, self.data, self.output = work, data, output
+        self.kind = data.dtype if work.plain else "int32"
+        if not work.plain:
+            factor = 2 * data.scale / ((1 << _LEFT_SHIFT) * output.scale)
+            require(factor < 1.0, f"output scale {output.scale} is too small for input scale {data.scale}")
+            self.inwards, self.outwards = quantise_multiplier(0.5), quantise_multiplier(factor)
 
-    def term(self, stored: Expr) -> Expr:
-        """A stored element as a term."""
-        raised = (stored - const(self.data.zero_point)) * const(1 << _LEFT_SHIFT)
-        return multiply_by_quantised(self.function, raised, *self.inwards)
+    def term(self, element: Expr) -> Expr:
+        """An element as a term."""
+        if self.work.plain:
+            return element
+        raised = (cast(element, "int32") - const(self.data.zero_point)) * const(1 << _LEFT_SHIFT)
+        return multiply_by_quantised(self.work.function, raised, *self.inwards)
 
-    def start(self) -> Expr:
-        """What the reference calls zero: the term of a stored 0."""
-        return self.term(const(0))
+    def begin(self, total: LocalScalar) -> None:
+        """Nothing is added yet; what the reference calls zero is the term of a stored 0."""
+        total.set(number(0, self.kind) if self.work.plain else self.term(const(0)))
 
-    def result(self, total: Expr) -> Expr:
-        """A stored element of the output."""
-        scaled = multiply_by_quantised(self.function, total, *self.outwards) + const(self.output.zero_point)
-        return clamp(scaled, *LIMITS[self.output.dtype])
+    def add(self, total: LocalScalar, term: Expr) -> None:
+        """One term more."""
+        total.set(wrapped(of.add, total.get(), term) if self.work.plain else total.get() + term)
+
+    def result(self, total: LocalScalar) -> Expr:
+        """An element of the output."""
+        if self.work.plain:
+            return total.get()
+        scaled = multiply_by_quantised(self.work.function, total.get(), *self.outwards)
+        return clamp(scaled + const(self.output.zero_point), *LIMITS[self.output.dtype])
 
 
-@lowering("ADD_N")
+@lowering("ADD_N", both=True)
 def add_many(work: Lowering) -> None:
-    """The sum of all inputs, which have one scale and zero point."""
+    """The sum of all inputs from the first to the last, which have one shape (and scale and zero point)."""
     output, parts = work.output(), work.tensors()
-    require_same_type((output, *parts), ("int8",))
-    wanted = parts[0].scale, parts[0].zero_point, output.shape
-    alike = all((p.scale, p.zero_point, p.shape) == wanted for p in parts)
-    require(alike, "its inputs have several shapes, scales or zero points")
+    require_same_type((output, *parts), NUMBERS if work.plain else ("int8",), scaled=not work.plain)
+    if work.plain:
+        alike = all(part.shape == output.shape for part in parts)
+        require(alike, "its inputs have other shapes than its output")
+    else:
+        wanted = parts[0].scale, parts[0].zero_point, output.shape
+        alike = all((p.scale, p.zero_point, p.shape) == wanted for p in parts)
+        require(alike, "its inputs have several shapes, scales or zero points")
     arithmetic = _Sum(work, parts[0], output)
-    sources, total = work.read_all("input"), work.function.local("sum")
+    sources, total = work.read_all("input"), work.function.local("sum", arithmetic.kind)
 
     def result(place: list[Expr]) -> Expr:
-        total.set(arithmetic.start())
+        arithmetic.begin(total)
         for source in sources:
-            total.add(arithmetic.term(load(source, *place)))
-        return arithmetic.result(total.get())
+            arithmetic.add(total, arithmetic.term(raw_load(source, place)))
+        return arithmetic.result(total)
 
     work.fill(result)
 
 
-@lowering("CUMSUM")
+@lowering("CUMSUM", both=True)
 def running_sum(work: Lowering) -> None:
     """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
-    data, output = ends(work, ("int8",))
-    arithmetic = _Sum(work, data, output)
-    accumulate(
-        work,
-        start=arithmetic.start,
-        term=lambda element: work.function.bind(arithmetic.term(cast(element, "int32")), "term"),
-        join=lambda total, term: total + term,
-        result=arithmetic.result,
-    )
-
-
-def accumulate(
-    work: Lowering,
-    *,
-    start: Callable[[], Expr],
-    term: Callable[[Expr], Expr],
-    join: Callable[[Expr, Expr], Expr],
-    result: Callable[[Expr], Expr],
-) -> None:
-    """output = result(total) along an axis, where total = join(total, term(element)) from the `start` on."""
-    options, data = work.options("CumsumOptions"), work.tensor(0)
-    axis = flat_values(work, 1)[0] % max(len(data.shape), 1)
-    function = work.function
+    data, output = ends(work, NUMBERS if work.plain else ("int8",), scaled=not work.plain)
+    arithmetic, options = _Sum(work, data, output), work.options("CumsumOptions")
+    axis, function = flat_values(work, 1)[0] % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
-    total = function.local("total", data.dtype if work.plain else "int32")
+    total = function.local("total", arithmetic.kind)
     with function.grid([e for a, e in enumerate(data.shape) if a != axis]) as place:
-        total.set(start())
+        arithmetic.begin(total)
         with function.loop(data.shape[axis], "k") as k:
             at = const(data.shape[axis] - 1) - k if options.Reverse() else k
             here = [*place[:axis], at, *place[axis:]]
-            value = term(raw_load(source, here))
+            term = arithmetic.term(raw_load(source, here))
+            term = function.bind(term, "value" if work.plain else "term", arithmetic.kind)
             if options.Exclusive():
-                function.store(target, result(total.get()), *here)
-            total.set(join(total.get(), value))
+                function.store(target, arithmetic.result(total), *here)
+            arithmetic.add(total, term)
             if not options.Exclusive():
-                function.store(target, result(total.get()), *here)
+                function.store(target, arithmetic.result(total), *here)
 
 
-Combine = Callable[[Any, Any], Any]
+# operator on plain numbers -> types that it takes, what it starts with (of such a type), how an element is joined
+_OF_NUMBERS: dict[str, tuple[tuple[str, ...], Callable[[str], float], Callable[[Any, Any], Any]]] = {
+    "SUM": (NUMBERS, lambda _: 0, of.add),
+    "MEAN": (REAL, lambda _: 0, of.add),  # divided by the number of elements then
+    "REDUCE_PROD": (NUMBERS, lambda _: 1, of.mul),
+    "REDUCE_MAX": (NUMBERS, least, lambda best, x: select(x > best, x, best)),
+    "REDUCE_MIN": (NUMBERS, most, lambda best, x: select(x < best, x, best)),
+    "REDUCE_ANY": (("bool",), lambda _: False, tirx.Or),
+    "REDUCE_ALL": (("bool",), lambda _: True, tirx.And),
+}
 
 
-def _reduce_numbers(work: Lowering, start: float, combine: Combine, allowed: tuple[str, ...]) -> None:
-    """output = combine(..., element), from `start` on, over some axes; divided by their number for a mean."""
-    data = work.tensor(0)
-    dtype = same((data, work.output()), allowed)
+@lowering(*_OF_NUMBERS, plain=True)
+def reduce_numbers(work: Lowering) -> None:
+    """Sum, mean, product, largest or smallest element over some axes; whether any, or every one, is true."""
+    allowed, start, combine = _OF_NUMBERS[work.operator.name]
+    dtype = same((work.tensor(0), work.output()), allowed)
 
     def join(total: Expr, element: Expr) -> Expr:
-        return wrapped(combine, total, work.function.bind(element, "element", dtype), dtype)
+        return wrapped(combine, total, work.function.bind(element, "element", dtype))
 
     def result(total: Expr) -> Expr:
         if work.operator.name != "MEAN":
             return total
-        return total / number(math.prod(data.shape[a] for a in axes_of(work)), dtype)
+        return total / number(math.prod(work.tensor(0).shape[a] for a in axes_of(work)), dtype)
 
-    reduce(work, "total", number(start, dtype), join, result)
-
-
-@lowering("SUM", "REDUCE_PROD", plain=True)
-def total_of_numbers(work: Lowering) -> None:
-    """Sum or product over some axes."""
-    is_sum = work.operator.name == "SUM"
-    _reduce_numbers(work, 0 if is_sum else 1, of.add if is_sum else of.mul, NUMBERS)
-
-
-@lowering("MEAN", plain=True)
-def mean_of_floats(work: Lowering) -> None:
-    """Sum over some axes, divided by the number of its elements."""
-    _reduce_numbers(work, 0, of.add, REAL)
-
-
-@lowering("REDUCE_MAX", "REDUCE_MIN", plain=True)
-def extremum_of_numbers(work: Lowering) -> None:
-    """Largest or smallest element over some axes."""
-    dtype = same((work.tensor(0), work.output()), NUMBERS)
-    is_max = work.operator.name == "REDUCE_MAX"
-
-    def better(best: Expr, x: Expr) -> Expr:
-        return select(x > best if is_max else x < best, x, best)
-
-    _reduce_numbers(work, least(dtype) if is_max else most(dtype), better, NUMBERS)
-
-
-@lowering("REDUCE_ANY", "REDUCE_ALL", plain=True)
-def logical(work: Lowering) -> None:
-    """Whether any, or every, element over some axes is true."""
-    is_all = work.operator.name == "REDUCE_ALL"
-    _reduce_numbers(work, is_all, tirx.And if is_all else tirx.Or, ("bool",))
-
-
-@lowering("ARG_MAX", "ARG_MIN", plain=True)
-def arg_extremum_of_numbers(work: Lowering) -> None:
-    """Index of the first largest or smallest element along an axis."""
-
-    def update(best: LocalScalar, where: LocalScalar, value: Expr, k: Expr, better: Expr) -> None:
-        with work.function.when(better):
-            where.set(k)
-            best.set(value)
-
-    search(work, same((work.tensor(0),), NUMBERS), update)
-
-
-@lowering("CUMSUM", plain=True)
-def running_sum_of_numbers(work: Lowering) -> None:
-    """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
-    dtype = same((work.tensor(0), work.output()), NUMBERS)
-    accumulate(
-        work,
-        start=lambda: number(0, dtype),
-        term=lambda element: work.function.bind(element, "value", dtype),
-        join=lambda total, value: wrapped(of.add, total, value, dtype),
-        result=lambda total: total,
-    )
+    reduce(work, "total", number(start(dtype), dtype), join, result)

@@ -49,8 +49,7 @@ def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArra
     return np.array(positions, np.int32)
 
 
-@lowering("RESIZE_BILINEAR")
-@lowering("RESIZE_BILINEAR", plain=True)
+@lowering("RESIZE_BILINEAR", both=True)
 def resize_bilinear(work: Lowering) -> None:
     """Each output element mixes four input elements."""
     options = work.options("ResizeBilinearOptions")

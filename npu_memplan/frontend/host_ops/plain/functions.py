@@ -1,4 +1,4 @@
-"""Functions of one float32: NEG, ABS, SQUARE, SQRT, EXP, LOG, LOGISTIC, TANH, the RELU family, ELU, HARD_SWISH, ...
+"""Functions of one number: NOT, NEG, ABS, SQUARE, SQRT, EXP, LOG, LOGISTIC, TANH, the RELU family, ELU, HARD_SWISH, ...
 
 Invariant: a function of the C library is called where the reference calls it, and nowhere else.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tvm import tirx
+
 from ..common import as_it_is
 from ..elementwise import each
 from ..operator import Lowering, lowering
-from ..tir import Expr, Function, library, number, real, select
+from ..tir import Expr, Function, dtype_of, library, number, real, select
 from .numbers import NUMBERS, REAL, element_by_element, largest_of, same, smallest_of
 
 _LOGISTIC_IS_ONE = 16.619047164916992  # above
@@ -30,12 +32,25 @@ def _elu(function: Function, x: Expr) -> Expr:
     return select(x < real(0), below, x)
 
 
+def _negative(_: Function, x: Expr) -> Expr:
+    return x * real(-1) if dtype_of(x) == "float32" else number(0, dtype_of(x)) - x
+
+
+def _size(_: Function, x: Expr) -> Expr:
+    zero = number(0, dtype_of(x))
+    return library("fabsf", x) if dtype_of(x) == "float32" else select(x < zero, zero - x, x)
+
+
 def _hard_swish(function: Function, x: Expr) -> Expr:
     inner = smallest_of(function, real(6), largest_of(function, real(0), x + real(3), "float32"), "float32")
     return x * inner / real(6)
 
 
+_OF_OTHERS = {"NEG": NUMBERS, "ABS": ("float32", "int32"), "LOGICAL_NOT": ("bool",)}  # all else is of float32
 _FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
+    "NEG": _negative,
+    "ABS": _size,
+    "LOGICAL_NOT": lambda _, x: tirx.Not(x),
     "SQUARE": lambda _, x: x * x,
     "SQRT": lambda _, x: library("sqrtf", x),
     "RSQRT": lambda _, x: real(1) / library("sqrtf", x),
@@ -60,25 +75,7 @@ _FUNCTIONS: dict[str, Callable[[Function, Expr], Expr]] = {
 @lowering(*_FUNCTIONS, plain=True)
 def function_of_one(work: Lowering) -> None:
     """output = f(input)."""
-    element_by_element(work, _FUNCTIONS[work.operator.name], REAL)
-
-
-@lowering("NEG", plain=True)
-def negate(work: Lowering) -> None:
-    """-input."""
-    dtype = same((work.tensor(0), work.output()), NUMBERS)
-    element_by_element(work, lambda _, x: number(0, dtype) - x if dtype != "float32" else x * real(-1), NUMBERS)
-
-
-@lowering("ABS", plain=True)
-def absolute(work: Lowering) -> None:
-    """|input|."""
-    dtype = same((work.tensor(0), work.output()), ("float32", "int32"))
-
-    def size(_: Function, x: Expr) -> Expr:
-        return library("fabsf", x) if dtype == "float32" else select(x < number(0, dtype), number(0, dtype) - x, x)
-
-    element_by_element(work, size, (dtype,))
+    element_by_element(work, _FUNCTIONS[work.operator.name], _OF_OTHERS.get(work.operator.name, REAL))
 
 
 @lowering("LEAKY_RELU", plain=True)

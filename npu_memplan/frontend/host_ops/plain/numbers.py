@@ -13,7 +13,7 @@ from ....models.tensor import Tensor
 from ..common import as_it_is, require_same_type
 from ..elementwise import each
 from ..operator import Lowering, require
-from ..tir import Expr, Function, cast, number, select
+from ..tir import Expr, Function, cast, dtype_of, number, select
 
 REAL = ("float32",)
 NUMBERS = ("float32", "int32", "int64")
@@ -73,8 +73,8 @@ def pair_by_pair(work: Lowering, compute: Callable[[Function, Expr, Expr], Expr]
     each(work, result, "first", "second", take=as_it_is)
 
 
-def wrapped(compute: Callable[[Expr, Expr], Expr], x: Expr, y: Expr, dtype: str) -> Expr:
+def wrapped(compute: Callable[[Expr, Expr], Expr], x: Expr, y: Expr) -> Expr:
     """compute(x, y), where int32 wraps around instead of being undefined in C."""
-    if dtype != "int32":
+    if dtype_of(x) != "int32":
         return compute(x, y)
     return cast(compute(cast(x, "int64"), cast(y, "int64")), "int32")
