@@ -1,8 +1,8 @@
 """One input, one output, element by element: RELU and its kin, ELU, HARD_SWISH, ABS, NEG, RSQRT, EXP, LOG, GELU, ...
 
 Invariant: an 8-bit operator is a table of 256 results that are computed here, when compiling, by the reference's own
-arithmetic (EXP, LOG, GELU, NEG, RELU_0_TO_1 and RELU_N1_TO_1 as LiteRT fills its tables: a function of float32 numbers,
-rounded once); int16 operators compute when running.
+arithmetic (EXP, LOG, ELU, GELU, NEG, RELU_0_TO_1 and RELU_N1_TO_1 as LiteRT fills its tables: a function of float32
+numbers, rounded once); int16 operators compute when running.
 """
 
 from __future__ import annotations
@@ -121,22 +121,6 @@ def _table_or_loop(work: Lowering, reference: Reference, when_running: Callable[
     return each(work, result, "input")
 
 
-@lowering("ELU")
-def elu(work: Lowering) -> None:
-    """x for x >= 0, exp(x) - 1 below; the reference fills its table in float32."""
-    data, output = ends(work, ("int8",))
-    steps = f32(1) / f32(output.scale)
-
-    def reference(values: IntArray) -> IntArray:
-        real = f32(data.scale) * (values - data.zero_point).astype(np.float32)
-        # math.exp, rounded: numpy's float32 exponential depends on the processor.
-        below = np.array([math.exp(min(x, 0.0)) for x in real.tolist()], np.float32) - f32(1)
-        rescaled = np.where(real < 0, below, real) * steps
-        return np.array([round_half_away(x) for x in rescaled.tolist()]) + output.zero_point
-
-    store_table(work, reference)
-
-
 @lowering("RSQRT")
 def rsqrt(work: Lowering) -> None:
     """1 / sqrt(x) by the NPU's table; where the reference stops, below zero, the largest value."""
@@ -240,15 +224,21 @@ def _exponential(x: float) -> float:
     return math.exp(x) if x < 80 else math.inf
 
 
-@lowering("EXP", "LOG", "GELU")
+def _elu(x: float) -> float:
+    return float(f32(math.exp(x)) - f32(1)) if x < 0 else x
+
+
+_OF_REAL_NUMBERS = {"EXP": _exponential, "LOG": _logarithm, "ELU": _elu, "GELU": _gelu}
+
+
+@lowering(*_OF_REAL_NUMBERS)
 def function_by_table(work: Lowering) -> None:
-    """output = f(input)."""
-    gelu = work.operator.name == "GELU"
-    data, output = ends(work, EIGHT_BITS if gelu else ("int8",))
-    function = _exponential if work.operator.name == "EXP" else _logarithm
-    if gelu:
-        options = work.operator.options("GeluOptions")
-        function = _gelu_by_tanh if options is not None and options.Approximate() else _gelu
+    """output = f(input), of float32 numbers: Python's function, rounded, since numpy's depends on the processor."""
+    function = _OF_REAL_NUMBERS[work.operator.name]
+    data, output = ends(work, EIGHT_BITS if function is _gelu else ("int8",))
+    options = work.operator.options("GeluOptions") if function is _gelu else None
+    if options is not None and options.Approximate():
+        function = _gelu_by_tanh
     low, high = LIMITS[output.dtype]
 
     def reference(values: IntArray) -> IntArray:

@@ -8,7 +8,7 @@ ASSIGN_VARIABLE copy between a state and a tensor, byte for byte and in their or
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -162,18 +162,15 @@ def concatenation(work: Lowering) -> None:
     parts, output = work.tensors(), work.output()
     axis = _axis(options.Axis(), len(output.shape))
     same_type([output, *parts])
-    function = work.function
     sources = work.read_all("input")
     tables = [
         work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
     ]
-    target, start = work.write(), 0
-    for part, source, table in zip(parts, sources, tables, strict=True):
-        with function.grid(part.shape) as place:
-            value = raw_load(source, place)
-            value = value if table is None else load(table, cast(value, "int32"))
-            function.store(target, value, *_moved(place, axis, start))
-        start += part.shape[axis]
+    target = work.write()
+    for (place, whole), source, table in zip(_parts(work, parts, axis), sources, tables, strict=True):
+        value = raw_load(source, place)
+        value = value if table is None else load(table, cast(value, "int32"))
+        work.function.store(target, value, *whole)
 
 
 def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
@@ -190,18 +187,34 @@ def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
     return np.array(values, np.uint8)
 
 
-@lowering("SPLIT", "SPLIT_V")
-def split(work: Lowering) -> None:
-    """Parts of the input along an axis."""
-    position, axis_position = (1, 0) if work.operator.name == "SPLIT" else (0, 2)
-    data, outputs = work.tensor(position), work.outputs()
-    axis = _axis(flat_values(work, axis_position)[0], len(data.shape))
-    same_type([data, *outputs])
-    source, start = work.read(position, "input"), 0
-    for part, target in zip(outputs, work.write_all("output"), strict=True):
+def _parts(
+    work: Lowering, parts: Sequence[Tensor], axis: int, stacked: bool = False
+) -> Iterator[tuple[list[Expr], list[Expr]]]:
+    """A place of each part, in a loop over all of its places, and that place of the whole that the parts make.
+
+    They lie behind each other along `axis`, which is one that only the whole has where they are `stacked`.
+    """
+    start = 0
+    for part in parts:
         with work.function.grid(part.shape) as place:
-            work.function.store(target, raw_load(source, _moved(place, axis, start)), *place)
-        start += part.shape[axis]
+            if stacked:
+                yield place, [*place[:axis], const(start), *place[axis:]]
+            else:
+                yield place, [p + const(start) if i == axis and start else p for i, p in enumerate(place)]
+        start += 1 if stacked else part.shape[axis]
+
+
+@lowering("SPLIT", "SPLIT_V", "UNPACK")
+def take_apart(work: Lowering) -> None:
+    """Parts of the input along an axis, or slices along one, which goes."""
+    position = 1 if work.operator.name == "SPLIT" else 0
+    data, outputs, stacked = work.tensor(position), work.outputs(), work.operator.name == "UNPACK"
+    axis = work.options("UnpackOptions").Axis() if stacked else flat_values(work, 0 if position else 2)[0]
+    axis = _axis(axis, len(data.shape))
+    same_type([data, *outputs])
+    source, targets = work.read(position, "input"), work.write_all("output")
+    for (place, whole), target in zip(_parts(work, outputs, axis, stacked), targets, strict=True):
+        work.function.store(target, raw_load(source, whole), *place)
 
 
 @lowering("SLICE")
@@ -295,27 +308,9 @@ def pack(work: Lowering) -> None:
     output, parts = work.output(), work.tensors()
     axis = _axis(work.options("PackOptions").Axis(), len(output.shape))
     same_type([output, *parts])
-    target = work.write()
-    for i, (part, source) in enumerate(zip(parts, work.read_all("input"), strict=True)):
-        with work.function.grid(part.shape) as place:
-            work.function.store(target, raw_load(source, place), *place[:axis], i, *place[axis:])
-
-
-@lowering("UNPACK")
-def unpack(work: Lowering) -> None:
-    """Slices of the input along an axis, which goes."""
-    data, outputs = work.tensor(0), work.outputs()
-    axis = _axis(work.options("UnpackOptions").Axis(), len(data.shape))
-    same_type([data, *outputs])
-    source = work.read(0, "input")
-    for i, (part, target) in enumerate(zip(outputs, work.write_all("output"), strict=True)):
-        with work.function.grid(part.shape) as place:
-            value = raw_load(source, [*place[:axis], const(i), *place[axis:]])
-            work.function.store(target, value, *place)
-
-
-def _moved(place: list[Expr], axis: int, start: int) -> list[Expr]:
-    return [p + const(start) if i == axis and start else p for i, p in enumerate(place)]
+    sources, target = work.read_all("input"), work.write()
+    for (place, whole), source in zip(_parts(work, parts, axis, stacked=True), sources, strict=True):
+        work.function.store(target, raw_load(source, place), *whole)
 
 
 @lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")

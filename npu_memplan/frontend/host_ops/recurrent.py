@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
@@ -20,7 +19,7 @@ from .interpolated import sigmoid16, sigmoid_table
 from .operator import Lowering, lowering, require
 from .plain.functions import logistic
 from .plain.numbers import REAL, activated, largest_of, same, smallest_of
-from .tir import Buffer, Expr, cast, clamp, const, library, load, number, raw_load, real
+from .tir import Buffer, Expr, Function, cast, clamp, const, library, load, number, raw_load, real
 
 
 @lowering("SVDF")
@@ -101,76 +100,91 @@ _UNUSED = {9: "peephole", 10: "peephole", 11: "peephole", 16: "projection", 17: 
 _GATE_SCALE, _OUTPUT_SCALE = 2.0**-12, 2.0**-15
 
 
-@lowering("UNIDIRECTIONAL_SEQUENCE_LSTM")
+_SUMS = {"int8": "int32", "int16": "int64", "float32": "float32"}  # type of the data -> of sums of products
+
+
+@lowering("UNIDIRECTIONAL_SEQUENCE_LSTM", both=True)
 def lstm(work: Lowering) -> None:
     """Input and output are [batch, time, depth], or [time, batch, depth] when time major."""
-    options = work.options("UnidirectionalSequenceLSTMOptions")
+    options, function, plain = work.options("UnidirectionalSequenceLSTMOptions"), work.function, work.plain
     data, hidden, cell, output = work.tensor(0), work.tensor(HIDDEN), work.tensor(CELL), work.output()
     _refuse(work, data, hidden, cell, output)
-    clip = int(min(options.CellClip() / cell.scale, 32767.0))
-    wide = data.dtype == "int16"
-    if not wide:
-        work.describe("sequence_lstm", cell_clip=clip, time_major=int(options.TimeMajor()))
+    clip = float(options.CellClip()) if plain else int(min(options.CellClip() / cell.scale, 32767.0))
+    if data.dtype == "int8":
+        work.describe("sequence_lstm", cell_clip=int(clip), time_major=int(options.TimeMajor()))
     batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
-    batches, steps, depth = data.shape[batch_axis], data.shape[time_axis], data.shape[2]
-    units = output.shape[2]
-    mantissa, exponent = math.frexp(cell.scale)
-    require(mantissa == 0.5, f"its cell state has scale {cell.scale}, which is no power of two")
-    tanh_shift = 12 + exponent - 1  # the scale is 2^(exponent - 1)
+    batches, steps, units = data.shape[batch_axis], data.shape[time_axis], output.shape[2]
+    power_of_two = plain or math.frexp(cell.scale)[0] == 0.5
+    require(power_of_two, f"its cell state has scale {cell.scale}, which is no power of two")
 
-    function = work.function
-    source = work.read(0, "input")
-    memory, cells = work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
-    weights = read_weights(work)
-    table = work.table("sigmoid", sigmoid_table())
+    source, memory, cells = work.read(0, "input"), work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
+    weights = _read_weights(work)
+    table = None if plain else work.table("sigmoid", sigmoid_table())
     target = work.write()
-    gates = function.scratch("gates", (len(GATES), units), "int16")
-    total = function.local("sum", "int64" if wide else "int32")
-
-    def dot(matrix: Any, unit: Expr, extent: int, value: Any) -> None:
-        with function.loop(extent, "k") as k:
-            product = value(k) * load(matrix, unit, k)
-            total.add(cast(product, "int64") if wide else product)
+    kind, of_sums = "float32" if plain else "int32", _SUMS[data.dtype]
+    gates = function.scratch("gates", (len(GATES), units), "float32" if plain else "int16")
+    total = function.local("sum", of_sums)
+    take, element = (as_it_is, as_it_is) if plain else (centred, stored)
 
     def place(n: Expr, t: Expr, i: Expr) -> list[Expr]:
         return [t, n, i] if options.TimeMajor() else [n, t, i]
 
+    def product(matrix: Buffer, position: int, unit: Expr, values: Callable[[Expr], Expr], of: Tensor) -> Expr:
+        """The sum so far and row `unit` of weights times `values`, elements of `of`, as a gate sees it."""
+        weight = work.tensor(position)
+        with function.loop(weight.shape[1], "k") as k:
+            total.add(cast(values(k) * element(matrix, weight, unit, k), of_sums))
+        return total.get() if plain else _scaled(function, total.get(), of.scale * weight.scale / _GATE_SCALE)
+
     with function.grid((batches, steps), "nt") as (n, t):
         with function.loop(units, "u") as u:
-            for number, (gate, places) in enumerate(GATES.items()):
-                into, recurrent, bias = weights[gate]
-                total.set(load(bias, u))
-                dot(into, u, depth, lambda k: load(source, *place(n, t, k)) - const(data.zero_point))
-                fresh = _scaled(function, total.get(), data.scale * work.tensor(places[0]).scale / _GATE_SCALE)
-                fresh = function.bind(fresh, "fresh")
-                total.set(const(0, "int64" if wide else "int32"))
-                dot(recurrent, u, units, lambda k: load(memory, n, k) - const(hidden.zero_point))
-                kept = _scaled(function, total.get(), hidden.scale * work.tensor(places[1]).scale / _GATE_SCALE)
-                x = function.bind(_clamp16(fresh + kept), "gate") * const(3)
-                function.store(gates, sigmoid16(function, table, x, gate == "cell"), number, u)
+            for row, (gate, (into, recurrent, bias)) in enumerate(weights.items()):
+                total.set(real(0) if plain else load(bias, u))
+                fresh = product(into, GATES[gate][0], u, lambda k: take(source, data, *place(n, t, k)), data)
+                fresh = function.bind(fresh + raw_load(bias, [u]) if plain else fresh, "fresh", kind)
+                total.set(number(0, of_sums))
+                seen = fresh + product(recurrent, GATES[gate][1], u, lambda k: take(memory, hidden, n, k), hidden)
+                seen = function.bind(seen if plain else _clamp16(seen), "gate", kind)
+                function.store(gates, _squashed(function, table, seen, gate == "cell"), row, u)
         with function.loop(units, "u") as u:
-            forget, entry, candidate, exit_ = (load(gates, number, u) for number in range(4))
-            old = _scaled(function, forget * load(cells, n, u), _OUTPUT_SCALE * cell.scale / cell.scale)
-            old = function.bind(old, "old")
-            new = _scaled(function, entry * candidate, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale)
-            state = _clamp16(old + new)
-            if clip > 0:
-                state = clamp(state, -clip, clip)
-            state = function.bind(state, "state")
+            forget, entry, candidate, exit_ = (element(gates, cell, const(row), u) for row in range(len(GATES)))
+            state = _next(work, forget * element(cells, cell, n, u), entry * candidate, clip)
             function.store(cells, state, n, u)
-            if tanh_shift >= 0:
-                x = state * const(3 << tanh_shift)
-            else:
-                x = (state * const(3) + const(1 << (-tanh_shift - 1))) >> const(-tanh_shift)
-            squashed = sigmoid16(function, table, x, True)
-            real = _OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale
-            value = multiply_by_quantised(function, cast(squashed, "int32") * exit_, *quantise_multiplier(real))
-            result = function.bind(clamp(value + const(hidden.zero_point), *LIMITS[data.dtype]), "result")
+            shift = 0 if plain else 11 + math.frexp(cell.scale)[1]  # from the scale to 3 integer bits
+            result = _squashed(function, table, state, True, shift) * exit_
+            if not plain:
+                scale = quantise_multiplier(_OUTPUT_SCALE * _OUTPUT_SCALE / hidden.scale)
+                result = multiply_by_quantised(function, result, *scale) + const(hidden.zero_point)
+                result = clamp(result, *LIMITS[data.dtype])
+            result = function.bind(result, "result", kind)
             function.store(memory, result, n, u)
             function.store(target, result, *place(n, t, u))
 
 
-def read_weights(work: Lowering) -> dict[str, list[Buffer]]:
+def _squashed(function: Function, table: Buffer | None, x: Expr, is_tanh: bool, shift: int = 0) -> Expr:
+    """sigmoid or tanh of a float32, without a `table`; with it of x * 2^shift, an int16 with 3 integer bits."""
+    if table is None:
+        return library("tanhf", x) if is_tanh else logistic(function, x)
+    thirds = x * const(3 << shift) if shift >= 0 else (x * const(3) + const(1 << (-shift - 1))) >> const(-shift)
+    return sigmoid16(function, table, thirds, is_tanh)
+
+
+def _next(work: Lowering, old: Expr, new: Expr, clip: float) -> Expr:
+    """The sum of what a cell keeps and of what comes in, limited by `clip`, if that is above 0."""
+    function, cell = work.function, work.tensor(CELL)
+    if work.plain:
+        old, new = function.bind(old, "old", "float32"), function.bind(new, "new", "float32")
+        state = function.bind(old + new, "state", "float32")
+        if clip <= 0:
+            return state
+        limited = largest_of(function, state, real(-clip), "float32")
+        return function.bind(smallest_of(function, limited, real(clip), "float32"), "state", "float32")
+    old = function.bind(_scaled(function, old, _OUTPUT_SCALE), "old")
+    state = _clamp16(old + _scaled(function, new, _OUTPUT_SCALE * _OUTPUT_SCALE / cell.scale))
+    return function.bind(clamp(state, -int(clip), int(clip)) if clip > 0 else state, "state")
+
+
+def _read_weights(work: Lowering) -> dict[str, list[Buffer]]:
     """Buffers of (input weights, recurrent weights, bias) of each gate."""
     names = ("input", "recurrent", "bias")
     return {
@@ -180,77 +194,31 @@ def read_weights(work: Lowering) -> dict[str, list[Buffer]]:
 
 
 def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: Tensor) -> None:
-    wide = require_same_type((data, hidden, output), ("int8", "int16")) == "int16"
-    require_same_type((cell,), ("int16",))
-    refuse_others(work)
-    for into, recurrent, bias in GATES.values():
-        require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
-        require_same_type((work.tensor(bias),), ("int64",) if wide else ("int32",), scaled=False)
-
-
-def refuse_others(work: Lowering) -> None:
-    """Refuse what TFLite Micro's LSTM has not, of any type, and weights of other shapes."""
+    """Refuse types that do not go together, what TFLite Micro's LSTM has not, and weights of other shapes."""
+    if not work.plain:
+        require_same_type((data, hidden, output), ("int8", "int16"))
+        require_same_type((cell,), ("int16",))
     for position, what in _UNUSED.items():
         require(work.optional(position) is None, f"it has a {what} (input {position})")
     require(all(work.optional(position) is None for position in range(20, 24)), "it has layer normalisation")
-    for tensor in (work.tensor(HIDDEN), work.tensor(CELL)):
+    for tensor in (hidden, cell):
         require(tensor.is_variable, f"its state {tensor.name!r} is no variable tensor")
-    depth, units = work.tensor(0).shape[2], work.output().shape[2]
+    depth, units = data.shape[2], output.shape[2]
     for into, recurrent, bias in GATES.values():
         for position, wanted in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):
             shape = work.tensor(position).shape
             require(shape == wanted, f"input {position} has shape {list(shape)}, not {list(wanted)}")
+        if not work.plain:
+            require_same_type((work.tensor(into), work.tensor(recurrent)), ("int8",))
+            require_same_type((work.tensor(bias),), (_SUMS[data.dtype],), scaled=False)
+    if work.plain:
+        same((data, hidden, cell, output), REAL)
 
 
 def _clamp16(value: Expr) -> Expr:
     return clamp(value, *LIMITS["int16"])
 
 
-def _scaled(function: Any, value: Expr, real: float) -> Expr:
+def _scaled(function: Function, value: Expr, real: float) -> Expr:
     """`value`, an int32 or an int64, times a real number, as an int16."""
     return _clamp16(multiply_sum(function, value, *quantise_multiplier(real)))
-
-
-@lowering("UNIDIRECTIONAL_SEQUENCE_LSTM", plain=True)
-def lstm_of_floats(work: Lowering) -> None:
-    """LSTM of float32; inputs as those of the quantised one."""
-    options = work.options("UnidirectionalSequenceLSTMOptions")
-    data, hidden, cell, output = work.tensor(0), work.tensor(HIDDEN), work.tensor(CELL), work.output()
-    refuse_others(work)
-    same((data, hidden, cell, output), REAL)
-    clip = float(options.CellClip())
-    batch_axis, time_axis = (1, 0) if options.TimeMajor() else (0, 1)
-    batches, steps, depth, units = data.shape[batch_axis], data.shape[time_axis], data.shape[2], output.shape[2]
-    function = work.function
-    source, memory, cells = work.read(0, "input"), work.state(HIDDEN, "hidden"), work.state(CELL, "cell")
-    weights, target = read_weights(work), work.write()
-    gates = function.scratch("gates", (len(GATES), units), "float32")
-    total = function.local("sum", "float32")
-
-    def place(n: Expr, t: Expr, i: Expr) -> list[Expr]:
-        return [t, n, i] if options.TimeMajor() else [n, t, i]
-
-    with function.grid((batches, steps), "nt") as (n, t):
-        with function.loop(units, "u") as u:
-            for number, (gate, (into, recurrent, bias)) in enumerate(weights.items()):
-                total.set(real(0))
-                with function.loop(depth, "k") as k:
-                    total.add(raw_load(source, place(n, t, k)) * raw_load(into, [u, k]))
-                fresh = function.bind(total.get() + raw_load(bias, [u]), "fresh", "float32")
-                total.set(real(0))
-                with function.loop(units, "k") as k:
-                    total.add(raw_load(memory, [n, k]) * raw_load(recurrent, [u, k]))
-                x = function.bind(fresh + total.get(), "gate", "float32")
-                function.store(gates, library("tanhf", x) if gate == "cell" else logistic(function, x), number, u)
-        with function.loop(units, "u") as u:
-            forget, entry, candidate, exit_ = (raw_load(gates, [const(number), u]) for number in range(4))
-            old = function.bind(forget * raw_load(cells, [n, u]), "old", "float32")
-            new = function.bind(entry * candidate, "new", "float32")
-            state = function.bind(old + new, "state", "float32")
-            if clip > 0:
-                limited = largest_of(function, state, real(-clip), "float32")
-                state = function.bind(smallest_of(function, limited, real(clip), "float32"), "state", "float32")
-            function.store(cells, state, n, u)
-            result = function.bind(library("tanhf", state) * exit_, "result", "float32")
-            function.store(memory, result, n, u)
-            function.store(target, result, *place(n, t, u))
