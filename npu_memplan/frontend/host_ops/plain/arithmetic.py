@@ -70,8 +70,8 @@ def arithmetic(work: Lowering) -> None:
     dtype = same((work.tensor(0), work.output()), allowed)
     options = work.operator.options(_FUSING[name]) if name in _FUSING else None
     # Files may leave the options out where there is no activation; tflite-micro takes no notice of this one:
-    ignored = options is None or (name, dtype) == ("ADD", "int32")
-    activation = 0 if ignored else int(options.FusedActivationFunction())
+    ignored = (name, dtype) == ("ADD", "int32")
+    activation = 0 if options is None or ignored else int(options.FusedActivationFunction())
 
     def result(function: Function, x: Expr, y: Expr) -> Expr:
         value = compute(function, x, y)
