@@ -50,8 +50,7 @@ def build(
     """
     sizes = sample.sizes_bytes() if sample is not None else {}
     if asked.io_in_pools:
-        _check_static(program)
-        _check_results(program)
+        _check_boundary(program)
     ordered = program.number_points()
     lives = lifetimes(program)
     end = max(1, len(ordered))
@@ -90,35 +89,27 @@ def build(
     return problem, lives
 
 
-def _check_static(program: Program) -> None:
-    """Inputs in pools must be tensors whose sizes are known, or bounded."""
+def _check_boundary(program: Program) -> None:
+    """Inputs and results in pools are tensors, inputs of sizes that are known or bounded, results written by calls."""
     for parameter in program.function.params:
         for leaf in result_views(program.values[parameter]):
             if isinstance(leaf, Plain) and not isinstance(leaf.expr.ty, relax.ShapeType):
-                raise ExtractionError(
-                    f"parameter {leaf.expr.name!r} of {program.name!r} is no tensor ({leaf.expr.ty}), so it cannot lie"
-                    " in a pool; leave inputs and outputs to the caller (use_workspace_io=False)"
-                )
+                found = f"parameter {leaf.expr.name!r} of {program.name!r} is no tensor ({leaf.expr.ty})"
+                raise _not_in_pools(f"{found}, so it cannot lie in a pool; leave inputs and outputs")
     for tensor in program.inputs:
         if tensor.size_bytes is None or tensor.external:
             extents = [e if static_extent(e) is None else static_extent(e) for e in tensor.shape]
             shape = ", ".join(map(str, extents)) or "unknown"
-            raise ExtractionError(
+            raise _not_in_pools(
                 f"input {tensor.name!r} of {program.name!r} has the shape ({shape}), which is not known at compile"
                 " time: it cannot lie in a pool; give its symbols bounds (tir_var_upper_bound), bind them"
-                " (relax.transform.BindSymbolicVars), or leave inputs and outputs to the caller"
-                " (use_workspace_io=False)"
+                " (relax.transform.BindSymbolicVars), or leave inputs and outputs"
             )
-
-
-def _check_results(program: Program) -> None:
-    """A result in a pool is what some call wrote there."""
-    for leaf in result_views(program.result):
-        if not isinstance(leaf, View):
-            raise ExtractionError(
-                f"a result of {program.name!r} is a constant or has no bytes, so it cannot lie in a pool; return a"
-                " tensor that a call computes, or leave outputs to the caller (use_workspace_io=False)"
-            )
+    if not all(isinstance(leaf, View) for leaf in result_views(program.result)):
+        raise _not_in_pools(
+            f"a result of {program.name!r} is a constant or has no bytes, so it cannot lie in a pool; return a"
+            " tensor that a call computes, or leave outputs"
+        )
 
 
 def _check_places(program: Program) -> None:
@@ -126,10 +117,12 @@ def _check_places(program: Program) -> None:
     for tensor in (view.tensor for view in program.results):
         if tensor.external or tensor.size_bytes is None:
             why = tensor.external or "its size has no upper bound"
-            raise ExtractionError(
-                f"result {tensor.name!r} of {program.name!r} cannot lie in a pool: {why}; leave inputs and outputs"
-                " to the caller (use_workspace_io=False)"
-            )
+            found = f"result {tensor.name!r} of {program.name!r} cannot lie in a pool: {why}"
+            raise _not_in_pools(f"{found}; leave inputs and outputs")
+
+
+def _not_in_pools(text: str) -> ExtractionError:
+    return ExtractionError(f"{text} to the caller (use_workspace_io=False)")
 
 
 def _buffer(

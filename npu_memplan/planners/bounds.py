@@ -8,6 +8,7 @@ fixed end, and, for conflicts that are no intervals, the heaviest clique.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -81,28 +82,20 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
     at: int | None = None
     live_special: set[int] = set()
     live: set[int] = set()
-    pads: dict[int, int] = {}  # padding -> how many live items have it
+    pads: Counter[int] = Counter()  # padding -> how many live items have it
     ordered = events(inside)
     for position, (point, begins, index) in enumerate(ordered):
         size = items[index].size
         pad = -size % grain
-        if begins:
-            load += size + pad
-            if pad:
-                pads[pad] = pads.get(pad, 0) + 1
-            if index in special:
-                live_special.add(index)
-            live.add(index)
-            plain += size if index not in special else 0
+        sign = 1 if begins else -1
+        load += sign * (size + pad)
+        if pad:
+            pads[pad] += sign
+        (live.add if begins else live.discard)(index)
+        if index in special:
+            (live_special.add if begins else live_special.discard)(index)
         else:
-            load -= size + pad
-            plain -= size if index not in special else 0
-            if pad:
-                pads[pad] -= 1
-                if not pads[pad]:
-                    del pads[pad]
-            live.discard(index)
-            live_special.discard(index)
+            plain += sign * size
         following = ordered[position + 1][0] if position + 1 < len(ordered) else None
         if following == point or load <= best:
             continue
@@ -111,8 +104,8 @@ def live_peak(model: Model, inside: Sequence[Item]) -> Peak:
             value = plain  # less than could be shown, no less true
         elif live_special:
             value = max(least_bytes(model, live, live_special, point, g) for g in {1, grain})
-        else:
-            value = load - max(pads, default=0)  # what is on top needs no padding: at best the one with most of it
+        else:  # what is on top needs no padding: at best the one with most of it
+            value = load - max((pad for pad, count in pads.items() if count), default=0)
         if value > best:
             best, at = value, point
     return Peak(best, at)

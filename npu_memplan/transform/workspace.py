@@ -243,9 +243,8 @@ def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
         raise WorkspaceError(
             f"function {function!r} has no inputs and outputs in pools; plan it with PlanMemory(use_workspace_io=True)"
         )
-    found = {}
-    for entry in attributes[attribute]:
-        place = Place(
+    return {
+        str(entry["name"]): Place(
             str(entry["name"]),
             str(entry["dtype"]),
             tuple(str(e) if isinstance(e, str) else int(e) for e in entry["shape"]),
@@ -253,5 +252,5 @@ def _places(module: Any, function: str, attribute: str) -> dict[str, Place]:
             int(entry["offset_bytes"]),
             int(entry["size_bytes"]),
         )
-        found[place.name] = place
-    return found
+        for entry in attributes[attribute]
+    }

@@ -51,6 +51,12 @@ def test_our_plans_are_right(program, zoo, overlaps):
     assert VerifyMemoryPlan()(planned).same_as(planned)
 
 
+def test_a_pool_may_be_called_like_a_parameter(zoo):
+    module = module_of(zoo, "matmul_residual")
+    name = module["main"].params[0].name
+    assert memory_plan_faults(PlanMemory([Pool(name)])(module)) == ((), ())
+
+
 TVMS_FAULTS = {"issue_20191", "nested_if"}
 """Where TVM's planner takes a storage of one branch in the other (apache/tvm #20191)."""
 

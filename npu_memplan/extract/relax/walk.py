@@ -185,10 +185,8 @@ class _Walker:
 
     def call(self, var: Any, call: Any) -> Value:
         name = operator_of(call)
-        if name == "relax.call_tir":
-            return self.call_tir(var, call, None)
-        if name == "relax.call_tir_inplace":
-            return self.call_tir(var, call, [int(i) for i in call.attrs.inplace_indices])
+        if name in ("relax.call_tir", "relax.call_tir_inplace"):
+            return self.call_tir(var, call)
         if name == "relax.call_dps_packed":
             return self.outside.destination(var, call, self.value(call.args[1]), self.into)
         if name == "relax.builtin.alloc_tensor" and isinstance(call.args[0], relax.ShapeExpr) and _is_plain(call):
@@ -201,21 +199,20 @@ class _Walker:
             return View(source.tensor, tuple(var.ty.shape.values), source.dtype)
         return self.outside.opaque(var, call, self.env, self.into)
 
-    def call_tir(self, var: Any, call: Any, inplace: list[int] | None) -> Value:
+    def call_tir(self, var: Any, call: Any) -> Value:
         arguments = self.value(call.args[1])
         leaves = list(result_views(arguments))
         types = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else [call.ty]
+        reused = [int(i) for i in getattr(call.attrs, "inplace_indices", [-1] * len(types))]
         results: list[View] = []
         fresh: list[View] = []
-        for i, ty in enumerate(types):
-            reuse = inplace[i] if inplace is not None else -1
+        for i, (ty, reuse) in enumerate(zip(types, reused, strict=True)):
             source = leaves[reuse] if reuse >= 0 else None
             if isinstance(source, View):
                 results.append(View(source.tensor, tuple(ty.shape.values), str(ty.dtype)))
-                continue
-            tensor = self.tensor(var.name if len(types) == 1 else f"{var.name}_{i}", ty, var)
-            results.append(tensor.whole)
-            fresh.append(results[-1])
+            else:
+                results.append(self.tensor(var.name if len(types) == 1 else f"{var.name}_{i}", ty, var).whole)
+                fresh.append(results[-1])
         scalars = [Plain(e) for e in call.args[2].values] if len(call.args) > 2 else []
         name = call.args[0].name_hint
         invoke = self.call_walker.invoke(len(self.calls), name, self.functions[name], [*leaves, *fresh, *scalars])

@@ -97,35 +97,28 @@ class SmallSearch:
         self, least: list[int], most: list[int], edges: list[list[tuple[int, int]]], undecided: list[int], depth: int
     ) -> bool | None:
         while True:
-            best: tuple[int, int, list[Range]] | None = None
-            violated = False
+            best: tuple[int, list[Range]] | None = None
             self.work -= len(undecided)
             if self.work < 0:
                 return None
             few = len(undecided) <= FORCED_PAIRS
             for p in undecided:
                 pair = self.pairs[p]
-                if not few:
-                    # with very many pairs only those in each other's way are worth a closer look
-                    distance = least[pair.a] - least[pair.b]
-                    if not any(low < distance < high for low, high in pair.zones):
-                        continue
+                distance = least[pair.a] - least[pair.b]
+                wrong = any(low < distance < high for low, high in pair.zones)
+                if not few and not wrong:  # of very many pairs only those in each other's way are worth a closer look
+                    continue
                 options = self._options(pair, least, most)
                 if not options:
                     return False
-                distance = least[pair.a] - least[pair.b]
-                wrong = any(low < distance < high for low, high in pair.zones)
-                violated = violated or wrong
-                if wrong or len(options) == 1:
-                    key = len(options)
-                    if best is None or key < best[0]:
-                        best = (key, p, options)
-                        if key == 1:
-                            break
-            if best is None or (not violated and best[0] != 1):
+                if (wrong or len(options) == 1) and (best is None or len(options) < len(best[1])):
+                    best = p, options
+                    if len(options) == 1:
+                        break
+            if best is None:
                 self.origins = list(least)
                 return True
-            _, p, options = best
+            p, options = best
             undecided = [q for q in undecided if q != p]
             if len(options) > 1:
                 break

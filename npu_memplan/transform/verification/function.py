@@ -31,6 +31,7 @@ from ...vocabulary import (
 from .faults import FaultKind
 from .kernel import CallWalk, State
 from .memory import OwnedBytes, OwnedMemory
+from .trace import called
 
 POISON = "npu_memplan_poison"
 """Beginning of the name of the PrimFunc that fills a pool before its first use: nothing is defined after it."""
@@ -66,18 +67,19 @@ class FunctionWalk:
     def run(self) -> None:
         """The whole function."""
         pools = {str(p[0]) for p in self.attributes.get(POOLS, ())}
+        if CALLS in self.attributes and not {PLACED_OUTPUTS, KEPT} & self.attributes.keys():
+            pools = set()  # it makes them itself, also one that is called like a parameter
         for parameter in self.function.params:
             value = self.outside(parameter.name, parameter.ty)
             self.define(parameter, value)
-            if parameter.name in pools and KEPT in self.attributes:
+            if parameter.name not in pools:
+                for place in _leaves(value):
+                    self.state.owners.write(place)
+            elif KEPT in self.attributes:
                 self.kept.add(value.memory)
-                continue
-            if isinstance(value, OwnedBytes) and parameter.name in pools:
+            else:
                 self.pools[parameter.name] = value.memory
                 self.planned.add(value.memory)
-                continue
-            for place in _leaves(value):
-                self.state.owners.write(place)
         for key in (PLACED_INPUTS, PLACED_STATES, PLACED_CONSTANTS):
             for place in self.placed(key):
                 self.state.owners.write(place)
@@ -139,7 +141,7 @@ class FunctionWalk:
         if isinstance(expr, relax.ShapeExpr):
             extents = self.shape(expr)
             return None if extents is None else KnownShape(extents)
-        if isinstance(expr, ir.Call) and not (isinstance(expr.op, ir.Op) and expr.op.name.startswith("tirx.")):
+        if isinstance(expr, ir.Call) and not called(expr).startswith("tirx."):
             return self.call(expr)
         if isinstance(expr, ir.Var) and expr in self.values:
             return self.values[expr] if expr in self.exists else self.missing(expr)
@@ -208,15 +210,16 @@ class FunctionWalk:
 
     def call(self, expr: Any) -> Any:
         """One call."""
+        name = called(expr)
         if isinstance(expr.op, ir.GlobalVar):
             return self.invoke(expr)
-        if isinstance(expr.op, ir.Op) and expr.op.name.startswith(("relax.memory.", "relax.builtin.", "relax.vm.")):
-            return self.memory(expr, expr.op.name.rsplit(".", 1)[1])
-        if isinstance(expr.op, ir.Op) and expr.op.name in RELAX_VIEWS:
+        if name.startswith(("relax.memory.", "relax.builtin.", "relax.vm.")):
+            return self.memory(expr, name.rsplit(".", 1)[1])
+        if name in RELAX_VIEWS:
             return self.view(expr, self.expression(expr.args[0]))
         if isinstance(expr.op, relax.ExternFunc) and expr.op.global_symbol == "vm.builtin.copy":
             return self.expression(expr.args[0])
-        if isinstance(expr.op, ir.Op) and expr.op.name == "relax.make_closure":
+        if name == "relax.make_closure":
             self.opaque(expr)
             return tuple(self.expression(a) for a in expr.args[1:])  # whoever calls it reads what it captured
         return self.opaque(expr)
@@ -239,7 +242,6 @@ class FunctionWalk:
                 arguments[0].freed = True
             elif isinstance(arguments[0], OwnedBytes):
                 self.state.owners.clear(arguments[0].memory, arguments[0].start, arguments[0].stop)
-            return None
         return None
 
     def tensor(self, expr: Any, arguments: list[Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tvm import ir, sym, tirx
 from ...extract.sizes import Unknown, element_bytes, number
 from .faults import Fault, FaultKind
 from .memory import OwnedBytes, Owners
-from .trace import MOST, Event, Nest, NestAccess, executions, stolen
+from .trace import MOST, Event, Nest, NestAccess, called, executions, stolen
 
 
 @dataclass(slots=True)
@@ -99,8 +100,7 @@ class CallWalk:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
 
         def note(stmt: Any) -> None:
-            address = stmt.data
-            name = address.op.name if isinstance(address, ir.Call) and isinstance(address.op, ir.Op) else ""
+            address, name = stmt.data, called(stmt.data)
             if name == "tirx.address_of":
                 self.at(stmt.buffer, address.args[0], next(names, ""))
             elif name == "tirx.buffer_data" and address.args[0] in self.places:
@@ -160,14 +160,8 @@ class CallWalk:
 
     def shared(self, places: Sequence[OwnedBytes], written: set[Any]) -> list[tuple[OwnedBytes, OwnedBytes]]:
         """Pairs of storages that have bytes in common, one of them written."""
-        return [
-            (a, b)
-            for i, a in enumerate(places)
-            for b in places[i + 1 :]
-            if a.memory is b.memory
-            and max(a.start, b.start) < min(a.stop, b.stop)
-            and (a.owner in written or b.owner in written)
-        ]
+        pairs = combinations(places, 2)
+        return [(a, b) for a, b in pairs if a.meets(b) and not written.isdisjoint((a.owner, b.owner))]
 
     def look(self, nest: Nest, found: Sequence[tuple[NestAccess, OwnedBytes]], a: OwnedBytes, b: OwnedBytes) -> None:
         """Two storages that one statement touches share bytes: every access, one by one."""

@@ -7,7 +7,7 @@ write. Accesses that a condition hides are left out only where the condition has
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -84,9 +84,7 @@ class Nest:
         for access in inner.accesses:
             own = ((stmt.loop_var, extent, turn), *access.loops)
             both = (*conditions, *access.conditions)
-            self.accesses.append(
-                NestAccess(access.buffer, access.indices, access.writes, own, both, start + access.time)
-            )
+            self.accesses.append(replace(access, loops=own, conditions=both, time=start + access.time))
         self.clock = start + turn * extent
 
     def note(self, buffer: Any, indices: Any, conditions: tuple[Any, ...], *, writes: bool) -> None:
@@ -96,7 +94,7 @@ class Nest:
 
     def expression(self, expr: Any, conditions: tuple[Any, ...]) -> None:
         """The loads of an expression; those that a condition inside it hides, too."""
-        if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) and expr.op.name == "prim.if_then_else":
+        if called(expr) == "prim.if_then_else":
             condition, yes, no = expr.args
             self.expression(condition, conditions)
             self.expression(yes, (*conditions, (condition, True)))
@@ -116,6 +114,11 @@ class Nest:
                 (tirx.BufferStore, lambda n: self.note(n.buffer, n.indices, (), writes=True)),
             ],
         )
+
+
+def called(expr: Any) -> str:
+    """The name of the operator that an expression calls, "" where it calls none."""
+    return str(expr.op.name) if isinstance(expr, ir.Call) and isinstance(expr.op, ir.Op) else ""
 
 
 def _parts(expr: Any) -> list[Any]:
