@@ -66,20 +66,7 @@ def lower_bound(expr: Any, bounds: Mapping[Any, int]) -> int | None:
 
 def entry_symbols(function: Any) -> set[Any]:
     """Shape symbols that a parameter of a Relax function defines."""
-    found: set[Any] = set()
-
-    def look(ty: Any) -> None:
-        if isinstance(ty, relax.TupleType):
-            for field in ty.fields:
-                look(field)
-        elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            found.update(e for e in ty.shape.values if isinstance(e, ir.Var))
-        elif isinstance(ty, relax.ShapeType) and ty.values is not None:
-            found.update(e for e in ty.values if isinstance(e, ir.Var))
-
-    for parameter in function.params:
-        look(parameter.ty)
-    return found
+    return {v for p in function.params for v in relax.analysis.definable_tir_vars_in_type(p.ty)}
 
 
 class Unknown(Exception):

@@ -52,6 +52,20 @@ class Item:
         return at + (self.residue - at) % self.modulus
 
 
+def _item(
+    parts: tuple[tuple[Buffer, int], ...],
+    spans: tuple[tuple[int, int], ...],
+    modulus: int,
+    residue: int,
+    pools: tuple[int, ...],
+    fixed: int | None,
+) -> Item:
+    """The item of `parts`, which live in `spans`; its index is given when all are known."""
+    size = max(delta + buffer.size_bytes for buffer, delta in parts)
+    first, last = (spans[0][0], spans[-1][1]) if spans else (0, 0)
+    return Item(-1, parts[0][0].name, parts, size, first, last, spans, modulus, residue, pools, fixed)
+
+
 def _align_parts(name: str, parts: Sequence[tuple[Buffer, int]]) -> tuple[int, int]:
     """(residue, modulus) of origins that put every part on its alignment; by the Chinese remainder theorem."""
     residue, modulus = 0, 1
@@ -179,21 +193,8 @@ class Model:
             if buffer.name in grouped:
                 continue
             spans = tuple((life.first, life.last) for life in buffer.lifetimes)
-            items.append(
-                Item(
-                    -1,
-                    buffer.name,
-                    ((buffer, 0),),
-                    buffer.size_bytes,
-                    spans[0][0] if spans else 0,
-                    spans[-1][1] if spans else 0,
-                    spans,
-                    buffer.alignment,
-                    0,
-                    pools_of(buffer),
-                    None if buffer.fixed is None else buffer.fixed[1],
-                )
-            )
+            fixed = None if buffer.fixed is None else buffer.fixed[1]
+            items.append(_item(((buffer, 0),), spans, buffer.alignment, 0, pools_of(buffer), fixed))
         return items
 
     def _check_fixed(self) -> None:
@@ -235,19 +236,7 @@ class Model:
         origin = next(iter(fixed))[1] if fixed else None
         if origin is not None and (origin < 0 or (origin - residue) % modulus):
             raise ProblemError(f"alias group with {leader!r} is fixed where another member would be misplaced")
-        return Item(
-            -1,
-            leader,
-            tuple(parts),
-            max(d + b.size_bytes for b, d in parts),
-            spans[0][0] if spans else 0,
-            spans[-1][1] if spans else 0,
-            spans,
-            modulus,
-            residue,
-            tuple(common),
-            origin,
-        )
+        return _item(tuple(parts), spans, modulus, residue, tuple(common), origin)
 
     # -- conflicts ---------------------------------------------------------
 

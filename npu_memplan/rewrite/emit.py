@@ -233,16 +233,11 @@ class Emitter:
         return name
 
     def evaluate(self, statement: Evaluate) -> None:
-        before = {var: self.values.get(var) for var in statement.arguments}
+        before = dict(self.values)
         for var, value in statement.arguments.items():
             self.values[var] = self.value(value)
-        expr = self.substitute(statement.expr)
-        result = self.builder.emit(expr, statement.var.name)
-        for var, old in before.items():
-            if old is None:
-                del self.values[var]
-            else:
-                self.values[var] = old
+        result = self.builder.emit(self.substitute(statement.expr), statement.var.name)
+        self.values = before
         self.bind(statement.result, result)
 
     def bind(self, value: Value, result: Any) -> None:

@@ -10,8 +10,10 @@ touched". Only serial loops have an order; others prove nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -56,7 +58,7 @@ def highest_distance(statement: Any, inputs: Sequence[Any], output: Any) -> Any:
     if _pointwise(statement, inputs, output):
         return 0
     try:
-        found = _collect(statement)
+        found = _Collector(statement).found
     except _NoOrder:
         return None
     reads = [a for a in found if not a.writes and any(a.buffer.same_as(b) for b in inputs)]
@@ -110,12 +112,14 @@ def _pointwise(statement: Any, inputs: Sequence[Any], output: Any) -> bool:
 class _Collector:
     """Every load and store of a statement, in textual order, with the loops around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, statement: Any) -> None:
+        self.stores = Counter(store.buffer for store in nodes_of(statement, tirx.BufferStore))
         self.found: list[_Access] = []
         self.order = 0  # number of the statement at hand: its loads come before its store
         self.conditions = 0
         # Scalars that are set once, without a condition: their value stands for them.
-        self.scalars: dict[Any, tuple[Any, tuple[_Loop, ...]] | None] = {}
+        self.scalars: dict[Any, tuple[Any, tuple[_Loop, ...]]] = {}
+        self.visit(statement, ())
 
     def visit(self, stmt: Any, loops: tuple[_Loop, ...]) -> None:
         if isinstance(stmt, tirx.SeqStmt):
@@ -132,8 +136,9 @@ class _Collector:
             self.order += 1
             for expr in (stmt.value, *stmt.indices):
                 self.loads(expr, loops)
-            if all(static_extent(e) == 1 for e in stmt.buffer.shape):
-                self.define(stmt.buffer, stmt.value, loops)
+            once = self.stores[stmt.buffer] == 1 and not self.conditions
+            if once and all(static_extent(e) == 1 for e in stmt.buffer.shape):
+                self.scalars[stmt.buffer] = self.resolved(stmt.value, loops), loops
             indices = tuple(self.resolved(e, loops) for e in stmt.indices)
             self.found.append(_Access(stmt.buffer, indices, True, loops, self.order))
         elif isinstance(stmt, tirx.IfThenElse):
@@ -146,10 +151,6 @@ class _Collector:
             self.conditions -= 1
         else:  # also attributes: they may make threads of what is inside
             raise _NoOrder
-
-    def define(self, buffer: Any, value: Any, loops: tuple[_Loop, ...]) -> None:
-        known = buffer in self.scalars or self.conditions
-        self.scalars[buffer] = None if known else (self.resolved(value, loops), loops)
 
     def loads(self, expr: Any, loops: tuple[_Loop, ...]) -> None:
         for load in nodes_of(expr, ir.TensorLoad):
@@ -168,25 +169,12 @@ class _Collector:
         return tvm_ffi.structural_map(expr, (ir.TensorLoad, value))
 
 
-def _collect(statement: Any) -> list[_Access]:
-    scout = _Collector()  # finds the scalars that are set more than once
-    scout.visit(statement, ())
-    collector = _Collector()
-    collector.scalars = {buffer: None for buffer, known in scout.scalars.items() if known is None}
-    collector.visit(statement, ())
-    return collector.found
-
-
 def _shared(accesses: Sequence[_Access]) -> tuple[_Loop, ...]:
     """Loops around all of `accesses`."""
     shared = accesses[0].loops
     for access in accesses[1:]:
-        length = 0
-        for a, b in zip(shared, access.loops, strict=False):
-            if not a.var.same_as(b.var):
-                break
-            length += 1
-        shared = shared[:length]
+        pairs = zip(shared, access.loops, strict=False)
+        shared = tuple(a for a, _ in takewhile(lambda pair: pair[0].var.same_as(pair[1].var), pairs))
     return shared
 
 
