@@ -40,9 +40,9 @@ def describe(planned: Planned, module: Any) -> Artifact:
         problem=replace(problem, name=loaded.name),  # the function it came from is called main
         plan=plan,
         regions=tuple(0 if pool.read_only else i + 1 for i, pool in enumerate(problem.pools)),
-        inputs=_slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
-        outputs=_slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
-        states=_slots(main.attrs[PLACED_STATES], quantised(main, "state")),
+        inputs=slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
+        outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
+        states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
         calls=_calls(posed.program, problem),
         operators=_operators(main),
         vela_arena_bytes=loaded.vela_arena_bytes,
@@ -134,7 +134,7 @@ def _names(names: Iterable[str], planned: set[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name in planned))
 
 
-def _slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
+def slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorSlot, ...]:
     """Slots of a planned main's `npu.placed_*` attribute, with names and quantisation of the model's `tensors`."""
     return tuple(
         TensorSlot(

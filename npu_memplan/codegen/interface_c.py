@@ -10,51 +10,35 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..artifact.parts import TensorSlot
 from . import CodegenError
+from .interface import PoolSpec
 
 _BYTES_A_LINE = 24
 
 
 @dataclass(frozen=True, slots=True)
-class IoTensor:
-    """An input or output. `pool` is the index of its pool; `offset_bytes` its place in it."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    size_bytes: int
-    pool: int
-    offset_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspacePool:
-    """A pool of the workspace: supplied by the caller, or (`internal`) an array of the generated code."""
-
-    name: str
-    size_bytes: int
-    alignment: int
-    internal: bool
-
-
-@dataclass(frozen=True, slots=True)
 class ModuleInterface:
     module: str
-    inputs: tuple[IoTensor, ...]
-    outputs: tuple[IoTensor, ...]
-    pools: tuple[WorkspacePool, ...]  # the first entries of the pools array, in order
+    inputs: tuple[TensorSlot, ...]
+    outputs: tuple[TensorSlot, ...]
+    pools: tuple[PoolSpec, ...]  # of the workspace: the first entries of the pools array, in order
+    internal: bool  # the workspace is arrays of the generated code; else the caller supplies it
     devices: tuple[str, ...]  # "ethos_u", when an NPU is used
     workspace_io: bool  # inputs and outputs lie in the workspace
-    workspace_bytes: int
-    constant_pools: tuple[WorkspacePool, ...] = ()  # the last entries of the pools array; the caller's
+    constant_pools: tuple[PoolSpec, ...] = ()  # the last entries of the pools array; the caller's
 
     @property
     def prefix(self) -> str:
         return f"tvmgen_{sanitise(self.module)}"
 
     @property
-    def public_pools(self) -> tuple[WorkspacePool, ...]:
-        return tuple(p for p in self.pools if not p.internal)
+    def public_pools(self) -> tuple[PoolSpec, ...]:
+        return () if self.internal else self.pools
+
+    @property
+    def workspace_bytes(self) -> int:
+        return sum(pool.size_bytes for pool in self.pools)
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -160,25 +144,19 @@ def _map_parameter(interface: ModuleInterface) -> str:
     return f"struct {interface.prefix}_workspace_pools* workspace_pools" if interface.members else "void"
 
 
-def _array(interface: ModuleInterface, pool: WorkspacePool) -> str:
-    return f"{interface.prefix}_{sanitise(pool.name)}"
-
-
 def print_entry(interface: ModuleInterface) -> str:
     """Text of `<module>_lib0.c`: internal pools, I/O maps and the run function."""
     lines = [f'#include "{interface.prefix}.h"', "", "#include <stddef.h>", "#include <stdint.h>", ""]
     lines += [f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u);", ""]
-    for pool in interface.pools:
-        if pool.internal:
-            lines += [
-                f'__attribute__((section(".bss.noinit.tvm"), aligned({max(pool.alignment, 16)})))',
-                f"static uint8_t {_array(interface, pool)}[{max(pool.size_bytes, 1)}];",
-                "",
-            ]
-    bases = [
-        _array(interface, pool) if pool.internal else f"(uint8_t*)workspace_pools->{sanitise(pool.name)}"
-        for pool in interface.pools
-    ]
+    bases = {pool.name: f"(uint8_t*)workspace_pools->{sanitise(pool.name)}" for pool in interface.pools}
+    for pool in interface.pools if interface.internal else ():
+        array = bases[pool.name] = f"{interface.prefix}_{sanitise(pool.name)}"
+        lines += [
+            f'__attribute__((section(".bss.noinit.tvm"), aligned({max(pool.alignment, 16)})))',
+            f"static uint8_t {array}[{max(pool.size_bytes, 1)}];",
+            "",
+        ]
+    passed = list(bases.values())
     if interface.workspace_io:
         for kind, tensors in (("inputs", interface.inputs), ("outputs", interface.outputs)):
             struct = f"struct {interface.prefix}_{kind}"
@@ -187,12 +165,12 @@ def print_entry(interface: ModuleInterface) -> str:
                 lines += [f"  mapped.{sanitise(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
             lines += ["  return mapped;", "}", ""]
     else:
-        bases = bases + [f"(uint8_t*)inputs->{sanitise(t.name)}" for t in interface.inputs]
-        bases += [f"(uint8_t*)outputs->{sanitise(t.name)}" for t in interface.outputs]
-    bases = bases + [f"(uint8_t*)workspace_pools->{sanitise(p.name)}" for p in interface.constant_pools]
+        passed += [f"(uint8_t*)inputs->{sanitise(t.name)}" for t in interface.inputs]
+        passed += [f"(uint8_t*)outputs->{sanitise(t.name)}" for t in interface.outputs]
+    passed += [f"(uint8_t*)workspace_pools->{sanitise(p.name)}" for p in interface.constant_pools]
     device = "devices->ethos_u" if interface.devices else "NULL"
     lines += [f"{_signature(interface)} {{"]
-    lines += [f"  uint8_t* const pools[{max(len(bases), 1)}] = {{{', '.join(bases) or 'NULL'}}};"]
+    lines += [f"  uint8_t* const pools[{max(len(passed), 1)}] = {{{', '.join(passed) or 'NULL'}}};"]
     lines += [f"  return {interface.prefix}___tvm_main__(pools, {device});", "}", ""]
     return "\n".join(lines)
 

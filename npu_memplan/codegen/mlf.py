@@ -64,11 +64,10 @@ def build_library(
     name, program = interface.module, read_program(module, interface.prefix)
     if any(isinstance(item, IfElse) for item in program.body):
         raise CodegenError(f"{name} has branches, which Model Library Format has no code for; use npu-memplan compile")
-    constant_pools = tuple(PoolSpec(p.name, p.size_bytes, p.alignment, region=0) for p in interface.constant_pools)
-    places = Interface(interface.prefix, tuple(pools), constant_pools=constant_pools, constants_passed=True)
+    places = Interface(interface.prefix, tuple(pools), constant_pools=interface.constant_pools, constants_passed=True)
     printed = print_sources(module, places)
     npu_text, constants_bytes, payload_bytes = print_npu(program, places)
-    images = {p.name: bytes(1) for p in constant_pools}  # C has no empty arrays
+    images = {p.name: bytes(1) for p in interface.constant_pools}  # C has no empty arrays
     images |= {pool: program.constants[index].tobytes() for index, pool in program.constant_pools.items()}
     steps = [(call.symbol, call.is_npu) for call in program.calls]
     texts = {

@@ -11,8 +11,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from ..artifact.described import slots
+from ..artifact.parts import TensorSlot
 from ..codegen.interface import PoolSpec
-from ..codegen.interface_c import IoTensor, ModuleInterface, WorkspacePool
+from ..codegen.interface_c import ModuleInterface
 from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
@@ -128,35 +130,25 @@ def _interface(
     heights = used_bytes(problem, plan.placements)
     main = planned["main"]
     passed = [pool for pool in problem.pools if not pool.read_only]
-    index = {pool.name: position for position, pool in enumerate(passed)}
 
-    def tensors(attribute: str, kind: str) -> tuple[IoTensor, ...]:
-        return tuple(
-            IoTensor(
-                tensor.name or str(entry["name"]),
-                str(entry["dtype"]),
-                tuple(int(n) for n in entry["shape"]),
-                int(entry["size_bytes"]),
-                index[str(entry["pool"])],
-                int(entry["offset_bytes"]),
-            )
-            for entry, tensor in zip(main.attrs[attribute], quantised(module["main"], kind), strict=True)
-        )
+    def tensors(attribute: str, kind: str) -> tuple[TensorSlot, ...]:
+        entries = main.attrs[attribute]
+        found = zip(entries, slots(entries, quantised(module["main"], kind)), strict=True)
+        return tuple(slot if slot.name else replace(slot, name=str(entry["name"])) for entry, slot in found)
 
-    def specs(pools: Sequence[Pool], internal: bool) -> tuple[WorkspacePool, ...]:
+    def specs(pools: Sequence[Pool]) -> tuple[PoolSpec, ...]:
         least = options.workspace_alignment
-        return tuple(WorkspacePool(p.name, heights[p.name], max(p.alignment, least), internal=internal) for p in pools)
+        return tuple(PoolSpec(p.name, heights[p.name], max(p.alignment, least)) for p in pools)
 
-    workspace = problem.pools[:count]
     npu = any(is_npu(f) for f in planned.functions.values())
     interface = ModuleInterface(
         options.module_name,
         tensors(PLACED_INPUTS, "input"),
         tensors(PLACED_OUTPUTS, "output"),
-        specs(workspace, not options.pools),
+        specs(problem.pools[:count]),
+        not options.pools,
         ("ethos_u",) if npu else (),
         options.workspace_io,
-        sum(heights[p.name] for p in workspace),
-        specs(options.constant_pools, False),
+        specs(options.constant_pools),
     )
     return interface, [PoolSpec(p.name, heights[p.name], p.alignment) for p in passed]
