@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -166,13 +165,11 @@ def command(
 
 def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output: Path) -> None:
     """What a compile found: the verdict, what was tried, the table."""
-    from rich.console import Console
-
-    from ..report.text.memory_txt import print_memory
+    from ..report.text.memory_txt import print_memory, terminal
 
     if fitted is not None:
         click.echo(f"{verdict(artifact)}\n\n{fitted.to_text()}\n\nin place of --fit {fit}: {fitted.flags}\n")
-    console = Console(file=sys.stdout, highlight=False, markup=False)
+    console = terminal()
     print_memory(artifact, console, with_verdict=fitted is None)
     for pool, size in artifact.vela_arena_bytes.items():
         ours = artifact.pool_bytes(pool)
@@ -182,8 +179,6 @@ def _print(artifact: Artifact, fitted: FitResult | None, fit: str | None, output
 
 def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Verbosity) -> None:
     """`--all-boards`: print a row a board."""
-    from rich.console import Console
-
     from ..fit.boards import on_boards
     from ..report.text.boards import print_fits
 
@@ -196,7 +191,7 @@ def where_it_fits(model: Path, options: CompileOptions, as_json: bool, said: Ver
     names = f": {', '.join(fitting)}" if 0 < len(fitting) < len(rows) else ""
     click.echo(f"{model.name} fits {len(fitting)} of {len(rows)} boards{names}")
     if said is not Verbosity.QUIET:
-        print_fits(rows, Console(file=sys.stdout, highlight=False, markup=False))
+        print_fits(rows)
 
 
 def options_of(accelerator: str, board: str, no_overlap: bool, keep_inputs: bool, **same: Any) -> CompileOptions:

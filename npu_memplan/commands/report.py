@@ -43,8 +43,6 @@ def command(
     model: Path | None,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-
     from ..files.whole_file import write_whole
     from ..report.files import ReportError, write_reports
 
@@ -62,7 +60,7 @@ def command(
     if table:
         from ..report.text.memory_txt import print_memory
 
-        print_memory(artifact, Console(highlight=False, markup=False))
+        print_memory(artifact)
         return
     other = None if against is None else Artifact.load_verified(against)
     target = directory if output is None else output

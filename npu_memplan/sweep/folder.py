@@ -89,9 +89,10 @@ def merge(folders: Sequence[Path], output: Path) -> int:
     kept = Store(output / RESULTS)
     there = kept.read()
     for folder in folders:
-        found = Store(folder / RESULTS).read()
-        kept.add_all(result for key, result in sorted(found.items()) if there.get(key) != result)
-        there |= found
+        for key, result in sorted(Store(folder / RESULTS).read().items()):
+            if there.get(key) != result:
+                kept.add(result)
+                there[key] = result
     kept.close()
     _write(output, made_with, [case for case, _ in cases.values()])
     return len(kept.read([case.key for case, _ in cases.values()], CaseLimits()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from pathlib import Path
 
 from ..files.whole_file import OutputError
@@ -51,10 +51,6 @@ class Store:
         except OSError as error:
             self.close()  # behind half a line nothing may follow
             raise OutputError(f"cannot write to {self.folder}: {error.strerror}; what is there is whole") from None
-
-    def add_all(self, results: Iterable[Result]) -> None:
-        for result in results:
-            self.add(result)
 
     def close(self) -> None:
         if self._file is not None:

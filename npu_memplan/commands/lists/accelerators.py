@@ -18,13 +18,9 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"accelerators": rows}))
         return
-    import sys
+    from ...report.text.memory_txt import table_of, terminal
 
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    table = table_of()
     for heading in ("accelerator", "MACs", "MHz", "memory mode", "compiler", "boards"):
         right = heading in ("MACs", "MHz")
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "boards")
@@ -32,8 +28,7 @@ def command(as_json: bool) -> None:
         makers = ", ".join(row["npu_compilers"])
         table.add_row(row["name"], str(row["macs_per_cycle"]), f"{row['clock_hz'] / 1e6:,.0f}", row["memory_mode"],
                       makers, ", ".join(row["boards"]) or "-")  # fmt: skip
-    console = Console(file=sys.stdout, highlight=False, markup=False)
-    console.print(table)
+    terminal().print(table)
     click.echo("MACs: multipliers, so MACs a cycle. MHz, memory mode: assumed unless --board, --system-config or")
     click.echo("--memory-mode say another. compiler: values of --npu-compiler. none: everything runs on the host.")
 

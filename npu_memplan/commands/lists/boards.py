@@ -13,10 +13,6 @@ from ...command_line import completion
 @click.command(help="List boards, or say what is known of one, with sources.")
 @click.argument("name", required=False, metavar="[NAME|FILE.toml]", shell_complete=completion.boards)
 def command(name: str | None) -> None:
-    import sys
-
-    from rich.console import Console
-
     from ...report.text.boards import board_text, print_boards
     from ...target_data import board_names, load_board
 
@@ -24,6 +20,4 @@ def command(name: str | None) -> None:
         for line in board_text(load_board(name)):
             click.echo(line)
         return
-    print_boards(
-        [load_board(known) for known in board_names()], Console(file=sys.stdout, highlight=False, markup=False)
-    )
+    print_boards([load_board(known) for known in board_names()])

@@ -75,12 +75,8 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "sha256": artifact.source_sha256,
         "target": {name: getattr(artifact.target, name) for name in ("accelerator", "memory_mode", "optimise")},
         "status": plan.status.value,
-        "planner": plan.planner,
-        "budget": plan.budget,
-        "stopped_early": plan.stopped_early,
-        "npu_operations": artifact.npu_operations,
-        "host_operations": artifact.host_operations,
-        "estimated_cycles": artifact.estimated_cycles,
+        **{name: getattr(plan, name) for name in ("planner", "budget", "stopped_early")},
+        **{name: getattr(artifact, name) for name in ("npu_operations", "host_operations", "estimated_cycles")},
         "busy": busy(artifact),
         "constants_bytes": artifact.constants_bytes,
         "stream_bytes": artifact.stream_bytes,
@@ -93,7 +89,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "buffers": buffers,
         "points": points,
         "labels": labels.texts,
-        "shares": _shares(artifact, buffer_index),
+        "shares": sorted([buffer_index[a], buffer_index[b]] for a, b in on_purpose(problem)),
         "calls": calls,
         "clock_hz": artifact.timing.clock_hz if artifact.timing else None,
         "bounds": artifact.timing.causes() if artifact.timing else "",
@@ -212,11 +208,6 @@ def _pool(view: PoolView) -> dict[str, Any]:
         "curve": {"starts": list(view.curve.starts), "live": list(view.curve.live)},
         "peak": {"point": point, "bytes": peak},
     }
-
-
-def _shares(artifact: Artifact, index: dict[str, int]) -> list[list[int]]:
-    """Pairs of buffers that may lie on one another on purpose: alias groups and proven overlaps."""
-    return sorted([index[a], index[b]] for a, b in on_purpose(artifact.problem))
 
 
 def plain_page(title: str, subtitle: str, body: str, footer: str, navigation: str = "", style: str = "") -> str:

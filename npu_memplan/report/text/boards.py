@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
-from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Column
 
 from ...fit.boards import BoardRow
 from ...target_data import Board, BoardMemory
-from .memory_txt import plain_table
+from .memory_txt import plain_table, table_of, terminal
 
 HEADINGS = ("board", "fits", "NPU", "SRAM, KiB", "flash, KiB", "NPU ms", "host")
 NOTE = (
@@ -42,7 +40,8 @@ def _kib(size: int) -> str:
     return f"{size / 1024:.1f}" if size < 100 << 10 else str(-(-size >> 10))
 
 
-def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
+def print_fits(rows: Sequence[BoardRow]) -> None:
+    console = terminal()
     table = plain_table(HEADINGS[:3], HEADINGS[3:])
     for row in rows:
         table.add_row(*fit_cells(row))
@@ -54,9 +53,9 @@ def print_fits(rows: Sequence[BoardRow], console: Console) -> None:
     console.print(NOTE)
 
 
-def print_boards(boards: Sequence[Board], console: Console) -> None:
-    headings = ("board", "NPU", Column("MHz", justify="right"), "memories that the NPU reaches", "state")
-    table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+def print_boards(boards: Sequence[Board]) -> None:
+    console = terminal()
+    table = table_of("board", "NPU", Column("MHz", justify="right"), "memories that the NPU reaches", "state")
     for board in boards:
         reached = ", ".join(f"{m.name} {_size(m)}" for m in board.memories if m.speed or m.like)
         clock = f"{board.clock.npu_hz / 1e6:,.0f}" if board.clock.npu_hz else "-"

@@ -82,22 +82,17 @@ def explain_peak(artifact: Artifact, directory: Path | None = None) -> PeakExpla
     return PeakExplanation(artifact.name, pools, kinds_of_bytes(artifact), findings)
 
 
-def _agent_at(artifact: Artifact, point: int) -> str:
-    """`NPU`, `host`, or nothing when no call covers `point`."""
-    there = (call.agent for call in artifact.calls if call.points[0] <= point < call.points[1])
-    return {Agent.NPU: "NPU", Agent.HOST: "host", None: ""}[next(there, None)]
-
-
 def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: dict[int, str]) -> PoolPeak:
     point, live_bytes = view.curve.peak
     label = point_label(artifact.problem, point)
     live = placed_at(artifact.problem, artifact.plan, view.pool.name, point)
     offsets = [artifact.plan.placement(b.name).offset_bytes for b in live]
-    idle = [label not in (b.producer, *b.consumers) for b in live]
+    idle = {b.name: b for b in live if label not in (b.producer, *b.consumers)}
     contributors = tuple(
-        Contributor(b.name, b.kind.value, b.size_bytes, offset, b.producer, b.consumers, waits)
-        for b, offset, waits in zip(live, offsets, idle, strict=True)
+        Contributor(b.name, b.kind.value, b.size_bytes, offset, b.producer, b.consumers, b.name in idle)
+        for b, offset in zip(live, offsets, strict=True)
     )
+    agents = (call.agent for call in artifact.calls if call.points[0] <= point < call.points[1])
     return PoolPeak(
         levers=_levers(artifact, view),
         pool=view.pool.name,
@@ -107,10 +102,10 @@ def _pool_peak(artifact: Artifact, view: PoolView, findings: NpuFindings, what: 
         point=point,
         operation=label,
         does=what.get(point, ""),
-        agent=_agent_at(artifact, point),
+        agent={Agent.NPU: "NPU", Agent.HOST: "host", None: ""}[next(agents, None)],
         live_bytes=live_bytes,
         contributors=contributors,
-        advice=advice(artifact, view, live, [b for b, waits in zip(live, idle, strict=True) if waits], findings),
+        advice=advice(artifact, view, live, tuple(idle.values()), findings),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -41,8 +42,9 @@ def memory_text(artifact: Artifact) -> str:
     return "".join(line.rstrip() + "\n" for line in sink.getvalue().splitlines())
 
 
-def print_memory(artifact: Artifact, console: Console, with_verdict: bool = True) -> None:
-    """Print the whole table to `console`, behind its verdict; colour is the console's business (NO_COLOR, pipes)."""
+def print_memory(artifact: Artifact, console: Console | None = None, with_verdict: bool = True) -> None:
+    """Print the whole table to `console` (None: stdout), behind its verdict; colour is its business (NO_COLOR, pipes)."""
+    console = console or terminal()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target
     fit = fit_of(artifact)
@@ -145,8 +147,17 @@ def _status(artifact: Artifact, view: MemoryView) -> str:
 def plain_table(texts: Sequence[str], figures: Sequence[str]) -> Table:
     """A table with these headings, the figures right-aligned."""
     columns = [Column(heading, no_wrap=True) for heading in texts]
-    columns += [Column(heading, justify="right", no_wrap=True) for heading in figures]
+    return table_of(*columns, *(Column(heading, justify="right", no_wrap=True) for heading in figures))
+
+
+def table_of(*columns: Column | str) -> Table:
+    """A table with a line below its headings and no other."""
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+
+
+def terminal() -> Console:
+    """stdout, for figures and names that are what they are: nothing in them is markup, or coloured as numbers."""
+    return Console(file=sys.stdout, highlight=False, markup=False)
 
 
 def _pool_table(view: MemoryView) -> Table:

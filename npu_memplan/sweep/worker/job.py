@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ...options import CompileOptions
+from ..case import Case, Verification
 from ..results import CaseLimits
-
-if TYPE_CHECKING:
-    from ...options import CompileOptions
-    from ..case import Case, Verification
+from ..versions import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +36,6 @@ class CaseJob:
 
 def job_of(case: Case, limits: CaseLimits) -> CaseJob:
     """The job of `case`; reads the files that its options name."""
-    from ..versions import versions
-
     files = {
         name: SentFile(content.path.suffix, content.sha256, content.data())
         for name, content in case.option_files.items()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _REASON = 600  # characters
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-_REFERENCE: dict[str, _Reference] = {}  # sha256 -> the reference of the last model, and its outputs by seed
+_REFERENCE: dict[str, tuple[Any, dict[int, Any]]] = {}  # sha256 -> that of the last model, its outputs by seed
 
 
 def measure(job: CaseJob, model: SentFile) -> Result:
@@ -123,41 +123,35 @@ def _runs(job: CaseJob, model: SentFile, path: Path, output: Path, artifact: Art
     reason = runners.missing(asked.runner)
     if reason is not None:
         raise NotHereError(f"runner {asked.runner} cannot run: {reason}")
-    reference = _reference(model, path)
+    reference, expected = _reference(model, path)
     options = RunOptions(timeout_s=job.limits.seconds, pools_after=False)
     exact, largest, stopped = 0, 0.0, ""
     try:
         runner = runners.create(asked.runner, output, options)
         for seed in range(asked.seeds):
             values = read_inputs(artifact.name, artifact.inputs, [f"random:{seed}"])
-            if seed not in reference.outputs:
-                reference.outputs[seed] = reference.model.run(values)
+            if seed not in expected:
+                expected[seed] = reference.run(values)
             names = [slot.name for slot in artifact.outputs]
-            verdict = compare(asked.runner, names, runner.run(values).outputs, reference.outputs[seed])
+            verdict = compare(asked.runner, names, runner.run(values).outputs, expected[seed])
             exact += verdict.bit_exact
             largest = max([largest, *(float(output.max_abs_diff) for output in verdict.outputs)])
     except (NpuModelError, RunCheckError, RunTimeoutError) as error:
         stopped = _told(error, output)
-    return Runs(asked.runner, asked.seeds, exact, largest, reference.model.what, stopped)
+    return Runs(asked.runner, asked.seeds, exact, largest, reference.what, stopped)
 
 
 class NotHereError(NpuMemplanError):
     """What a run needs is not on this machine; that says nothing of the case."""
 
 
-class _Reference:
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.outputs: dict[int, Any] = {}
-
-
-def _reference(model: SentFile, path: Path) -> _Reference:
-    """The reference of a model; cases of one model come one after the other, so one is kept."""
+def _reference(model: SentFile, path: Path) -> tuple[Any, dict[int, Any]]:
+    """The reference of a model, and its outputs so far; cases of one model come one after the other: one is kept."""
     if model.sha256 not in _REFERENCE:
         from fvp_runner.references.opened import open_reference
 
         _REFERENCE.clear()
-        _REFERENCE[model.sha256] = _Reference(open_reference(path))
+        _REFERENCE[model.sha256] = open_reference(path), {}
     return _REFERENCE[model.sha256]
 
 
