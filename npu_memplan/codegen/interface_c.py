@@ -15,6 +15,7 @@ from . import CodegenError
 from .interface import PoolSpec
 
 _BYTES_A_LINE = 24
+_DEVICE = ("Activate", "Open", "Close", "Deactivate")  # two before a launch, two behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,21 +181,17 @@ def print_main(interface: ModuleInterface, steps: Sequence[tuple[str, bool]]) ->
     lines = ["#include <stddef.h>", "#include <stdint.h>", ""]
     if interface.devices:
         # declared here, because older copies of tvm_ethosu_runtime.h declare the launch alone
-        names = ("Activate", "Open", "Close", "Deactivate")
-        lines += [*(f"int32_t TVMDeviceEthosU{name}(void* context);" for name in names), ""]
+        lines += [*(f"int32_t TVMDeviceEthosU{name}(void* context);" for name in _DEVICE), ""]
     for symbol, npu in dict.fromkeys(steps):
         lines += [f"int32_t {symbol}(uint8_t* const pools[]{', void* ethos_u' if npu else ''});"]
     lines += ["", f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u) {{"]
     if not interface.devices:
         lines += ["  (void)ethos_u;"]
     for symbol, npu in steps:
+        calls = [f"{symbol}(pools)"]
         if npu:
-            lines += ["  if (TVMDeviceEthosUActivate(ethos_u) != 0) return -1;"]
-            lines += ["  if (TVMDeviceEthosUOpen(ethos_u) != 0) return -1;"]
-            lines += [f"  if ({symbol}(pools, ethos_u) != 0) return -1;"]
-            lines += ["  if (TVMDeviceEthosUClose(ethos_u) != 0) return -1;"]
-            lines += ["  if (TVMDeviceEthosUDeactivate(ethos_u) != 0) return -1;"]
-        else:
-            lines += [f"  if ({symbol}(pools) != 0) return -1;"]
+            device = [f"TVMDeviceEthosU{name}(ethos_u)" for name in _DEVICE]
+            calls = [*device[:2], f"{symbol}(pools, ethos_u)", *device[2:]]
+        lines += [f"  if ({call} != 0) return -1;" for call in calls]
     lines += ["  return 0;", "}", ""]
     return "\n".join(lines)

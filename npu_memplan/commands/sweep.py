@@ -20,7 +20,7 @@ import click
 from ..command_line import completion
 from ..command_line.groups import GroupedCommand, group
 from ..command_line.progress import Verbosity, verbosity
-from ..command_line.values import FILE, FOLDER, PLACE
+from ..command_line.values import FILE, FOLDER, PLACE, names
 from ..ethosu.arch import ACCELERATORS
 from ..options import NO_NPU, CompileOptions
 from ..sizes import parse_size
@@ -28,7 +28,7 @@ from ..sweep.case import SweepError
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:
-    from ..sweep import Case, Result, Swept
+    from ..sweep import Result, Swept
     from ..sweep.drive import Progress
     from ..sweep.table.against import Comparison
     from ..sweep.table.rows import Table
@@ -74,23 +74,26 @@ _asked, _where, _limits = group("What is compiled"), group("Where"), group("Limi
 @_where("--shard", metavar="K/N", help="Only part K of N, for CI matrices; see sweep merge.")
 @_limits("--case-time", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
          metavar="SECONDS", help="Wall time of one case.")  # fmt: skip
-@_limits("--case-memory", default="4GiB", show_default=True, metavar="SIZE", help="Memory of one case.")
+@_limits(
+    "--case-memory", default="4GiB", type=parse_size, show_default=True, metavar="SIZE", help="Memory of one case."
+)
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def run(
-    output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: str,
-    as_json: bool, said: Verbosity, **asked: Any,
+    output: Path, executor: str, shard: str | None, store: Path | None, case_time: float, case_memory: int,
+    models: tuple[Path, ...], runner: str | None, seeds: int, plugins: tuple[Path, ...], as_json: bool,
+    said: Verbosity, **wanted: Any,
 ) -> None:  # fmt: skip
     from .. import sweep
     from ..sweep.folder import RESULTS, write_asked
 
-    part = every = _cases(**asked)
+    part = every = sweep.cases(models, targets(**wanted), sweep.Verification(runner or "", seeds), plugins)
     if shard is not None:
         number, _, parts = shard.partition("/")
         if not (number.isdecimal() and parts.isdecimal()):
             raise SweepError(f"--shard {shard}: give K/N, as in 3/16")
         part = sweep.shard(every, int(number), int(parts))
-    limits = sweep.CaseLimits(case_time, parse_size(case_memory))
+    limits = sweep.CaseLimits(case_time, case_memory)
     write_asked(output, every)
     with shown(said) as progress:
         swept = sweep.run(part, executor, store=store or output / RESULTS, limits=limits, progress=progress)
@@ -100,29 +103,20 @@ def run(
         raise click.exceptions.Exit(1)
 
 
-def _cases(
-    models: tuple[Path, ...], accelerators: str, boards: str, options: tuple[str, ...], runner: str | None, seeds: int,
-    plugins: tuple[Path, ...],
-) -> list[Case]:  # fmt: skip
-    from .. import sweep
-
-    wanted = targets(accelerators, boards, options)
-    return sweep.cases(models, wanted, sweep.Verification(runner or "", seeds), plugins)
-
-
 def targets(accelerators: str, boards: str, options: Sequence[str]) -> list[CompileOptions]:
     """The options of every target: every board or accelerator with every set of further options. `accelerators` and
     `boards`: names with commas between them, or "all"; `options`: words of `compile`, one text a set. No option is a
     sweep's own, so that what `compile` learns, sweeps can do."""
     from .compile import parse_options
 
-    names = accelerator_names(accelerators)
+    npus = accelerator_names(accelerators)
     if boards:
-        first = [words for board in _boards(boards) for words in _on_board(board, names)]
+        on = board_names() if boards == "all" else names(boards)
+        first = [words for board in on for words in _on_board(board, npus)]
         if not first:
-            raise SweepError(f"no board of {boards} has one of: {', '.join(names)}; leave one of the two out")
+            raise SweepError(f"no board of {boards} has one of: {', '.join(npus)}; leave one of the two out")
     else:
-        first = [("--accelerator", name) for name in names] or [()]
+        first = [("--accelerator", name) for name in npus] or [()]
     sets = [tuple(shlex.split(text)) for text in options or [""]]
     return [parse_options((*words, *more)) for words, more in itertools.product(first, sets)]
 
@@ -131,12 +125,7 @@ def accelerator_names(text: str) -> list[str]:
     """`u55-128,none` or `all`: full names; what is unknown is left for `compile` to refuse."""
     if text == "all":
         return list(ACCELERATORS)
-    short = [name.strip().lower() for name in text.split(",") if name.strip()]
-    return [name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in short]
-
-
-def _boards(text: str) -> list[str]:
-    return list(board_names()) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    return [name if name == NO_NPU or name.startswith("ethos-") else f"ethos-{name}" for name in names(text.lower())]
 
 
 def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:

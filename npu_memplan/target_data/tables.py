@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NpuMemplanError
-from ..files.schema import from_values
+from ..files.schema import T, from_values
 from ..problem import Count
 
 _toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -75,18 +75,19 @@ def memory_mode_names() -> tuple[str, ...]:
 
 def load_memory_mode(name: str) -> MemoryMode:
     """A memory mode by name; `TargetDataError` lists the known ones."""
-    path = targets_folder() / "memory_modes.toml"
-    modes = read_toml(path)
-    if name not in modes:
-        raise TargetDataError(f"unknown memory mode {name!r}; known: {', '.join(modes)}")
-    return from_values({"name": name, **modes[name]}, MemoryMode, f"{path}: {name}", TargetDataError)
+    return _row("memory_modes.toml", "memory mode", {"name": name}, MemoryMode)
 
 
 def accelerator_system(accelerator: str) -> AcceleratorSystem:
     """Default system configuration, memory mode and board of an accelerator."""
-    path = targets_folder() / "accelerators.toml"
-    systems = read_toml(path)
-    if accelerator not in systems:
-        raise TargetDataError(f"unknown accelerator {accelerator!r}; known: {', '.join(systems)}")
-    row = {"accelerator": accelerator, **systems[accelerator]}
-    return from_values(row, AcceleratorSystem, f"{path}: {accelerator}", TargetDataError)
+    return _row("accelerators.toml", "accelerator", {"accelerator": accelerator}, AcceleratorSystem)
+
+
+def _row(file: str, what: str, named: Mapping[str, str], kind: type[T]) -> T:
+    """The table of a file that has the name in `named`, as a `kind`."""
+    (name,) = named.values()
+    path = targets_folder() / file
+    tables = read_toml(path)
+    if name not in tables:
+        raise TargetDataError(f"unknown {what} {name!r}; known: {', '.join(tables)}")
+    return from_values({**named, **tables[name]}, kind, f"{path}: {name}", TargetDataError)

@@ -123,7 +123,7 @@ COMMAND = _command()
 
 def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
     """The options of `tvmc compile ARGUMENTS`; `TvmcError` for what has no meaning here."""
-    fixed, attributes = _split(_with_config(arguments))
+    fixed, attributes = _split(arguments)
     try:
         parsed = COMMAND.make_context("compile", fixed).params
     except click.NoSuchOption as error:
@@ -174,11 +174,8 @@ def parse_compile(arguments: Sequence[str]) -> TvmcOptions:
 
 
 def _pools(parsed: Mapping[str, Any], kind: str, targets: Targets) -> tuple[Pool, ...]:
-    def given(option: str) -> list[str]:
-        return list(parsed[_key(option)])
-
-    attributes = {suffix: given(f"{kind}-{suffix}") for suffix in ATTRIBUTES}
-    return tuple(parse_pools(kind, given(kind), attributes, targets.kinds))
+    attributes = {suffix: parsed[_key(f"{kind}-{suffix}")] for suffix in ATTRIBUTES}
+    return tuple(parse_pools(kind, parsed[_key(kind)], attributes, targets.kinds))
 
 
 def _check_fixed(parsed: Mapping[str, Any]) -> None:
@@ -193,34 +190,23 @@ def _key(option: str) -> str:
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """tvmc's fixed options, and the (`KIND-ATTRIBUTE`, value) pairs of `--target-KIND-ATTRIBUTE`."""
+    """tvmc's fixed options, and the (`KIND-ATTRIBUTE`, value) pairs of `--target-KIND-ATTRIBUTE`; those of the first
+    --config come before those of the command line."""
     fixed: list[str] = []
     attributes: list[tuple[str, str]] = []
+    configs: list[str] = []
     waiting = iter(arguments)
     for argument in waiting:
         option, equals, value = argument.partition("=")
         if option in REFUSED:
             raise TvmcError(f"{option} is not available: {REFUSED[option]}")
-        if not option.startswith("--target-"):
+        if option != "--config" and not option.startswith("--target-"):
             fixed.append(argument)
-        elif equals or (value := next(waiting, "")):
-            attributes.append((option.removeprefix("--target-"), value))
-        else:
-            raise TvmcError(f"{option} needs a value")
-    return fixed, attributes
-
-
-def _with_config(arguments: Sequence[str]) -> list[str]:
-    """The options of the first --config, and behind them those of the command line."""
-    configured: list[str] | None = None
-    kept: list[str] = []
-    waiting = iter(arguments)
-    for argument in waiting:
-        option, equals, value = argument.partition("=")
-        if option != "--config":
-            kept.append(argument)
         elif not equals and not (value := next(waiting, "")):
-            raise TvmcError("--config needs a file or the name of a board")
-        elif configured is None:
-            configured = read_config(value)
-    return [*(configured or ()), *kept]
+            raise TvmcError(f"{option} needs {'a file or the name of a board' if option == '--config' else 'a value'}")
+        elif option == "--config":
+            configs.append(value)
+        else:
+            attributes.append((option.removeprefix("--target-"), value))
+    first = _split(read_config(configs[0])) if configs else ([], [])
+    return [*first[0], *fixed], [*first[1], *attributes]

@@ -6,8 +6,7 @@ larger. The page holds everything it shows and fetches nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -26,39 +25,25 @@ _NAVIGATION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sides:
-    """What both columns are about."""
-
-    artifacts: tuple[Artifact, Artifact]
-    names: tuple[str, str]  # short, and different
-
-    def heads(self, beside: str = "") -> str:
-        return "".join(f'<th class="num" scope="col">{_key(c)}{escape(n)}</th>{beside}' for c, n in self._classes())
-
-    def captions(self) -> Iterable[str]:
-        return (f"<h3>{_key(c)}{escape(n)}</h3>" for c, n in self._classes())
-
-    def _classes(self) -> Iterable[tuple[str, str]]:
-        return zip(_CLASSES, self.names, strict=True)
+_Pair = tuple[str, str]  # short names of the two, which differ
 
 
 def compare_page(before: Artifact, after: Artifact, changes: PlanDiff) -> str:
     """The text of compare.html; `changes` is the `diff` of the two."""
-    sides = _Sides((before, after), _short(changes.names))
-    body = [_cards(sides, changes), _maps(sides), _options(sides, changes), _numbers(sides, changes)]
-    body += [_work(sides, changes.work), _buffers(changes)]
+    both, names = (before, after), _short(changes.names)
+    body = [_cards(both, names, changes), _maps(both, names), _options(names, changes), _numbers(names, changes)]
+    body += [_work(names, changes.work), _buffers(changes)]
     title = before.name if before.name == after.name else f"{before.name} and {after.name}"
     return plain_page(
         escape(title),
-        " and ".join(f"{_key(c)}{escape(n)}" for c, n in zip(_CLASSES, changes.names, strict=True)),
+        " and ".join(_keyed(changes.names)),
         "\n".join(part for part in body if part),
         f"{made_by()} Sizes are bytes; cycles are estimates of the NPU model, to compare plans with, not a prediction.",
         navigation=_NAVIGATION,
     )
 
 
-def _short(names: tuple[str, str]) -> tuple[str, str]:
+def _short(names: _Pair) -> _Pair:
     """The last parts of two paths, or all of them where these are equal."""
     first, second = (Path(name).name or name for name in names)
     if first != second:
@@ -70,22 +55,31 @@ def _key(side: str) -> str:
     return f'<i class="key {side}"></i>'
 
 
-def _cards(sides: _Sides, changes: PlanDiff) -> str:
+def _keyed(names: _Pair) -> list[str]:
+    """Both names behind their sides' colours."""
+    return [f"{_key(side)}{escape(name)}" for side, name in zip(_CLASSES, names, strict=True)]
+
+
+def _heads(names: _Pair, beside: str = "") -> str:
+    return "".join(f'<th class="num" scope="col">{name}</th>{beside}' for name in _keyed(names))
+
+
+def _cards(artifacts: tuple[Artifact, Artifact], names: _Pair, changes: PlanDiff) -> str:
     found = {c.what: c for c in changes.sizes}
     cards = []
     for change in changes.sizes:
         if change.what.startswith("pool "):
             bound = found[f"bound of {change.what.removeprefix('pool ')}"]
             notes = [_bound_note(change.before, bound.before), _bound_note(change.after, bound.after)]
-            cards.append(_card(sides, change, kib, notes))
+            cards.append(_card(names, change, kib, notes))
     cycles = found.get("estimated NPU cycles")
     if cycles is not None:
-        shares = [busy(artifact) for artifact in sides.artifacts]
+        shares = [busy(artifact) for artifact in artifacts]
         notes = ["" if share is None else f"{percent(share, 1)} of its peak" for share in shares]
-        cards.append(_card(sides, cycles, lambda n: f"{n:,.0f}", notes))
-    old, new = (artifact.constants_bytes + artifact.stream_bytes for artifact in sides.artifacts)
-    notes = [f"of it {kib(artifact.stream_bytes)} command streams" for artifact in sides.artifacts]
-    cards.append(_card(sides, Change("read-only data", old, new), kib, notes))
+        cards.append(_card(names, cycles, lambda n: f"{n:,.0f}", notes))
+    old, new = (artifact.constants_bytes + artifact.stream_bytes for artifact in artifacts)
+    notes = [f"of it {kib(artifact.stream_bytes)} command streams" for artifact in artifacts]
+    cards.append(_card(names, Change("read-only data", old, new), kib, notes))
     return f'<section class="cards" aria-label="Summary">{"".join(cards)}</section>'
 
 
@@ -95,10 +89,10 @@ def _bound_note(used: int | None, bound: int | None) -> str:
     return "at its bound" if used == bound else f"{used - bound:,} above its bound"
 
 
-def _card(sides: _Sides, change: Change, text: Callable[[float], str], notes: Sequence[str]) -> str:
+def _card(names: _Pair, change: Change, text: Callable[[float], str], notes: Sequence[str]) -> str:
     most = max(change.before or 0, change.after or 0, 1)
     rows = []
-    for side, name, value, note in zip(_CLASSES, sides.names, (change.before, change.after), notes, strict=True):
+    for side, name, value, note in zip(_CLASSES, names, (change.before, change.after), notes, strict=True):
         number = "-" if value is None else text(value)
         rows.append(
             f"<span title={quoteattr(name)}>{_key(side)}{escape(name)}</span>"
@@ -115,23 +109,23 @@ def _card(sides: _Sides, change: Change, text: Callable[[float], str], notes: Se
     )
 
 
-def _maps(sides: _Sides) -> str:
+def _maps(artifacts: tuple[Artifact, Artifact], names: _Pair) -> str:
     scale = {
-        pool: max(usage.used_bytes for a in sides.artifacts for usage in a.plan.usage if usage.pool == pool)
-        for pool in dict.fromkeys(usage.pool for a in sides.artifacts for usage in a.plan.usage)
+        pool: max(usage.used_bytes for a in artifacts for usage in a.plan.usage if usage.pool == pool)
+        for pool in dict.fromkeys(usage.pool for a in artifacts for usage in a.plan.usage)
     }
-    present = {b.kind for a in sides.artifacts for b in a.problem.buffers}
+    present = {b.kind for a in artifacts for b in a.problem.buffers}
     legend = "".join(
         f'<span><i style="background:{KIND_COLOURS[k]}"></i>{escape(KIND_LABELS[k])}</span>'
         for k in BufferKind
         if k in present
     )
-    views = [(a.problem, pool) for a in sides.artifacts for pool in memory_view(a.problem, a.plan).pools]
+    views = [(a.problem, pool) for a in artifacts for pool in memory_view(a.problem, a.plan).pools]
     if any(True for problem, pool in views for _ in shared_areas(problem, pool)):
         legend += '<span><i class="shared"></i>shared on purpose</span>'
     columns = "".join(
-        f"<div>{caption}{svg_inline(a.problem, a.plan, scale)}</div>"
-        for caption, a in zip(sides.captions(), sides.artifacts, strict=True)
+        f"<div><h3>{name}</h3>{svg_inline(a.problem, a.plan, scale)}</div>"
+        for name, a in zip(_keyed(names), artifacts, strict=True)
     )
     return (
         '<section id="maps" class="panel"><div class="bar"><h2>Memory maps</h2><span class="quiet">addresses have one '
@@ -140,19 +134,19 @@ def _maps(sides: _Sides) -> str:
     )
 
 
-def _options(sides: _Sides, changes: PlanDiff) -> str:
+def _options(names: _Pair, changes: PlanDiff) -> str:
     if not changes.options:
         return ""
     rows = [[name, escape(old), escape(new)] for name, old, new in changes.options]
-    return _panel("asked", "Asked differently", _table(f'<th scope="col">option</th>{sides.heads()}', rows))
+    return _panel("asked", "Asked differently", _table(f'<th scope="col">option</th>{_heads(names)}', rows))
 
 
-def _numbers(sides: _Sides, changes: PlanDiff) -> str:
+def _numbers(names: _Pair, changes: PlanDiff) -> str:
     rows = [
         [c.what, *("-" if v is None else f"{v:,}" for v in (c.before, c.after)), _change(c.by), _share(c)]
         for c in changes.sizes
     ]
-    heads = f'<th scope="col"></th>{sides.heads()}<th class="num" scope="col">change</th><th class="num"></th>'
+    heads = f'<th scope="col"></th>{_heads(names)}<th class="num" scope="col">change</th><th class="num"></th>'
     return _panel("numbers", "Numbers", _table(heads, rows))
 
 
@@ -165,7 +159,7 @@ def _change(by: int) -> str:
     return f'<span class="{tone}">{signed(by)}</span>'
 
 
-def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
+def _work(names: _Pair, work: tuple[WorkChange, ...]) -> str:
     if not work:
         return ""
     kinds = by_kind(work)
@@ -178,7 +172,7 @@ def _work(sides: _Sides, work: tuple[WorkChange, ...]) -> str:
             lines += [_work_row(c, f"to {c.output}", "size", most) for c in sizes]
         elif sizes:
             lines[-1] = _work_row(kind, f"{kind.kind} to {sizes[0].output}", "kind", most)
-    heads = sides.heads('<th class="num" scope="col">cycles</th>')
+    heads = _heads(names, '<th class="num" scope="col">cycles</th>')
     table = (
         f'<div class="plain"><table><thead><tr><th scope="col">operation</th>{heads}<th class="num" scope="col">change'
         f'</th><th scope="col"></th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,11 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
     view = memory_view(problem, plan)
     kinds = list(BufferKind)
     buffer_index = {b.name: i for i, b in enumerate(problem.buffers)}
-    labels = _Labels()
+    numbers: dict[str, int] = {}  # of texts, each of which is kept once
+
+    def labels(text: str) -> int:
+        return numbers.setdefault(text, len(numbers))
+
     made = _layers(artifact)
     buffers = _buffer_columns(artifact, labels, made)
     calls = [
@@ -88,7 +92,7 @@ def report_data(artifact: Artifact, directory: Path | None = None) -> dict[str, 
         "pools": [_pool(p) for p in view.pools],
         "buffers": buffers,
         "points": points,
-        "labels": labels.texts,
+        "labels": list(numbers),
         "shares": sorted([buffer_index[a], buffer_index[b]] for a, b in on_purpose(problem)),
         "calls": calls,
         "clock_hz": artifact.timing.clock_hz if artifact.timing else None,
@@ -159,7 +163,7 @@ def _fit(artifact: Artifact) -> dict[str, Any]:
     return {"where": where, "fits": fits if rows else None, "rows": rows, "ms": milliseconds}
 
 
-def _buffer_columns(artifact: Artifact, labels: _Labels, layers: list[str]) -> dict[str, list[Any]]:
+def _buffer_columns(artifact: Artifact, labels: Callable[[str], int], layers: list[str]) -> dict[str, list[Any]]:
     """One list a field, all in the problem's buffer order."""
     problem = artifact.problem
     kind_index = {kind: i for i, kind in enumerate(BufferKind)}
@@ -182,20 +186,6 @@ def _buffer_columns(artifact: Artifact, labels: _Labels, layers: list[str]) -> d
         "alignment": [b.alignment for b in problem.buffers],
         "fixed": [int(b.fixed is not None) for b in problem.buffers],
     }
-
-
-class _Labels:
-    """Texts by number; each distinct text is kept once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._index: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        if text not in self._index:
-            self._index[text] = len(self.texts)
-            self.texts.append(text)
-        return self._index[text]
 
 
 def _pool(view: PoolView) -> dict[str, Any]:

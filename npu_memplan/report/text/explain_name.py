@@ -239,12 +239,13 @@ def _explain_operator(artifact: Artifact, operator: Operator, short: str) -> Nam
     host = [o for o in artifact.operators if o.kind == operator.kind and o.agent is Agent.HOST]
     number = next(i for i, o in enumerate(host) if o is operator)
     function = operator.kind.lower() + (f"_{number}" if number else "")
-    for index, call in enumerate(artifact.calls):
-        if call.agent is Agent.HOST and call.function == function:
-            inner = _explain_call(artifact, index, call)
-            rows += [("call", inner.rows[0][1]), *inner.rows[1:]]
-            return NameExplanation(operator.name, "operator", tuple(rows), {**facts, "call": inner.facts})
-    rows.append(("call", "none: it is folded into another operator or a constant"))
+    made = [i for i, c in enumerate(artifact.calls) if c.agent is Agent.HOST and c.function == function]
+    if made:
+        inner = _explain_call(artifact, made[0], artifact.calls[made[0]])
+        rows += [("call", inner.rows[0][1]), *inner.rows[1:]]
+        facts["call"] = inner.facts
+    else:
+        rows.append(("call", "none: it is folded into another operator or a constant"))
     return NameExplanation(operator.name, "operator", tuple(rows), facts)
 
 

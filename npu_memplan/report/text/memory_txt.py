@@ -43,7 +43,7 @@ def memory_text(artifact: Artifact) -> str:
 
 
 def print_memory(artifact: Artifact, console: Console | None = None, with_verdict: bool = True) -> None:
-    """Print the whole table to `console` (None: stdout), behind its verdict; colour is its business (NO_COLOR, pipes)."""
+    """Print the whole table to `console` (default: stdout), behind its verdict; colour is its business (NO_COLOR)."""
     console = console or terminal()
     view = memory_view(artifact.problem, artifact.plan)
     plan, target = artifact.plan, artifact.target

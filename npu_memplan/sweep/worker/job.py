@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...options import CompileOptions
+from .. import versions
 from ..case import Case, Verification
 from ..results import CaseLimits
-from ..versions import versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def job_of(case: Case, limits: CaseLimits) -> CaseJob:
         for name, content in case.option_files.items()
     }
     plugins = tuple(SentFile(".py", content.sha256, content.data()) for content in case.plugins)
-    made_with = versions(bool(case.verification.runner))
+    made_with = versions.versions(bool(case.verification.runner))
     return CaseJob(case.key, case.options, files, case.verification, plugins, made_with, limits)
 
 
