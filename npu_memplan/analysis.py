@@ -54,11 +54,8 @@ def problem(module: Any, *, function: str = "main", io_in_pools: bool = True, ov
 def liveness(module: Any, *, function: str = "main", io_in_pools: bool = True) -> Liveness:
     """When each tensor and each allocation inside PrimFuncs is live."""
     found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
-    return Liveness(
-        found.points,
-        {b.name: b.lifetimes for b in found.buffers},
-        {b.name: b.size_bytes for b in found.buffers},
-    )
+    sizes = {b.name: b.size_bytes for b in found.buffers}
+    return Liveness(found.points, {b.name: b.lifetimes for b in found.buffers}, sizes)
 
 
 def memory_pressure(module: Any, *, function: str = "main", io_in_pools: bool = True) -> MemoryPressure:
@@ -66,8 +63,7 @@ def memory_pressure(module: Any, *, function: str = "main", io_in_pools: bool = 
 
     Buffers that share a placement (the value of an `if` and its sources) count once.
     """
-    found = problem(module, function=function, io_in_pools=io_in_pools, overlaps=False)
-    return pressure_of(found)
+    return pressure_of(problem(module, function=function, io_in_pools=io_in_pools, overlaps=False))
 
 
 def pressure_of(found: Problem) -> MemoryPressure:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import NpuMemplanError
-from .problem import Agent, Pool
+from .problem import Pool
 from .target_data import MemoryMode, accelerator_system, load_board, load_memory_mode
 
 if TYPE_CHECKING:
@@ -206,10 +206,7 @@ class CompileOptions:
         capacities: dict[str, int] = {**mode.capacity_bytes, **self._board_pools(mode), **self.pools}
         if self.arena_cache_size_bytes is not None and len(mode.pools) > 1:
             capacities.setdefault("sram", self.arena_cache_size_bytes)
-        return tuple(
-            Pool(name, capacities.get(name), alignment=16, agents=frozenset((Agent.HOST, Agent.NPU)))
-            for name in mode.pools
-        )
+        return tuple(Pool(name, capacities.get(name)) for name in mode.pools)
 
     def _board_pools(self, mode: MemoryMode) -> dict[str, int]:
         """What the board has for each pool: its largest place."""
@@ -228,7 +225,4 @@ class CompileOptions:
                 raise OptionError(
                     f"--constant-pool {name} has the name of a pool for other buffers; give it another name, e.g. flash"
                 )
-        agents = frozenset((Agent.HOST, Agent.NPU))
-        return tuple(
-            Pool(name, size, alignment=16, agents=agents, read_only=True) for name, size in self.constant_pools.items()
-        )
+        return tuple(Pool(name, size, read_only=True) for name, size in self.constant_pools.items())

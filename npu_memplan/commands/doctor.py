@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -116,11 +115,7 @@ def command(as_json: bool) -> None:
     commands = list(dict.fromkeys(f.hint for f in findings if f.found is None and f.needed))
     usable = runners()
     if as_json:
-        document: dict[str, Any] = {
-            "findings": [asdict(f) for f in findings],
-            "runners": usable,
-            "commands": commands,
-        }
+        document = {"findings": [asdict(f) for f in findings], "runners": usable, "commands": commands}
         click.echo(json.dumps(document, indent=1))
     else:
         _print(findings, usable, commands)

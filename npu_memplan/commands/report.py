@@ -7,7 +7,7 @@ prints nothing but what was asked for.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -85,7 +85,7 @@ def command(
 
         assert model is not None
         bridge = write_tflm(read_model(model, artifact), tflm)
-        document["tflm"] = bridge.to_dict()
+        document["tflm"] = asdict(bridge)
         lines.append(bridge.to_text())
     if changes is not None:
         document["against"] = changes.to_dict()

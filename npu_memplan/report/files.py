@@ -14,13 +14,13 @@ from typing import Any
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
-from ..ethosu.arch import ACCELERATORS
-from ..ethosu.time import Described, Estimate, estimate, lanes, named
+from ..ethosu.time import lanes, named
 from ..files.csv_text import csv_text
 from ..files.whole_file import write_whole
 from .colours import KIND_COLOURS, KIND_LABELS, agents_of
-from .facts.bricks import command_streams, describe_operation
+from .facts.bricks import describe_operation
 from .facts.memory import PoolView, Rectangle, memory_view
+from .facts.work import estimates
 from .page.html import html_report
 from .page.svg import svg_map
 from .text.memory_txt import memory_text
@@ -138,14 +138,10 @@ def trace_json(artifact: Artifact, streams: Path | None = None) -> str:
 
 def _npu_lanes(artifact: Artifact, streams: Path | None, pid: int) -> Iterator[dict[str, Any]]:
     """Kernels, DMA and ports of all NPU calls, one after the other; what the host does between them takes no time."""
-    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
-    if streams is None or npu is None or where is None:
-        return
-    launches: list[tuple[Estimate, Described]] = []
-    for call, commands in command_streams(artifact, streams):
-        placed = estimate(commands, npu, where)
-        told = [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in placed.shares]
-        launches.append((placed, told))
+    launches = [
+        (time, [(describe_operation(s.operation), {"call": call.function, "macs": s.macs}) for s in time.shares])
+        for call, time in estimates(artifact, streams)
+    ]
     if launches:
         yield from lanes("NPU, estimated: 1 us is one cycle", launches, pid)
 

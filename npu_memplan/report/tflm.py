@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..artifact import Artifact
 from ..errors import NpuMemplanError
@@ -57,9 +56,6 @@ class TflmBridge:
     arena_bytes: int
     lower_bound_bytes: int
     status: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def to_text(self) -> str:
         return (

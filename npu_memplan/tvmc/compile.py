@@ -19,7 +19,7 @@ from ..codegen.mlf import Library, build_library
 from ..frontend.attributes import quantised
 from ..options import NO_NPU, CompileOptions
 from ..pipeline import hasten, lower, plan, pose, read
-from ..problem import Agent, BufferKind, Plan, Pool, Problem, used_bytes
+from ..problem import BufferKind, Plan, Pool, Problem, used_bytes
 from ..rewrite import rewrite
 from ..stages import Request
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, REGIONS, is_npu
@@ -88,7 +88,7 @@ def _own_io_pools(problem: Problem, count: int) -> Problem:
     extra, buffers = [], []
     for buffer in problem.buffers:
         if buffer.kind in (BufferKind.INPUT, BufferKind.OUTPUT):
-            pool = Pool(f"io.{buffer.name}", buffer.size_bytes, agents=frozenset((Agent.HOST, Agent.NPU)))
+            pool = Pool(f"io.{buffer.name}", buffer.size_bytes)
             extra.append((buffer.kind is BufferKind.OUTPUT, pool))
             buffers.append(replace(buffer, pools=(pool.name,)))
         else:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...artifact import Artifact
+from ...artifact.parts import Call
 from ...ethosu.arch import ACCELERATORS
 from ...ethosu.program.featuremap import FeatureMap
 from ...ethosu.stream.isa import BRICK_CHANNELS
-from ...ethosu.time import Share, estimate
+from ...ethosu.time import Estimate, Share, estimate
 from .bricks import command_streams, kind_of
 
 
@@ -32,18 +33,21 @@ class NpuWork:
 
 def npu_work(artifact: Artifact, directory: Path | None) -> tuple[NpuWork, ...]:
     """The NPU's work in the order in which each kind and size begins; nothing without `directory`."""
-    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
-    if directory is None or npu is None or where is None:
-        return ()
-    shares = [
-        share for _, commands in command_streams(artifact, directory) for share in estimate(commands, npu, where).shares
-    ]
+    shares = [share for _, time in estimates(artifact, directory) for share in time.shares]
     found: dict[tuple[str, str], list[Share]] = {}
     for share, output in _outputs(shares):
         found.setdefault((kind_of(share.operation), output), []).append(share)
     return tuple(
         NpuWork(*key, len(same), sum(s.cycles for s in same), sum(s.macs for s in same)) for key, same in found.items()
     )
+
+
+def estimates(artifact: Artifact, directory: Path | None) -> Iterator[tuple[Call, Estimate]]:
+    """The NPU's calls in program order, each with the estimate of its stream; nothing without `directory`."""
+    npu, where = ACCELERATORS.get(artifact.target.accelerator), artifact.memory_map
+    if directory is not None and npu is not None and where is not None:
+        for call, commands in command_streams(artifact, directory):
+            yield call, estimate(commands, npu, where)
 
 
 def _outputs(stream: Sequence[Share]) -> Iterator[tuple[Share, str]]:
