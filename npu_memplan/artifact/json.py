@@ -32,7 +32,7 @@ from ..problem import (
     validate,
 )
 from ..problem.json import row_to_json
-from .parts import SCHEMA, ArtifactError, Call, Operator, TensorSlot
+from .parts import FILE_NAME, SCHEMA, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _shared(values: object, kind: type) -> dict[str, Any]:
     return {field.name: getattr(values, field.name) for field in fields(kind) if hasattr(values, field.name)}
 
 
-def artifact_from_json(kind: type[Artifact], text: str, where: str) -> Artifact:
+def artifact_from_json(kind: type[Artifact], text: str, where: str = FILE_NAME) -> Artifact:
     """The artifact (`kind` makes it) in the text of plan.json; `ArtifactError` names `where` and what is wrong."""
     values = json_values(text, where, ArtifactError)
     check_schema(values, SCHEMA, where, ArtifactError)

@@ -98,12 +98,8 @@ class Artifact:
                 return usage.used_bytes
         raise ArtifactError(f"{self.name} has no pool called {pool!r}")
 
-    def to_json(self) -> str:
-        return artifact_to_json(self)
-
-    @classmethod
-    def from_json(cls, text: str, where: str = FILE_NAME) -> Artifact:
-        return artifact_from_json(cls, text, where)
+    to_json = artifact_to_json
+    from_json = classmethod(artifact_from_json)
 
     @classmethod
     def load(cls, directory: Path | str) -> Artifact:

@@ -84,6 +84,12 @@ def rebuilt(
     return bytes(write.builder.Output())
 
 
+def offline_plan(offsets: Sequence[int]) -> bytes:
+    """Content of the metadata `OFFLINE_PLAN`: of each tensor its offset, -1 where the run time places it."""
+    words = (*_PLAN_HEADER, len(offsets), *offsets)
+    return struct.pack(f"<{len(words)}i", *words)
+
+
 class _Writer:
     def __init__(self, source: bytes, added: Mapping[int, Tensor]) -> None:
         import tflite
@@ -183,7 +189,6 @@ class _Writer:
         if plan is not None:
             placed = {self._tensor_of[i]: offset for i, offset in plan.offsets.items() if i in self._tensor_of}
             offsets = placed | dict.fromkeys(arena, 0)
-            words = (*_PLAN_HEADER, len(self.tensors), *(offsets.get(i, -1) for i in range(len(self.tensors))))
-            buffer = self._new_buffer(struct.pack(f"<{len(words)}i", *words))
+            buffer = self._new_buffer(offline_plan([offsets.get(i, -1) for i in range(len(self.tensors))]))
             found.append(write.table("Metadata", {"Name": write.text(OFFLINE_PLAN), "Buffer": buffer}))
         return found

@@ -22,13 +22,12 @@ from ..files.whole_file import write_whole
 from ..models.flatbuffer import fields_of
 from ..models.flatbuffer_copy import BUFFER_ALIGNMENT, TableWriter
 from ..models.tflite import read_network
+from ..models.vela_file import OFFLINE_PLAN, offline_plan
 from ..planners import plan
 from ..problem import Buffer, BufferKind, Lifetime, Plan, Pool, Problem
 from .facts.memory import both
 from .files import ReportError
 
-METADATA = "OfflineMemoryAllocation"
-_VERSION, _SUBGRAPHS = 0, 1  # the two words in front of the tensor count, as Vela writes them
 _ALIGNMENT = 16  # of buffers in TFLite-Micro's arena
 _ALIGN = 64  # of the old file in the new one; no TFLite buffer asks for more than 16
 
@@ -112,8 +111,7 @@ def with_plan(model: TflmModel, plan: Plan) -> bytes:
     placed = {p.buffer: p.offset_bytes for p in plan.placements}
     for buffer, index in zip(model.problem.buffers, model.tensors, strict=True):
         offsets[index] = placed[buffer.name]
-    words = (_VERSION, _SUBGRAPHS, model.tensor_count, *offsets)
-    return with_metadata(model.content, METADATA, struct.pack(f"<{len(words)}i", *words))
+    return with_metadata(model.content, OFFLINE_PLAN, offline_plan(offsets))
 
 
 def write_tflm(model: TflmModel, path: Path) -> TflmBridge:
