@@ -182,9 +182,11 @@ def matrices(program: NpuProgram, data: bytes) -> list[NDArray[np.int16]]:
                 kernel.dilation_y, kernel.dilation_x, registers[Register.IFM_DEPTH_M1] + 1,
                 registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1,
                 8, kernel.part_kernel_first, False, program.accelerator.ofm_micro.depth,
+                16 if kernel.part_kernel_first else 32,
             )  # fmt: skip
             at = operation.addresses[Register.WEIGHT_BASE][1]
-            found.append(order.arrange(mlw.decode(data[at : at + registers[Register.WEIGHT_LENGTH]]), str(index)))
+            stream = mlw.decode(data[at : at + registers[Register.WEIGHT_LENGTH]])
+            found.append(order.arrange([stream], str(index)))
     return found
 
 

@@ -73,9 +73,10 @@ def test_what_vela_encodes_is_decoded_into_place(
         dilation_xy=(dilation[1], dilation[0]),
     )
     order = WeightOrder(
-        *kernel, *dilation, inputs, depths[1], block, bits, part_kernel, depthwise, target.ofm_micro.depth
-    )
-    assert np.array_equal(order.arrange(mlw.decode(stream), "test"), weights.transpose(1, 2, 3, 0))
+        *kernel, *dilation, inputs, depths[1], block, bits, part_kernel, depthwise, target.ofm_micro.depth,
+        16 if part_kernel or bits == 16 else 32,
+    )  # fmt: skip
+    assert np.array_equal(order.arrange([mlw.decode(stream)], "test"), weights.transpose(1, 2, 3, 0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,16 +118,16 @@ def test_random_bytes_never_do_anything_but_decode_or_raise() -> None:
 
 
 def test_padding_that_is_not_zero_is_noticed() -> None:
-    order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, False, False, 8)
+    order = WeightOrder(1, 1, 1, 1, 3, 5, 8, 8, False, False, 8, 32)
     stream = np.zeros(order.count, np.int16)
-    assert not order.arrange(stream, "test").any()
+    assert not order.arrange([stream], "test").any()
     stream[7] = 1  # input channel 7 of 3
     with pytest.raises(WeightStreamError, match="1 weights that stand outside the kernel are not zero"):
-        order.arrange(stream, "test")
+        order.arrange([stream], "test")
     with pytest.raises(WeightStreamLongError):
-        order.arrange(np.zeros(order.count + 1, np.int16), "test")
+        order.arrange([np.zeros(order.count + 1, np.int16)], "test")
     with pytest.raises(WeightStreamShortError):
-        order.arrange(np.zeros(order.count - 1, np.int16), "test")
+        order.arrange([np.zeros(order.count - 1, np.int16)], "test")
 
 
 @given(

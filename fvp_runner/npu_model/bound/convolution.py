@@ -93,7 +93,7 @@ class Convolution:
             if not order.ofm_depth:
                 continue
             name = f"{self.regs.where}, {spec.weights[core].name}"
-            weights[..., core::cores] = order.arrange(mlw.decode(source[core]), name)
+            weights[..., core::cores] = order.arrange([mlw.decode(source[core])], name)
             data = np.frombuffer(source[cores + core], np.uint8)
             tables.append(ScaleTable.parse(data, order.ofm_depth, f"{self.regs.where}, {spec.scales[core].name}"))
         return self._arranged(source, weights, ScaleTable.interleave(tables))

@@ -71,10 +71,11 @@ class ConvolutionSpec(WindowedSpec):
                     ifm_depth=1 if depthwise else depth,
                     ofm_depth=channels,
                     block_depth=core_block,
-                    ofm_ublock=ofm_ublock,
+                    micro_depth=ofm_ublock,
                     ifm_bits=8 * dtype.itemsize,
                     part_kernel_first=window.part_kernel_first,
                     depthwise=depthwise,
+                    slice_depth=slice_channels(window, dtype),
                 )
             )
         return ConvolutionSpec(
