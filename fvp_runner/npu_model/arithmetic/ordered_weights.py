@@ -1,4 +1,4 @@
-"""The order in which Ethos-U85 consumes weights, and its records of bias and scale.
+"""The order in which Ethos-U85 consumes weights.
 
 Invariant: as on the other NPUs everything that decodes outside the kernel is zero and the count is exact, so that a
 wrong block depth, traversal or micro-block is always noticed. Source: the encoder of ethos-u-vela 5.2.0.
@@ -14,12 +14,9 @@ with zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from .weights import FILLING, SUBKERNEL, Element, ScaleTable, WeightOrder
+from .weights import FILLING, SUBKERNEL, Element, WeightOrder
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +75,3 @@ class StreamOrder(WeightOrder):
     def _subkernels(self) -> list[Element]:
         columns = range(0, self.kernel_width, SUBKERNEL // self.dilation_x)
         return [(y, x) for x in columns for y in range(0, self.kernel_height, SUBKERNEL // self.dilation_y)]
-
-    @property
-    def interleaved(self) -> int:
-        """Weights of one core in a row where one stream serves all cores."""
-        return self.micro_depth * self._group_depth * self._round // self.cores
-
-
-def scale_table(data: NDArray[np.uint8], channels: int, wide: bool, where: str) -> ScaleTable:
-    """Records of ten bytes: bias of 32 bits and scale of 31, or (`wide`) bias of 48 and scale of 15; shift of 6."""
-    split = 6 if wide else 4
-    table = ScaleTable.parse(data, channels, where, split, 8 - split)
-    return replace(table, scale=table.scale & (0x7FFF if wide else 0x7FFFFFFF))

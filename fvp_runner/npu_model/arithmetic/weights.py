@@ -106,6 +106,11 @@ class WeightOrder:
         """Weights in each stream, padding included."""
         return sum(math.prod(shape) for *_, shape, _ in self._runs())
 
+    @property
+    def interleaved(self) -> int:
+        """Weights of one core in a row where one stream serves all cores."""
+        return self.micro_depth * self._group_depth * self._round // self.cores
+
     def arrange(self, streams: Sequence[NDArray[np.int16]], where: str) -> NDArray[np.int16]:
         """The weights as [kernel height, kernel width, input channels, output channels]; a stream for each core.
 
@@ -153,7 +158,7 @@ class WeightOrder:
 
 @dataclass(frozen=True, slots=True)
 class ScaleTable:
-    """Per output channel: bias (40 bits), multiplier (unsigned 32 bits), right shift (6 bits); int64 arrays."""
+    """Per output channel: bias, multiplier (unsigned), right shift (6 bits); int64 arrays."""
 
     bias: NDArray[np.int64]
     scale: NDArray[np.int64]
@@ -161,7 +166,7 @@ class ScaleTable:
 
     @staticmethod
     def parse(
-        data: NDArray[np.uint8], channels: int, where: str, bias_bytes: int = 5, scale_bytes: int = 4
+        data: NDArray[np.uint8], channels: int, where: str, bias_bytes: int = 5, scale_bits: int = 32
     ) -> ScaleTable:
         """The table in `data`, records of bias, scale and shift; `WeightStreamShortError` when it ends too early."""
         if data.size < channels * SCALE_BYTES:
@@ -171,10 +176,11 @@ class ScaleTable:
             )
         table = data[: channels * SCALE_BYTES].reshape(channels, SCALE_BYTES).astype(np.int64)
         powers = np.int64(1) << (8 * np.arange(6, dtype=np.int64))
-        end = bias_bytes + scale_bytes
+        end = bias_bytes + -(-scale_bits // 8)
         bias = table[:, :bias_bytes] @ powers[:bias_bytes]
         bias -= (bias >> (8 * bias_bytes - 1)) << (8 * bias_bytes)
-        return ScaleTable(bias, table[:, bias_bytes:end] @ powers[:scale_bytes], table[:, end] & 0x3F)
+        scale = table[:, bias_bytes:end] @ powers[: end - bias_bytes] & (1 << scale_bits) - 1
+        return ScaleTable(bias, scale, table[:, end] & 0x3F)
 
     @staticmethod
     def interleave(parts: list[ScaleTable]) -> ScaleTable:

@@ -16,9 +16,9 @@ from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import BRICK_CHANNELS
 
 from ..errors import OutOfRegionError, UninitialisedReadError
-from ..spec.convolution import Span
 from ..spec.layout import Bytes, MapLayout, Piece
 from ..spec.registers import Registers
+from ..spec.sums import Span
 
 Shadow = NDArray[np.bool_]
 _WORD = np.dtype(np.complex128)  # 16 bytes moved as one element; never computed with

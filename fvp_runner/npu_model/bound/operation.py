@@ -5,10 +5,8 @@ Invariant: one bound class for each spec.
 
 from __future__ import annotations
 
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
-from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
 from ..spec.u85.kernels import ResizeSpec
 from .convolution import Convolution, DecodedConstants
@@ -16,21 +14,15 @@ from .dma import Dma
 from .elementwise import Elementwise
 from .memory import RegionMemory
 from .pooling import Pooling
-from .u85.convolution import U85Convolution
-from .u85.pooling import U85Pooling
-from .u85.resize import Resizing
+from .resize import Resizing
 
-Kernel = Convolution | Pooling | Elementwise | U85Pooling | Resizing
+Kernel = Convolution | Pooling | Elementwise | Resizing
 Bound = Kernel | Dma
 
 
 def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[DecodedConstants]) -> Bound:
     """The operation on real memory; `memo` keeps its decoded weights (at most one set) for the next binding."""
     registers, spec = step.registers, step.spec
-    if isinstance(spec, ConvolutionSpec):
-        return Convolution(spec, memory, registers, checks, memo)
-    if isinstance(spec, PoolingSpec):
-        return Pooling(spec, memory, registers, checks)
     if isinstance(spec, ElementwiseSpec):
         return Elementwise(spec, memory, registers)
     if isinstance(spec, DmaSpec):
@@ -38,5 +30,5 @@ def bind(step: DecodedStep, memory: RegionMemory, checks: bool, memo: list[Decod
     if isinstance(spec, ResizeSpec):
         return Resizing(spec, memory, registers)
     if spec.pool is not None:
-        return U85Pooling(spec, memory, registers, checks)
-    return U85Convolution(spec, memory, registers, checks, memo)
+        return Pooling(spec, memory, registers, checks)
+    return Convolution(spec, memory, registers, checks, memo)

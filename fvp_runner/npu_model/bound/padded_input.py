@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from npu_memplan.ethosu.stream.isa import Upscale
 
 from ..spec.registers import Registers
-from ..spec.window import WindowedSpec
+from ..spec.sums import SumSpec
 from .memory import FeatureMapAccess, RegionMemory
 
 
@@ -23,11 +23,13 @@ class PaddedInput:
     Padding (and what upscaling leaves out) holds `fill`; `array` has type `dtype`.
     """
 
-    def __init__(self, spec: WindowedSpec, memory: RegionMemory, regs: Registers, dtype: Any, fill: int) -> None:
-        window, depth = spec.window, spec.ifm_depth
-        self.map = FeatureMapAccess(memory, regs, spec.ifm, (*window.input_shape, depth), is_write=False)
+    def __init__(self, spec: SumSpec, memory: RegionMemory, regs: Registers, dtype: Any, fill: int) -> None:
+        window = spec.window
+        self.map = FeatureMapAccess(memory, regs, spec.ifm, spec.input.shape, is_write=False)
         source = self.map.array
-        self.array: NDArray[Any] = np.full((window.padded_height, window.padded_width, depth), fill, dtype)
+        self.array: NDArray[Any] = np.full(
+            (window.padded_height, window.padded_width, spec.input.shape[2]), fill, dtype
+        )
         inner = self.array[window.inner]
         self._parts: list[tuple[NDArray[Any], NDArray[Any]]] = []
         if window.upscale is Upscale.NONE:

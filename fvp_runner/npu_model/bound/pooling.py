@@ -1,58 +1,69 @@
-"""POOL: maximum, average, and sum over the input's depth.
+"""POOL: extremes and their places, sums, averages, sums over the input's depth, and no pooling at all.
 
-Invariant: padding never takes part in a maximum; an average with any padding register set is divided by
-the number of elements that are inside the input, halves away from zero, before the output is scaled.
+Invariant: padding never takes part; an average is divided by the number of elements that are inside the input, halves
+away from zero, before the output is scaled.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.stream.isa import AccFormat, PoolMode
+from npu_memplan.ethosu.stream.isa_u85 import PoolOperation
 
-from ..arithmetic.rescale import Int64, Scale
-from ..errors import AccumulatorOverflowError
-from ..spec.pooling import PoolingSpec
+from ..arithmetic.rescale import Int64
 from ..spec.registers import Registers
+from ..spec.sums import SumSpec
 from .memory import RegionMemory
-from .output import OutputPath
-from .padded_input import PaddedInput
+from .sums import WindowKernel
+
+_EXTREMES: dict[PoolOperation, np.ufunc] = {PoolOperation.MAX: np.maximum, PoolOperation.MIN: np.minimum}
+# What comes of what was kept and what is new; of other pools: their sum.
+_JOINED: dict[PoolOperation, Callable[[Any, Any], Any]] = {PoolOperation.NONE: lambda kept, _: kept, **_EXTREMES}
 
 
-class Pooling:
-    def __init__(self, spec: PoolingSpec, memory: RegionMemory, regs: Registers, checks: bool) -> None:
-        self.spec, self.regs = spec, regs
-        self.output = OutputPath(spec.output, memory, regs)
-        window, dtype = spec.window, spec.ifm.dtype
-        zero = spec.ifm.zero_point
-        largest = max(abs(int(np.iinfo(dtype).min)), int(np.iinfo(dtype).max)) + abs(zero)
-        taps = window.height * window.width * (spec.ifm_depth if spec.mode is PoolMode.REDUCE_SUM else 1)
-        kind: Any = np.float32 if largest * taps < 1 << 24 else np.float64 if largest * taps < 1 << 52 else np.int64
-        fill = zero
-        if spec.mode is PoolMode.MAX:
-            kind, fill = dtype, int(np.iinfo(dtype).min)
-        self.input = PaddedInput(spec, memory, regs, kind, fill)
-        self.maps = [self.input.map]
-        self.valid = self._valid() if window.is_padded and spec.mode is PoolMode.AVERAGE else None
-        limit = 2**31 if spec.accumulator is AccFormat.INT32 else 2**39
-        self._overflow = limit if checks and spec.mode is not PoolMode.MAX and largest * taps >= limit else 0
-        if spec.mode is not PoolMode.MAX:
-            reach = float(largest * taps)
-            bias = np.array([-zero * taps], np.int64) if zero and self.valid is None else None
-            self.output.rescale(Scale.of(*spec.scale, spec.output.rounding), bias, 2 * reach)
+class Pooling(WindowKernel):
+    def __init__(self, spec: SumSpec, memory: RegionMemory, regs: Registers, checks: bool) -> None:
+        assert spec.pool is not None
+        self.pool = spec.pool
+        info, zero = np.iinfo(spec.input.dtype), spec.input.zero_point
+        largest = max(abs(int(info.min)), int(info.max)) + abs(zero)
+        taps = spec.window.height * spec.window.width * (spec.input.shape[2] if spec.sums_channels else 1)
+        if self.pool in _EXTREMES or self.pool.is_argmax:
+            dtype: Any = spec.input.dtype
+            fill = int(info.max if self.pool is PoolOperation.MIN else info.min)
+            largest, taps = (taps << 16, 1) if self.pool.is_argmax else (largest, 1)
+        else:
+            dtype = np.float32 if largest * taps < 1 << 24 else np.float64 if largest * taps < 1 << 52 else np.int64
+            fill = zero
+        super().__init__(spec, memory, regs, checks, dtype, fill)
+        self._inside = self._counts() if self.pool is PoolOperation.AVERAGE else None
+        # What the input's zero point adds to all that the windows give.
+        self._zeros = 0 if self.pool.is_argmax or self._inside is not None else zero * taps
+        self._reach = 2.0 * largest * taps if self.plain else math.inf
+        self._may_overflow = not self.plain or largest * taps >= self._limit
+        if not spec.scales:
+            self._rescale()
 
-    def _valid(self) -> NDArray[np.int64]:
+    def _rescale(self) -> None:
+        table = self._table([span.tobytes() for span in self._spans])
+        bias = table.bias - self._zeros if self.plain else table.bias
+        reach = self._reach + float(np.abs(bias).max(initial=0))
+        self.output.rescale(self._scale(table), bias if bias.any() else None, reach)
+
+    def _counts(self) -> Int64:
         """Elements inside the input for each output position: [height, width, 1]."""
         window, out = self.spec.window, self.spec.output
         inside = np.zeros((window.padded_height, window.padded_width, 1), np.int64)
         inside[window.inner] = 1
-        counts: NDArray[np.int64] = np.maximum(self._reduce(inside, np.add), 1)
+        counts: Int64 = np.maximum(self._over_windows(inside, np.add), 1)
         return counts.reshape(out.height, out.width, 1)
 
-    def _reduce(self, padded: NDArray[Any], combine: np.ufunc) -> NDArray[Any]:
+    def _over_windows(self, padded: NDArray[Any], combine: np.ufunc) -> NDArray[Any]:
         """Combine the elements of each window: first along columns of the input, then along rows."""
         window, out = self.spec.window, self.spec.output
         rows = range(out.height)
@@ -76,36 +87,47 @@ class Pooling:
         return padded[top : top + (len(rows) - 1) * window.stride_y + 1 : window.stride_y, :columns]
 
     def run(self) -> None:
-        spec, output = self.spec, self.output
+        sums = self._pooled() if self.plain else self._accumulated()
+        if self.checks and self._may_overflow:
+            self._check(sums.astype(np.int64) - self._zeros if self.plain else sums)
+        if self.spec.scales and not self.spec.output.kept:
+            self._rescale()
+        self._put_all(sums)
+        self.output.finish()
+
+    def _accumulated(self) -> Int64:
+        """Of what was kept and what is new, without the input's zero point."""
+        start = self._start()
+        if start is not None and self.spec.ignores_input:
+            return start
+        new = self._pooled().astype(np.int64) - self._zeros
+        joined: Int64 = new if start is None else _JOINED.get(self.pool, np.add)(start, new)
+        return joined
+
+    def _pooled(self) -> NDArray[Any]:
+        """What the windows give: [height, width, depth]."""
         self.input.load()
-        padded = self.input.array
-        if spec.mode is PoolMode.REDUCE_SUM:
+        padded, window = self.input.array, self.spec.window
+        if self.pool.is_argmax:
+            return self._places(padded)
+        if self.pool is PoolOperation.REDUCE_SUM:
             padded = padded.sum(axis=2, keepdims=True)
-        sums = self._reduce(padded, np.maximum if spec.mode is PoolMode.MAX else np.add)
-        if self._overflow:
-            self._check(sums)
-        if spec.mode is PoolMode.MAX:
-            output.put(0, sums.astype(np.int64) - spec.ifm.zero_point)
-        else:
-            if self.valid is not None:
-                total = sums.astype(np.int64) - spec.ifm.zero_point * spec.window.height * spec.window.width
-                sums = average(total, self.valid)
-            step = output.rows_per_block
-            for first in range(0, spec.output.height, step):
-                output.put(first, sums[first : first + step])
-        output.finish()
+        sums = self._over_windows(padded, _EXTREMES.get(self.pool, np.add))
+        if self._inside is None:
+            return sums
+        return _average(sums.astype(np.int64) - self.spec.input.zero_point * window.height * window.width, self._inside)
 
-    def _check(self, sums: NDArray[Any]) -> None:
-        zero = self.spec.ifm.zero_point * self.spec.window.height * self.spec.window.width
-        worst = int(np.abs(sums.astype(np.int64) - zero).max(initial=0))
-        if worst >= self._overflow:
-            raise AccumulatorOverflowError(
-                f"{self.regs.where}: a sum reaches {worst}, beyond the accumulator's {self._overflow} "
-                f"(ACC_FORMAT {self.spec.accumulator.name}); what hardware does then is not defined"
-            )
+    def _places(self, padded: NDArray[Any]) -> Int64:
+        """The first place of each window's maximum, above 16 bits of the value: OFM_SCALE shifts the value out."""
+        window, out = self.spec.window, self.spec.output
+        values = np.stack([window.tap(padded, y, x, range(out.height), out.width) for y, x in window.taps])
+        place = np.argmax(values, axis=0).astype(np.int64)
+        value = np.take_along_axis(values, place[None], 0)[0].astype(np.int64)
+        found: Int64 = (place << 16) | (value & 0xFFFF)
+        return found
 
 
-def average(sums: Int64, count: Int64) -> Int64:
+def _average(sums: Int64, count: Int64) -> Int64:
     """`sums` / `count`, halves away from zero."""
     half = count // 2
     return np.where(sums < 0, -((half - sums) // count), (sums + half) // count)

@@ -21,10 +21,11 @@ from ..spec.dma import DmaSpec
 from ..spec.layout import Interval, MapLayout
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
+from ..spec.sums import SumSpec
 from ..spec.u85.kernels import ResizeSpec
-from ..spec.window import Window, WindowedSpec
+from ..spec.window import Window
 from .footprint import Access, internal_scratch, of_pieces, table
-from .operands import MapRead, WindowKernel, is_continued, operands
+from .operands import MapRead, is_continued, operands
 
 Box = tuple[Interval, Interval, Interval]  # rows, columns, channels; half open
 
@@ -128,7 +129,7 @@ def _jobs(step: DecodedStep) -> Iterator[list[Access]]:
     spec = step.spec
     assert not isinstance(spec, DmaSpec)
     for box in product(*_grid(step)):
-        if isinstance(spec, WindowedSpec):
+        if isinstance(spec, SumSpec):
             yield from _window_jobs(spec, box)
         elif isinstance(spec, ResizeSpec):
             yield [_resized(spec, box)]
@@ -146,11 +147,11 @@ def _by_element(operand: MapRead, box: Box) -> Access:
     return _access(operand.name, operand.layout, (spans[0], spans[1], spans[2]))
 
 
-def _window_jobs(spec: WindowKernel, box: Box) -> Iterator[list[Access]]:
+def _window_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
     """Jobs of one block of a kernel with a window."""
     y, x, c = box
     area = _input_rows(spec.window, y, False), _input_rows(spec.window, x, True)
-    depths = _steps(spec.ifm_depth, spec.slice_depth) if spec.sums_channels else [c]
+    depths = _steps(spec.input.shape[2], spec.slice_depth) if spec.sums_channels else [c]
     for depth in depths:
         reads = []
         for operand in operands(spec):

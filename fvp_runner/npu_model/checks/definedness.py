@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bound.convolution import Convolution
 from ..bound.dma import Dma
 from ..bound.memory import RegionMemory, unwritten
 from ..bound.operation import Bound
-from ..bound.u85.pooling import U85Pooling
+from ..bound.sums import WindowKernel
 from ..errors import UninitialisedReadError
 from ..spec.stream import DecodedStep
 from .footprint import internal_scratch, table
@@ -26,7 +25,7 @@ def check(memory: RegionMemory, step: DecodedStep, operation: Bound) -> None:
         return
     for read in operation.maps:
         read.check_defined()
-    if isinstance(operation, (Convolution, U85Pooling)):
+    if isinstance(operation, WindowKernel):
         for span, shadow in operation.constants():
             if not shadow.all():
                 raise unwritten(step.registers, span, shadow, span.start + int(np.argmin(shadow)))

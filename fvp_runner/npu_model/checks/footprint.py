@@ -16,13 +16,12 @@ from npu_memplan.ethosu.arch import Architecture
 from npu_memplan.ethosu.stream.isa import Register
 
 from ..arithmetic.rescale import Int64
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import Piece
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.u85.kernels import SumSpec
+from ..spec.sums import SumSpec
 from .operands import operands
 
 INTERNAL = 8  # the NPU's internal memory, as a region number behind 0..7
@@ -138,7 +137,7 @@ def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
     reads = [
         of_pieces(o.name, o.layout.region, o.layout.pieces(*o.shape), o.layout.dtype.itemsize) for o in operands(spec)
     ]
-    if isinstance(spec, (ConvolutionSpec, SumSpec)):
+    if isinstance(spec, SumSpec):
         spans = [span for span in spec.weights + spec.scales if span.length]
         reads += [Access(span.name, span.region, (Grid(span.start, span.length, ()),)) for span in spans]
     written = of_pieces("OFM", output.layout.region, output.layout.pieces(*output.stored), output.dtype.itemsize)

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import SelfOverwriteError
 from ..spec.dma import DmaSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.window import WindowedSpec
+from ..spec.sums import SumSpec
 from .footprint import Access, footprint
 from .operands import groups, operands
 
@@ -45,7 +45,7 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     for operand in operands(spec):
         if operand.name != read.name:
             continue
-        if operand.windowed and not (isinstance(spec, WindowedSpec) and _is_one_element(spec, shape[2])):
+        if operand.windowed and not (isinstance(spec, SumSpec) and _is_one_element(spec, shape[2])):
             return False
         source = operand.layout
         return (
@@ -56,5 +56,5 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     return False
 
 
-def _is_one_element(spec: WindowedSpec, depth: int) -> bool:
-    return spec.window.is_one_element and not (spec.sums_channels and (spec.ifm_depth, depth) != (1, 1))
+def _is_one_element(spec: SumSpec, depth: int) -> bool:
+    return spec.window.is_one_element and not (spec.sums_channels and (spec.input.shape[2], depth) != (1, 1))

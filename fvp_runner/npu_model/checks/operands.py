@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
 from ..spec.layout import MapLayout
-from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep
-from ..spec.u85.kernels import ResizeSpec, SumSpec
+from ..spec.sums import SumSpec
+from ..spec.u85.kernels import ResizeSpec
 
-WindowKernel = ConvolutionSpec | PoolingSpec | SumSpec
-Kernel = WindowKernel | ElementwiseSpec | ResizeSpec
+Kernel = SumSpec | ElementwiseSpec | ResizeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +27,10 @@ class MapRead:
 
 
 def operands(spec: Kernel) -> Iterator[MapRead]:
-    if isinstance(spec, (ConvolutionSpec, PoolingSpec)):
-        yield MapRead("IFM", spec.ifm, (*spec.window.input_shape, spec.ifm_depth), True)
-    else:
-        for found in spec.inputs:
-            if found.layout is not None and found.layout.chain < 0:
-                by_element = isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
-                yield MapRead(found.name, found.layout, found.shape, not by_element)
+    for found in spec.inputs:
+        if found.layout is not None and found.layout.chain < 0:
+            by_element = isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
+            yield MapRead(found.name, found.layout, found.shape, not by_element)
 
 
 def is_continued(step: DecodedStep) -> bool:

@@ -11,16 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa import PoolMode
+from npu_memplan.ethosu.stream.isa_u85 import PoolOperation
 from npu_memplan.ethosu.time import Described, Estimate, MemoryMap, lanes
 from npu_memplan.models.network import Network
 
-from ..spec.convolution import ConvolutionSpec
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
-from ..spec.pooling import PoolingSpec
 from ..spec.stream import DecodedStep, DecodedStream
-from ..spec.u85.kernels import ResizeSpec, SumSpec
+from ..spec.sums import SumSpec
+from ..spec.u85.kernels import ResizeSpec
 
 
 def title(step: DecodedStep) -> str:
@@ -35,10 +34,8 @@ def title(step: DecodedStep) -> str:
     if isinstance(spec, ResizeSpec):
         return f"RESIZE {spec.kind.name} {shape}"
     kernel = f"{spec.window.height}x{spec.window.width}"
-    if isinstance(spec, PoolingSpec):
-        return f"POOL {PoolMode(spec.mode).name} {kernel} {shape}"
-    if isinstance(spec, SumSpec) and spec.pool is not None:
-        return f"POOL {spec.pool.name} {kernel} {shape}"
+    if spec.pool is not None:
+        return f"POOL {PoolOperation(step.registers.operation.parameter).name} {kernel} {shape}"
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 
@@ -53,17 +50,12 @@ def details(step: DecodedStep, call: int) -> dict[str, Any]:
         found |= {"bytes": spec.size_bytes, "from_region": spec.source.region, "from": spec.source.start}
         return found | {"to_region": spec.destination.region, "to": spec.destination.start}
     found |= {"ofm_region": spec.output.layout.region, "ofm": spec.output.layout.bases[0]}
-    if isinstance(spec, (ConvolutionSpec, PoolingSpec)):
-        found |= {"ifm_region": spec.ifm.region, "ifm": spec.ifm.bases[0]}
-    else:
-        for source in spec.inputs:
-            if source.layout is not None:
-                found |= {
-                    f"{source.name.lower()}_region": source.layout.region,
-                    source.name.lower(): source.layout.bases[0],
-                }
+    for source in spec.inputs:
+        if source.layout is not None:
+            name = source.name.lower()
+            found |= {f"{name}_region": source.layout.region, name: source.layout.bases[0]}
     found |= {"macs": spec.macs}
-    if isinstance(spec, (ConvolutionSpec, SumSpec)):
+    if isinstance(spec, SumSpec) and spec.pool is None:
         found["weight_bytes"] = sum(span.length for span in spec.weights)
     return found
 

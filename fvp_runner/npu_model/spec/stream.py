@@ -20,18 +20,17 @@ from npu_memplan.ethosu.stream.isa_u85 import BranchCondition, ElementwiseKind
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
 from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
-from .convolution import ConvolutionSpec
 from .dma import DmaSpec
 from .elementwise import ElementwiseSpec
-from .pooling import PoolingSpec
 from .registers import Registers
+from .sums import SumSpec, read_sum
+from .u85 import kernels
 from .u85.confirmed import unconfirmed
 from .u85.dma import read_transfer
 from .u85.elementwise import read_elementwise
-from .u85.kernels import ResizeSpec, SumSpec, read_resize, read_sum
-from .window import WindowedSpec
+from .u85.kernels import ResizeSpec, read_resize
 
-Spec = ConvolutionSpec | PoolingSpec | ElementwiseSpec | DmaSpec | SumSpec | ResizeSpec
+Spec = SumSpec | ElementwiseSpec | DmaSpec | ResizeSpec
 
 # A single operation beyond these is a damaged stream, not a network: refuse it before it eats time or memory.
 _MAX_OPERATIONS = 1 << 20
@@ -131,10 +130,9 @@ def _jumps(commands: Sequence[Command]) -> list[str]:
     return ["the stream jumps: the estimate of time takes each operation once"] if jumps else []
 
 
-# By language and operation; what is not listed is a CONV, a DEPTHWISE or, on Ethos-U85, a POOL.
+# By language and operation; what is not listed is a CONV, a DEPTHWISE or a POOL.
 _READERS: dict[tuple[Language, Op], Callable[[Registers], Spec]] = {
     (Language.U55_U65, Op.DMA_START): DmaSpec.read,
-    (Language.U55_U65, Op.POOL): PoolingSpec.read,
     (Language.U55_U65, Op.ELEMENTWISE): ElementwiseSpec.read,
     (Language.U85, Op.DMA_START): read_transfer,
     (Language.U85, Op.ELEMENTWISE): read_elementwise,
@@ -147,16 +145,14 @@ def read_spec(registers: Registers, accelerator: Architecture) -> Spec:
     spec: Spec
     if reader is not None:
         spec = reader(registers)
-    elif accelerator.language is Language.U85:
-        spec = read_sum(registers, accelerator)
     else:
-        spec = ConvolutionSpec.read(registers, accelerator.ofm_micro.depth, accelerator.cores)
+        spec = (kernels.read_sum if accelerator.language is Language.U85 else read_sum)(registers, accelerator)
     if isinstance(spec, DmaSpec):
         return spec
     elements = math.prod(spec.output.shape)
-    if isinstance(spec, WindowedSpec):
+    if isinstance(spec, SumSpec):
         window = spec.window
-        elements = max(elements, window.padded_height * window.padded_width * spec.ifm_depth)
+        elements = max(elements, window.padded_height * window.padded_width * spec.input.shape[2])
     if elements > _MAX_ELEMENTS or spec.macs > _MAX_MACS:
         registers.illegal(
             f"it has {elements} elements and {spec.macs} multiply-accumulates; "

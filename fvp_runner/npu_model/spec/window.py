@@ -6,7 +6,6 @@ and width, which no register holds, follow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 
 from npu_memplan.ethosu.stream.isa import Register, Upscale
 
-from .layout import ELEMENT_TYPES, MapLayout
-from .output import KernelSpec
+from .layout import ELEMENT_TYPES
 from .registers import Registers
 
 # IFM alone: operand scaling (bits 8, 9) and how the scaled operand is rounded (bits 14, 15)
@@ -33,11 +31,6 @@ def read_type(regs: Registers, name: str) -> tuple[np.dtype[Any], bool]:
     size = regs.one_of(register, (0, 1, 2), precision >> 2 & 3)
     regs.one_of(register, (0, 1, 2), precision >> 14)  # rounding of a scaled operand
     return ELEMENT_TYPES[size, precision & 1], bool(precision & 64)
-
-
-def slice_channels(window: Window, dtype: np.dtype[Any]) -> int:
-    """Input channels that one job of a kernel of Ethos-U55 and U65 that sums over channels takes in."""
-    return 16 if window.part_kernel_first or dtype.itemsize == 2 else 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +136,3 @@ class Window:
         top, left = rows.start * self.stride_y + y * self.dilation_y, x * self.dilation_x
         bottom = top + (len(rows) - 1) * self.stride_y + 1
         return padded[top : bottom : self.stride_y, left : left + (out_width - 1) * self.stride_x + 1 : self.stride_x]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowedSpec(KernelSpec):
-    """A kernel with a window over its input."""
-
-    window: Window
-    ifm: MapLayout
-    ifm_depth: int
-    sums_channels: bool  # every result needs all channels of the input
-    slice_depth: int  # input channels of one job, where a kernel sums over them
-
-    @property
-    def macs(self) -> int:
-        deep = self.ifm_depth if self.sums_channels else 1
-        return math.prod(self.output.shape) * self.window.height * self.window.width * deep

@@ -8,56 +8,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa import AccFormat, Op, Register
+from npu_memplan.ethosu.stream.isa import Op, Register
 from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, PoolOperation, ResizeKind
 
 from ...arithmetic.ordered_weights import StreamOrder
 from ...arithmetic.rescale import Scale
-from ..convolution import Span
 from ..layout import InputSpec, MapLayout
 from ..output import KernelSpec
 from ..registers import Registers
-from ..window import Window, WindowedSpec
+from ..sums import Span, SumSpec, input_depth
+from ..window import Window
 from .maps import read_input, read_output, read_scale, read_word, results, written
 
 
-@dataclass(frozen=True, slots=True)
-class SumSpec(WindowedSpec):
-    """A CONV, DEPTHWISE or POOL: sums, or the like, over windows."""
-
-    pool: PoolOperation | None  # None: with weights
-    depthwise: bool
-    input: InputSpec
-    micro_block: tuple[int, int, int]
-    weights: tuple[Span, ...]  # one for each stream
-    scales: tuple[Span, ...]  # one table, or none
-    order: StreamOrder | None
-    fast: bool
-    matrix: InputSpec | None  # weights that come from IFM2
-    loaded: InputSpec | None  # accumulators that come from IFM2
-    start: AccumulatorInput
-    accumulator: AccFormat  # INT40 stands for the 48 bits of Ethos-U85
-    scale: Scale  # of all channels, where there is no table
-
-    @property
-    def ignores_input(self) -> bool:
-        """The results are the accumulators from IFM2; IFM is there for its extents."""
-        return self.pool is PoolOperation.NONE and self.loaded is not None
-
-    @property
-    def inputs(self) -> tuple[InputSpec, ...]:
-        """All of them that take part."""
-        first = None if self.ignores_input else self.input
-        return tuple(found for found in (first, self.matrix, self.loaded) if found is not None)
-
-
-def micro_block(regs: Registers, accelerator: Architecture) -> tuple[int, int, int]:
-    """Rows, columns and channels of the micro-block that ACC_FORMAT chooses."""
+def _micro_depth(regs: Registers, accelerator: Architecture) -> int:
+    """Channels of the micro-block that ACC_FORMAT chooses."""
     code = regs.one_of(Register.ACC_FORMAT, tuple(MicroBlock), regs.raw(Register.ACC_FORMAT) >> 8 & 7)
     plane = MicroBlock(code).plane
     for shape in accelerator.micro_blocks:
         if (shape.height, shape.width) == plane:
-            return shape.extents
+            return shape.depth
     known = ", ".join(f"{s.height}x{s.width}" for s in accelerator.micro_blocks)
     regs.illegal(f"ACC_FORMAT asks for micro-blocks of {plane[0]}x{plane[1]}, but {accelerator.name} has {known}")
 
@@ -76,20 +46,19 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     output = read_output(regs)
     window = Window.read(regs, output.height, output.width)
     depthwise = regs.op is Op.DEPTHWISE
-    sums = regs.op is Op.CONV or pool is PoolOperation.REDUCE_SUM
-    depth = regs.raw(r.IFM_DEPTH_M1) + 1 if sums else output.depth
+    depth, sums = input_depth(regs, pool, output)
     source = read_input(regs, "IFM", (*window.input_shape, depth))
     if source.layout is None:
         regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
-    micro = micro_block(regs, accelerator)
+    micro_depth = _micro_depth(regs, accelerator)
     by_matrix = regs.op is Op.CONV and bool(regs.operation.parameter & 1)
     matrix = read_input(regs, "IFM2", (1, output.depth, depth)) if by_matrix else None
     loaded = read_input(regs, "IFM2", results(regs)) if start is AccumulatorInput.IFM2 else None
     format_word = regs.bits(r.WEIGHT_FORMAT, 0x11) if pool is None else 0
     sparse, fast = bool(format_word & 0x10) and not by_matrix, bool(format_word & 1)
     bits = 8 * source.dtype.itemsize
-    slice_depth = _slice_depth(window.part_kernel_first and not by_matrix, bits, micro[2], sparse, accelerator)
-    order: StreamOrder | None = None
+    slice_depth = _slice_depth(window.part_kernel_first and not by_matrix, bits, micro_depth, sparse, accelerator)
+    orders: tuple[StreamOrder, ...] = ()
     streams: tuple[Span, ...] = ()
     if pool is None and not by_matrix:
         order = StreamOrder(
@@ -103,7 +72,7 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
             ofm_depth=output.depth,
             block_depth=regs.raw(r.OFM_BLK_DEPTH_M1) + 1,
             slice_depth=slice_depth,
-            micro_depth=micro[2],
+            micro_depth=micro_depth,
             ifm_bits=bits,
             part_kernel_first=window.part_kernel_first and not depthwise,
             depthwise=depthwise,
@@ -111,13 +80,13 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
             cores=accelerator.cores,
             macs=accelerator.macs,
         )
+        orders = (order,)
         cores = range(1 if fast else accelerator.cores)
-        streams = tuple(_span(regs, "WEIGHT", str(core) if core else "") for core in cores)
-    scales = () if output.global_scale else (_span(regs, "SCALE", ""),)
-    scale = read_scale(regs, r.OFM_SCALE)
+        streams = tuple(Span.read(regs, "WEIGHT", str(core) if core else "") for core in cores)
+    scales = () if output.global_scale else (Span.read(regs, "SCALE"),)
     return SumSpec(
-        output, window, source.layout, depth, sums, slice_depth, pool, depthwise, source, micro, streams, scales, order,
-        fast, matrix, loaded, start, AccFormat.INT40 if wide else AccFormat.INT32, scale,
+        output, window, source, pool, depthwise, sums, slice_depth, 48 if wide else 32, read_scale(regs, r.OFM_SCALE),
+        streams, scales, (6, 15) if wide else (4, 31), orders, fast, matrix, loaded, start,
     )  # fmt: skip
 
 
@@ -129,12 +98,6 @@ def _slice_depth(part: bool, bits: int, micro_depth: int, sparse: bool, accelera
     if bits == 32 or (small and micro_depth == 16 and not sparse):
         return 32
     return 128 if sparse and bits == 8 else 64
-
-
-def _span(regs: Registers, name: str, suffix: str) -> Span:
-    length = regs.low(Register[f"{name}{suffix}_LENGTH"])
-    base = regs.raw(Register[f"{name}{suffix}_BASE"]) if length else 0
-    return Span(f"{name}{suffix}", regs.region(Register[f"{name}_REGION"]), base, length)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from npu_memplan.ethosu.stream.isa_u85 import ResizeKind
 
-from ...arithmetic.rescale import Int64
-from ...spec.registers import Registers
-from ...spec.u85.kernels import ResizeAxis, ResizeSpec
-from ..memory import FeatureMapAccess, RegionMemory
-from ..output import OutputPath
+from ..arithmetic.rescale import Int64
+from ..spec.registers import Registers
+from ..spec.u85.kernels import ResizeAxis, ResizeSpec
+from .memory import FeatureMapAccess, RegionMemory
+from .output import OutputPath
 
 _FRACTION = 16  # bits that OFM_SCALE has too many
 
