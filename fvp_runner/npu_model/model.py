@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.time import Estimate, MemoryMap
+from npu_memplan.ethosu.time import MemoryMap
 
 from .bound.convolution import DecodedConstants
 from .bound.dma import Dma
@@ -47,8 +47,7 @@ _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError,
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     program: DecodedStream
-    estimate: Estimate
-    timing: tuple[str, ...]  # of `blockdep.check`
+    stats: RunStats  # of any run
     constants: dict[int, list[DecodedConstants]]  # decoded weights of each step, by its index; at most one set
 
 
@@ -100,7 +99,9 @@ class NpuModel:
                 inplace.check(program)
                 hazards.check(program)
                 timing = blockdep.check(program)
-            return _Prepared(program, program.estimate(self._where), timing, {})
+            spent = program.estimate(self._where)
+            beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
+            return _Prepared(program, RunStats(spent.total, len(program.steps), beats, program.messages, timing), {})
         except _FAULTS as error:
             raise _fault(error) from error
 
@@ -120,11 +121,8 @@ class NpuModel:
         Raises subclasses of `NpuModelError`.
         """
         prepared = self._prepare(words)
-        program = prepared.program
-        self._execute(self._bind(prepared, regions, defined), program, None, self.checks, observer)
-        spent = prepared.estimate
-        beats = (spent.beats(0, False), spent.beats(0, True), spent.beats(1, False), spent.beats(1, True))
-        return RunStats(spent.total, len(program.steps), beats, program.messages, prepared.timing)
+        self._execute(self._bind(prepared, regions, defined), prepared.program, None, self.checks, observer)
+        return prepared.stats
 
     def fuzz_schedule(
         self,

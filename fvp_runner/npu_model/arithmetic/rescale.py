@@ -100,10 +100,23 @@ class Clamped:
     `bias` and the scale's arrays have one element or one per channel; `reach` bounds |sum + bias|.
     """
 
-    __slots__ = ("_first", "_half", "_offset", "_second", "bias", "exact", "high", "low", "scale", "zero_point")
+    __slots__ = (
+        "_first",
+        "_half",
+        "_identity",
+        "_offset",
+        "_second",
+        "bias",
+        "exact",
+        "high",
+        "low",
+        "scale",
+        "zero_point",
+    )
 
     def __init__(self, scale: Scale, bias: Int64 | None, zero_point: int, low: int, high: int, reach: float) -> None:
         self.scale, self.bias, self.zero_point, self.low, self.high = scale, bias, zero_point, low, high
+        self._identity = scale.is_identity
         m = scale.multiplier.astype(np.float64)
         n = scale.shift
         span = max(abs(low - zero_point), abs(high - zero_point)) + 2.0
@@ -147,7 +160,7 @@ class Clamped:
             total = sums.astype(np.int64)
             if self.bias is not None:
                 total = total + self.bias
-            value = total if self.scale.is_identity else self.scale.exact(total)
+            value = total if self._identity else self.scale.exact(total)
             return np.clip(value + self.zero_point, self.low, self.high)
         if self._offset is not None:
             np.add(sums, self._offset, out=out)

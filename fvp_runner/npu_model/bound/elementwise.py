@@ -79,7 +79,8 @@ class Elementwise:
             if spec.swap:
                 rows.reverse()
             value = self._unary(rows[0]) if spec.second is None else self._binary(self._a(rows[0]), self._b(rows[1]))
-            output.put(row, np.broadcast_to(value, (min(step, height - row), width, depth)))
+            shape = (min(step, height - row), width, depth)
+            output.put(row, value if value.shape == shape else np.broadcast_to(value, shape))
         output.finish()
 
     def _unary(self, raw: NDArray[Any]) -> Int64:
