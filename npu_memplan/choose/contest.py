@@ -14,7 +14,9 @@ from .. import planners
 from ..errors import NpuMemplanError
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.stripes.apply import apply
+from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
 from ..extract import pose
@@ -24,7 +26,7 @@ from ..stages import Loaded, Planned, Posed
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
 from .entrant import Entrant
-from .modules import posed_again
+from .modules import Cutters, posed_again, slicers
 from .ranking import Rank, Ranking
 from .stripes import Striping, at_limit, front
 from .travel import Race, fast_pool, read_in_place
@@ -123,6 +125,7 @@ class _Cut:
     posed: Posed
     programs: Mapping[Any, NpuProgram]
     near: MemoryMap
+    slicers: Cutters
     chosen: Mapping[Any, Striping]
     limit_bytes: int
 
@@ -133,9 +136,17 @@ class _Cut:
         return sum(max(0, c.size_bytes - self.limit_bytes) for c in chosen), sum(c.cycles for c in chosen)
 
     def made(self) -> Posed:
-        loaded = _named(self.posed.loaded, STRIPES)
-        changed = {v: apply(self.programs[v], c.groups, self.near) for v, c in self.chosen.items() if c.groups}
-        return posed_again(replace(self.posed, loaded=loaded), {v.name_hint: p for v, p in changed.items()})
+        posed = replace(self.posed, loaded=_named(self.posed.loaded, STRIPES))
+        changed, constants = {}, []
+        for variable, choice in self.chosen.items():
+            if choice.groups:
+                name = variable.name_hint
+                old, slicer = self.slicers.get(name, (None, None))
+                changed[name] = made = apply(self.programs[variable], choice.groups, self.near, slicer)
+                if slicer is not None and any(isinstance(group, ChannelGroup) for group in choice.groups):
+                    changed[name], data = compact(made, slicer.slices.all)
+                    constants.append((old, data))
+        return posed_again(posed, changed, constants)
 
 
 def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
@@ -158,15 +169,20 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[_Cut]:
     those that groups keep.
     """
     programs, reuse = _programs(posed), posed.loaded.request.options.reuse_inputs
-    near = where.with_constants_near()
+    near, cutters = where.with_constants_near(), slicers(posed, {})
     limits = [int(size * share) for share in _SHARES]
-    fronts = {v: front(Groups(p, reuse_inputs=reuse, where=near), limits) for v, p in programs.items()}
+
+    def groups(memories: MemoryMap) -> dict[Any, Groups]:
+        found = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
+        return {v: Groups(p, reuse_inputs=reuse, where=memories, slicer=found[v]) for v, p in programs.items()}
+
+    fronts = {v: front(made, limits) for v, made in groups(near).items()}
     for limit in limits:
         fitting = {v: [c for c in found if c.size_bytes <= limit] or found[:1] for v, found in fronts.items()}
-        yield _Cut(posed, programs, near, {v: found[-1] for v, found in fitting.items()}, limit)
-    far = {v: Groups(p, reuse_inputs=reuse, where=where) for v, p in programs.items()}
+        yield _Cut(posed, programs, near, cutters, {v: found[-1] for v, found in fitting.items()}, limit)
+    far = groups(where)
     for limit in limits[:_FAR]:
-        yield _Cut(posed, programs, where, {v: at_limit(groups, limit) for v, groups in far.items()}, limit)
+        yield _Cut(posed, programs, where, cutters, {v: at_limit(made, limit) for v, made in far.items()}, limit)
 
 
 def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:

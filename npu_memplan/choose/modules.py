@@ -17,15 +17,30 @@ from tvm import relax
 
 from ..ethosu.program.primfunc import to_primfunc
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.copies.slices import Slicer, Slices
 from ..extract import pose
+from ..extract.program import Fixed
 from ..stages import Posed
 from .placed import PlacedCall, npu_calls
+
+Cutters = Mapping[str, tuple[Any, Slicer]]  # of functions: their constants in main, and what cuts them
 
 
 def called_once(posed: Posed) -> list[PlacedCall]:
     """NPU calls whose function is called by nobody else."""
     called = Counter(call.function for call in posed.program.calls)
     return [call for call in npu_calls(posed.program) if called[call.invoke.function] == 1]
+
+
+def slicers(posed: Posed, slices: dict[bytes, Slices]) -> Cutters:
+    """Of NPU functions with one buffer of constants. `slices`: those that were made of them, whoever reads them."""
+    found = {}
+    for call in called_once(posed):
+        held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
+        if len(held) == 1 and held[0][1].dtype == np.uint8:
+            data = held[0][1].tobytes()
+            found[call.invoke.function] = held[0][0], Slicer(call.program, slices.setdefault(data, Slices(data)))
+    return found
 
 
 def posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequence[tuple[Any, bytes]] = ()) -> Posed:

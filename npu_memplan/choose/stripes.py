@@ -22,7 +22,8 @@ from ..ethosu.schedule.regions import places
 from ..ethosu.schedule.shram import round_up
 from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
-from ..ethosu.schedule.stripes.groups import Group, Groups
+from ..ethosu.schedule.stripes.group import Group
+from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap, estimate
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..vocabulary import is_npu
@@ -157,7 +158,8 @@ def _measured(groups: Groups, chosen: Sequence[Group]) -> Striping:
 
 def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
     """Cycles of the whole stream, with the waits of `made`."""
-    where, program = groups.costs.where, apply(groups.program, chosen, groups.costs.where)
+    where = groups.costs.where
+    program = apply(groups.program, chosen, where, groups.slicer)
     placed = {p.buffer: p.offset_bytes for p in made.placements}
     beyond = max(usage.used_bytes for usage in made.usage)
     region_of = places(program, where)

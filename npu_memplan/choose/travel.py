@@ -9,23 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.copies.reads import in_place
 from ..ethosu.schedule.copies.search import WORK
-from ..ethosu.schedule.copies.slices import Slicer, Slices
+from ..ethosu.schedule.copies.slices import Slices
 from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
-from ..extract.program import Fixed
 from ..problem import Pool
 from ..stages import Planned, Posed
 from .entrant import Entrant
-from .modules import called_once, posed_again
+from .modules import Cutters, called_once, posed_again, slicers
 from .placed import npu_calls
 from .ranking import Rank, Ranking
 from .traveller import Traveller
@@ -79,11 +75,11 @@ class Race:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
         slices: dict[bytes, Slices] = {}
         whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
-        slicers = [_slicers(traveller.plain, slices) for traveller in whole]
+        cutters = [slicers(traveller.plain.posed, slices) for traveller in whole]
         found = [(traveller, index) for index, traveller in enumerate(whole)]
 
         def cut(index: int, parts: Sequence[int]) -> None:
-            made = _cut(whole[index].plain, slicers[index], parts, fast, limit)
+            made = _cut(whole[index].plain, cutters[index], parts, fast, limit)
             found.extend((Traveller(one, self._rank, fast, limit), index) for one in made)
 
         for index, traveller in enumerate(whole):
@@ -115,27 +111,12 @@ def _promise(traveller: Traveller) -> int:
     return traveller.promise
 
 
-_Slicers = list[tuple[str, Any, Slicer]]  # function, its constants in main, what cuts them
-
-
-def _slicers(plain: Planned, slices: dict[bytes, Slices]) -> _Slicers:
-    """`slices`: those that were made of constants, whoever reads them."""
-    found = []
-    for call in called_once(plain.posed):
-        held = [(a.expr, a.expr.value.numpy()) for a in call.invoke.arguments if isinstance(a, Fixed)]
-        if len(held) == 1 and held[0][1].dtype == np.uint8:
-            data = held[0][1].tobytes()
-            slicer = Slicer(call.program, slices.setdefault(data, Slices(data)))
-            found.append((call.invoke.function, held[0][0], slicer))
-    return found
-
-
-def _cut(plain: Planned, slicers: _Slicers, parts: Sequence[int], fast: int, limit: int) -> Iterator[Planned]:
+def _cut(plain: Planned, cutters: Cutters, parts: Sequence[int], fast: int, limit: int) -> Iterator[Planned]:
     """The program with convolutions of much weight in slices of several sizes, where that fits."""
     seen: list[object] = []
     for part in parts:
         changed, constants = {}, []
-        for name, old, slicer in slicers:
+        for name, (old, slicer) in cutters.items():
             program = slicer.sliced(max(limit // part, _LEAST_SLICE))
             if program is not None:
                 changed[name], data = compact(program, slicer.slices.all)

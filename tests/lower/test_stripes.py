@@ -18,7 +18,8 @@ from npu_memplan.ethosu.lower.lower import Lowered, lower
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.stripes.apply import apply
-from npu_memplan.ethosu.schedule.stripes.groups import Group, Groups
+from npu_memplan.ethosu.schedule.stripes.group import Group
+from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes

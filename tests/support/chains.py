@@ -1,4 +1,4 @@
-"""Random small networks of layers that can be cut by rows, and planned programs on the NPU model."""
+"""Random small networks of layers that can be cut by rows or channels, and planned programs on the NPU model."""
 
 from __future__ import annotations
 
@@ -27,18 +27,23 @@ _FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
 
 
 class Chain:
-    """Builds one graph, layer after layer."""
+    """Builds one graph, layer after layer, of tensors of one `dtype`."""
 
-    def __init__(self, seed: int, shape: tuple[int, int, int]) -> None:
+    def __init__(self, seed: int, shape: tuple[int, int, int], dtype: str = "int8") -> None:
         self.rng = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.tensors = {"x": LayerTensor("x", (1, *shape), "int8", 0.05, 3)}
+        self.dtype, info = dtype, np.iinfo(dtype)
+        self.clamp = int(info.min), int(info.max)
+        self.zero_points = {"int8": (3, -5), "uint8": (131, 120), "int16": (0, 0)}[dtype]
+        self.tensors = {"x": LayerTensor("x", (1, *shape), dtype, 0.05, self.zero_points[0])}
         self.layers: list[Layer] = []
         self.last = "x"
 
     def _new(self, height: int, width: int, depth: int) -> str:
         name = f"t{len(self.layers)}"
-        self.tensors[name] = LayerTensor(name, (1, height, width, depth), "int8", self.rng.choice((0.04, 0.06)), -5)
+        self.tensors[name] = LayerTensor(
+            name, (1, height, width, depth), self.dtype, self.rng.choice((0.04, 0.06)), self.zero_points[1]
+        )
         return name
 
     def _window(self, kernel: int, stride: int) -> tuple[Padding, int, int]:
@@ -59,7 +64,7 @@ class Chain:
         output = self._new(height, width, depth)
         weights = self.numbers.integers(-127, 128, (depth, kernel, kernel, 1 if depthwise else source)).astype(np.int16)
         bias = self.numbers.integers(-500, 500, depth).astype(np.int64)
-        self._add(Conv(output, (self.last,), output, weights, bias, (0.004,), (-128, 127), (stride, stride),
+        self._add(Conv(output, (self.last,), output, weights, bias, (0.004,), self.clamp, (stride, stride),
                        padding=padding, depthwise=depthwise))  # fmt: skip
         return output
 
@@ -71,17 +76,26 @@ class Chain:
             padding, height, width = Padding(), (rows - kernel) // stride + 1, (columns - kernel) // stride + 1
         output = self._new(height, width, depth)
         source = self.tensors[self.last]
-        self.tensors[output] = LayerTensor(output, (1, height, width, depth), "int8", source.scale, source.zero_point)
+        self.tensors[output] = LayerTensor(
+            output, (1, height, width, depth), self.dtype, source.scale, source.zero_point
+        )
         self._add(
-            PoolLayer(output, (self.last,), output, kind, (kernel, kernel), (-128, 127), (stride, stride), padding)
+            PoolLayer(output, (self.last,), output, kind, (kernel, kernel), self.clamp, (stride, stride), padding)
         )
         return output
 
-    def add(self, other: str) -> str:
+    def add(self, other: str, kind: ElementwiseMode = ElementwiseMode.ADD) -> str:
         """The sum of the last tensor and `other`."""
         output = self._new(*self.tensors[self.last].shape[1:])
-        self._add(Binary(output, (other, self.last), output, (-128, 127), ElementwiseMode.ADD))
+        self._add(Binary(output, (other, self.last), output, self.clamp, kind))
         return output
+
+    def constant(self, shape: tuple[int, int, int]) -> str:
+        """Numbers, for `add`."""
+        name = f"c{len(self.layers)}"
+        values = self.numbers.integers(*self.clamp, (1, *shape)).astype(self.dtype)
+        self.tensors[name] = LayerTensor(name, (1, *shape), self.dtype, 0.05, self.zero_points[0], values)
+        return name
 
     def branches(self) -> str:
         """Two convolutions of one tensor, side by side in the channels of another."""
@@ -142,6 +156,39 @@ def random_chain(seed: int) -> LayerGraph:
     return chain.graph()
 
 
+def deep_chain(seed: int, dtype: str) -> LayerGraph:
+    """Convolutions over all channels, each with layers behind it that keep channels apart."""
+    rng = random.Random(seed)
+    chain = Chain(seed, (rng.randint(4, 9), rng.randint(2, 7), rng.choice((3, 16, 24))), dtype)
+    for _ in range(2):
+        chain.conv(rng.choice((24, 33, 40, 48, 64, 80)), rng.choice((1, 3)), 1)
+        for _ in range(rng.randint(1, 4)):
+            _, height, width, depth = chain.tensors[chain.last].shape
+            kind = rng.choice(
+                ("depthwise", "depthwise", "max", "average", "add", "channels", "plane", "scalar", "lookup")
+            )
+            stride = rng.choice((1, 1, 2)) if min(height, width) > 3 else 1
+            if kind == "depthwise":
+                chain.conv(0, rng.choice((1, 3, 9)), stride, depthwise=True)
+            elif kind == "max":
+                chain.pool(PoolKind.MAX, rng.choice((2, 3)), stride)
+            elif kind == "average" and min(height, width) > 3:
+                chain.pool(PoolKind.AVERAGE, 2, rng.choice((1, 3)))
+            elif kind == "add":
+                start = chain.last
+                chain.conv(0, 3, 1, depthwise=True)
+                chain.add(start)
+            elif kind == "lookup" and dtype == "int8":
+                chain.lookup()
+            else:
+                shapes = {"channels": (1, 1, depth), "plane": (height, width, 1), "scalar": (1, 1, 1)}
+                chain.add(
+                    chain.constant(shapes.get(kind, (1, 1, depth))),
+                    rng.choice((ElementwiseMode.ADD, ElementwiseMode.MUL)),
+                )
+    return chain.graph()
+
+
 def problem_of(program: NpuProgram) -> Problem:
     """The buffers of a program, a point for each operation, with every overlap that it proves."""
     live, end = program.live_ranges(), len(program.operations)
@@ -157,9 +204,11 @@ def problem_of(program: NpuProgram) -> Problem:
 
 
 def run_at(
-    program: NpuProgram, constants: bytes, offsets: Mapping[str, int], inputs: Mapping[str, np.ndarray]
+    program: NpuProgram, constants: bytes, offsets: Mapping[str, int], inputs: Mapping[str, np.ndarray], fuzz: int = 0
 ) -> list[np.ndarray]:
-    """Outputs with buffers at `offsets` of one arena, in the order and with the waits of a real stream."""
+    """Outputs with buffers at `offsets` of one arena, in the order and with the waits of a real stream; in `fuzz` other
+    orders of completion, too.
+    """
     places = {
         b.name: (b.original_region, b.original_offset)
         if b.role is BufferRole.LUT
@@ -175,7 +224,8 @@ def run_at(
         arena[start : start + values.nbytes] = np.frombuffer(values.tobytes(), np.uint8)
         defined[start : start + values.nbytes] = True
     read_only = np.frombuffer(constants, np.uint8).copy()
-    NpuModel(program.accelerator).run(words, [read_only, arena], [np.ones(len(read_only), bool), defined])
+    regions, known = [read_only, arena], [np.ones(len(read_only), bool), defined]
+    NpuModel(program.accelerator).fuzz_schedule(words, regions, fuzz, known)
     outputs = [b for b in program.buffers if b.role is BufferRole.OUTPUT]
     return [
         arena[offsets[b.name] : offsets[b.name] + b.size_bytes].copy().view(b.dtype).reshape(b.shape) for b in outputs

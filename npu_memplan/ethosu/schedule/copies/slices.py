@@ -1,4 +1,4 @@
-"""Convolutions with much weight in slices of their output channels, each with weights of its own.
+"""Convolutions in slices of their output channels, each with weights of its own.
 
 Invariant: the slices compute what the operation computed, channel by channel. A slice is some blocks deep, so that
 nothing is read more often than before; or it is a block itself, lower than those before, in the order that this asks.
@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 from ... import vela
 from ...arch import Architecture
 from ...program.kernel import Kernel
-from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
+from ...program.program import BufferRole, NpuOperation, NpuProgram
 from ...stream.commands import Operation
 from ...stream.fields import InputPrecision, OutputPrecision
 from ...stream.groups import OFM, SCALES, WEIGHTS
 from ...stream.isa import BRICK_CHANNELS, Op, Register
 from ..shram import ceil_div, round_up
+from .reads import GRAIN, Span
 
-_SCALE_BYTES = 10  # of a channel
-_GRAIN = 16
 _GROUP = 8  # input channels of a step
 
 
@@ -84,13 +83,15 @@ class Slicer:
             operations += self._slices(operation, most_bytes)
         if len(operations) == len(self.program.operations):
             return None
-        size = len(self.slices.all)
-        buffers = tuple(self._larger(b, size) if b.name == self.constants else b for b in self.program.buffers)
-        return replace(self.program, buffers=buffers, operations=tuple(operations))
+        return self.grown(replace(self.program, operations=tuple(operations)))
 
-    @staticmethod
-    def _larger(constants: NpuBuffer, size_bytes: int) -> NpuBuffer:
-        return replace(constants, size_bytes=size_bytes, shape=(size_bytes,))
+    def grown(self, program: NpuProgram) -> NpuProgram:
+        """`program`, whose constants are as many as there are with all slices."""
+        size = len(self.slices.all)
+        larger = (
+            replace(b, size_bytes=size, shape=(size,)) if b.name == self.constants else b for b in program.buffers
+        )
+        return replace(program, buffers=tuple(larger))
 
     def _slices(self, operation: NpuOperation, most_bytes: int) -> list[NpuOperation]:
         registers = operation.registers
@@ -107,7 +108,7 @@ class Slicer:
         if cores is None or step >= depth:
             return [operation]
         parts = [(start, min(start + step, depth)) for start in range(0, depth, step)]
-        return [self._slice(operation, cores, part, min(block, step)) for part in parts]
+        return [self._slice(operation, part, min(block, step)) for part in parts]
 
     def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         """The weights of an operation by core; None where they are not what is expected."""
@@ -133,27 +134,41 @@ class Slicer:
             found.append(_Core(runs, npu.ofm_micro.depth, scale))
         return tuple(found)
 
-    def _slice(
-        self, operation: NpuOperation, cores: tuple[_Core, ...], part: tuple[int, int], block: int
-    ) -> NpuOperation:
-        start, stop = part
-        whole = _weights_of(operation)
+    def _slice(self, operation: NpuOperation, part: Span, block: int) -> NpuOperation:
         registers, addresses = dict(operation.registers), dict(operation.addresses)
-        registers[Register.OFM_DEPTH_M1] = stop - start - 1
+        registers[Register.OFM_DEPTH_M1] = part[1] - part[0] - 1
         registers[Register.OFM_BLK_DEPTH_M1] = block - 1
         for base in OFM.bases:
             if base in addresses:
                 name, at = addresses[base]
-                addresses[base] = (name, at + _channel_bytes(registers) * start)
+                addresses[base] = (name, at + _channel_bytes(registers) * part[0])
+        return self.with_weights(replace(operation, registers=registers, addresses=addresses), operation, part)
+
+    def may_cut(self, operation: NpuOperation) -> bool:
+        """Whether channels of an operation can have weights of their own, or it reads none."""
+        return WEIGHTS[0].base not in operation.addresses or self._read(operation) is not None
+
+    def with_weights(self, made: NpuOperation, operation: NpuOperation, part: Span) -> NpuOperation:
+        """`made`, which makes channels `part` of `operation` in blocks of its own depth, with their weights alone."""
+        if WEIGHTS[0].base not in operation.addresses:
+            return made
+        registers, addresses = dict(made.registers), dict(made.addresses)
+        cores, whole, (start, stop) = self._read(operation), _weights_of(operation), part
+        assert cores is not None
+        block = registers[Register.OFM_BLK_DEPTH_M1] + 1
         for core, known in enumerate(cores):
             first, last = start // len(cores), _count(stop, core, len(cores))
+            weights, scales = WEIGHTS[core], SCALES[core]
+            if first == last:  # a core without channels names what the first one reads
+                addresses |= {weights.base: addresses[WEIGHTS[0].base], scales.base: addresses[SCALES[0].base]}
+                registers |= {weights.length: 0, scales.length: 0}
+                continue
             channels = (first, last, block // len(cores))
             at, length = self.slices.encoded((whole, core, channels), partial(known.weights, *channels))
-            addresses[WEIGHTS[core].base] = (self.constants, at)
-            registers[WEIGHTS[core].length] = length
-            addresses[SCALES[core].base] = (self.constants, known.scale + _SCALE_BYTES * first)
-            registers[SCALES[core].length] = round_up(_SCALE_BYTES * (last - first), _GRAIN)
-        return replace(operation, registers=registers, addresses=addresses)
+            scale = known.scale + vela.SCALE_BYTES * first
+            addresses |= {weights.base: (self.constants, at), scales.base: (self.constants, scale)}
+            registers |= {weights.length: length, scales.length: round_up(vela.SCALE_BYTES * (last - first), GRAIN)}
+        return replace(made, registers=registers, addresses=addresses)
 
 
 def _weights_of(operation: NpuOperation) -> object:
@@ -202,11 +217,13 @@ def _sizes(operation: NpuOperation, npu: Architecture) -> Iterator[tuple[int, in
             ((kernel.width - 1) // kernel.dilation_x + 1, npu.sub_kernel // kernel.dilation_x),
         )
     ]
-    depth = operation.registers[Register.IFM_DEPTH_M1] + 1
+    depth = 1 if operation.op is Op.DEPTHWISE else operation.registers[Register.IFM_DEPTH_M1] + 1
     for first in range(0, depth, slice_depth):
         for rows in spans[0]:
             for columns in spans[1]:
-                if part:
+                if operation.op is Op.DEPTHWISE:
+                    yield 1, round_up(rows * columns, 4) * npu.ofm_micro.depth
+                elif part:
                     elements = round_up(rows * columns, 4 if narrow else 2)
                     yield ceil_div(min(slice_depth, depth - first), _GROUP), elements * npu.ofm_micro.depth * _GROUP
                 else:

@@ -13,8 +13,9 @@ from ....names import Names
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
 from ...time import MemoryMap, default_memory_map
 from ..blocks import Blocks
+from ..copies.slices import Slicer
 from ..regions import places
-from .groups import Group
+from .group import ChannelGroup, Group
 
 
 def copy_names(program: NpuProgram, groups: Sequence[Group]) -> dict[int, str]:
@@ -23,10 +24,13 @@ def copy_names(program: NpuProgram, groups: Sequence[Group]) -> dict[int, str]:
     return {index: names.unique(f"{program.name}_weights") for group in groups for index in group.kept}
 
 
-def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None = None) -> NpuProgram:
+def apply(
+    program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None = None, slicer: Slicer | None = None
+) -> NpuProgram:
     """`program` with `groups`, which are disjoint and in program order, made part by part.
 
-    Parts get blocks of their own, the best in the memories of `where` (None: the NPU's default system).
+    Parts get blocks of their own, the best in the memories of `where` (None: the NPU's default system). `slicer` of the
+    program makes the weights of channels; it has the constants that the result reads.
     """
     operations: list[NpuOperation] = []
     cut: list[int] = []  # indices of parts
@@ -40,13 +44,9 @@ def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None 
         for index, kept in group.kept.items():
             operations += kept.transfers(copies[index], program.operations[index].operator)
             near.append(kept.buffer(copies[index]))
-        for part in group.parts:
-            layer = group.layers[part.member]
-            made = layer.part(part.rows, group.rings)
-            cut.append(len(operations))
-            if layer.index in group.kept:
-                made = group.kept[layer.index].read_by(made, copies[layer.index])
-            operations.append(made)
+        start = len(operations)
+        operations += group.operations(copies, slicer)
+        cut += range(start, len(operations))
         sizes |= group.ring_bytes
         done = group.last + 1
     operations += program.operations[done:]
@@ -59,4 +59,5 @@ def apply(program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None 
         stripe = operations[index]
         found = blocks.fitted(stripe.placed(place, index)).registers
         operations[index] = replace(stripe, registers={r: found[r] for r in stripe.registers})
-    return NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
+    made = replace(cut_up, operations=tuple(operations))
+    return slicer.grown(made) if slicer and any(isinstance(group, ChannelGroup) for group in groups) else made

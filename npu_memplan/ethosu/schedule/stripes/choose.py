@@ -6,11 +6,15 @@ that was found no cheaper choice among the groups looked at is known.
 
 from __future__ import annotations
 
-from .groups import Group, Groups
+from itertools import islice
+
+from .group import Group, RowGroup
+from .groups import Groups
 from .rows import Sliced
 
 _LONGEST = 12  # operations of a group: longer ones keep ever more rows between their layers
 _HEIGHTS = (64, 32, 16, 8, 4, 2, 1)  # rows of the last layer at a time
+_FEWEST = 2  # ways to cut channels that are tried: the fewest parts that fit
 _LOWER = 3  # heights that are tried where a higher one fits too: what they need less of rings may hold weights
 
 
@@ -27,6 +31,9 @@ def least_bytes(groups: Groups) -> int:
             layers = groups.chain(-first, last)
             if layers is not None:
                 reached = min(reached, max(best[-first], groups.even(layers, 1).size_bytes))
+            channels = groups.by_channels and groups.by_channels.least_bytes(-first, last)
+            if channels:
+                reached = min(reached, max(best[-first], channels))
         best.append(reached)
     return best[-1]
 
@@ -43,6 +50,8 @@ def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
                 found = layers and _cheapest(groups, layers, limit_bytes)
                 if found:
                     options[last + 1].append(found)
+                if groups.by_channels:
+                    options[last + 1] += islice(groups.by_channels.fitting(first, last, limit_bytes), _FEWEST)
     for stop in range(1, count + 1):
         above, cycles, chosen = best[stop - 1]
         over = max(0, groups.whole_bytes[stop - 1] - limit_bytes)
@@ -55,12 +64,12 @@ def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
     return best[count][2]
 
 
-def _cheapest(groups: Groups, layers: tuple[Sliced, ...], limit_bytes: int) -> Group | None:
+def _cheapest(groups: Groups, layers: tuple[Sliced, ...], limit_bytes: int) -> RowGroup | None:
     """The layers in turn, at the fewest cycles within the limit; where none fits, in the lowest stripes."""
     if len(layers) == 1:
         single = groups.fitting(layers[0], limit_bytes)
         return single and groups.keeping(single, limit_bytes - single.size_bytes)
-    best: Group | None = None
+    best: RowGroup | None = None
     lower = 0
     for rows in _HEIGHTS:
         if rows >= layers[-1].output.height:

@@ -13,6 +13,7 @@ from ...time.cost import demand
 from ..blocks import Blocks
 from ..regions import places
 from ..shram import round_up
+from .channels import Deep, Inner
 from .kept import Kept, constants_of
 
 
@@ -26,6 +27,7 @@ class Costs:
         self.micro_rows = program.accelerator.ofm_micro.height
         self._near = max(where.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
+        self._slices: dict[tuple[int, int, int, frozenset[str]], int] = {}
         self._kept: dict[int, Kept | None] = {}
 
     def rows(self, index: int, rows: int, near: bool = False) -> int:
@@ -43,6 +45,14 @@ class Costs:
                 operation = operation.with_registers(stripe)
             self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.where)
         return self._cycles[key]
+
+    def channels(self, layer: Deep, count: int, inner: Inner, step: int) -> int:
+        """Cycles of `count` channels of a layer, where buffers in `inner` hold `step`."""
+        key = (layer.index, count, step, frozenset(inner))
+        if key not in self._slices:
+            made = layer.about((0, count), inner, step).placed(self._places, layer.index)
+            self._slices[key] = cycles_in_a_row(self._blocks.fitted(made), self.program.accelerator, self.where)
+        return self._slices[key]
 
     def whole(self, index: int) -> int:
         """Cycles of operation `index` made at once."""

@@ -7,7 +7,7 @@ overlap; the planner, which knows all of them and everything outside the program
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,54 +15,20 @@ import numpy as np
 from ....problem import AllowedOverlap
 from ...hazards.inplace import in_place_distances
 from ...program.overlap import span_distances
-from ...program.program import BufferRole, NpuOperation, NpuProgram, Overlap
+from ...program.program import BufferRole, NpuProgram, Overlap
 from ...time import MemoryMap, default_memory_map
+from ..copies.slices import Slicer
 from ..shram import round_up
+from .by_channels import ChannelGroups
 from .costs import Costs
+from .group import Group, RowGroup
 from .kept import Kept
-from .order import Done, Part, Ring, even_cuts, fewest_cuts, interleave, parts, ring_rows, spans
+from .order import Done, Ring, even_cuts, fewest_cuts, interleave, ring_rows, spans
 from .rows import Map, Rows, Sliced, sliced
 from .tables import may_lie_beside, transfers
 
 _ALIGNMENT = 16
 _BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """Operations `first` to `last` of a program, made part by part. `rings`: rows kept of buffers between them."""
-
-    first: int
-    last: int
-    layers: tuple[Sliced, ...]
-    done: Done  # rows of each layer before each turn, counted in the direction of work
-    rings: Mapping[str, int]
-    size_bytes: int  # of everything alive meanwhile
-    cycles: int
-    cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
-    upwards: bool  # from the last row to the first
-    overlaps: tuple[AllowedOverlap, ...]
-    kept: Mapping[int, Kept] = field(default_factory=dict)  # by operation of the program
-
-    def transfers(self, program: NpuProgram) -> tuple[NpuOperation, ...]:
-        """Transfers of tables, which all come before the parts."""
-        return tuple(program.operations[index] for index in transfers(program, self.first, self.last))
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """The operations in order, with rows that count from the first."""
-        if not self.upwards:
-            return tuple(parts(self.done))
-        heights = [layer.output.height for layer in self.layers]
-        return tuple(
-            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in parts(self.done)
-        )
-
-    @property
-    def ring_bytes(self) -> dict[str, int]:
-        """Bytes of the buffers that become rings."""
-        strides = {layer.output.buffer: layer.output.stride for layer in self.layers}
-        return {name: rows * strides[name] for name, rows in self.rings.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +45,8 @@ class Groups:
     """Groups of one program.
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
-    `where`: the memories, of which the last region's has the feature maps.
+    `where`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which it
+    is cut by rows alone.
     """
 
     def __init__(
@@ -89,18 +56,20 @@ class Groups:
         io_in_pools: bool = True,
         reuse_inputs: bool = True,
         where: MemoryMap | None = None,
+        slicer: Slicer | None = None,
     ) -> None:
-        self.program = program
+        self.program, self.slicer = program, slicer
         self.costs = Costs(program, where or default_memory_map(program.accelerator))
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
         self._true_sizes = {b.name: b.size_bytes for b in program.buffers}
         self.sizes = {b.name: round_up(b.size_bytes, _ALIGNMENT) for b in program.buffers if b.role in counted}
         self.live = self._lifetimes()
-        self._worth: dict[Group, list[_Worth]] = {}
-        self._keeping: dict[tuple[Group, frozenset[int]], Group] = {}
+        self.by_channels = slicer and ChannelGroups(self.costs, self.sizes, self.live, slicer)
+        self._worth: dict[RowGroup, list[_Worth]] = {}
+        self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
-        self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], Group] = {}
+        self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], RowGroup] = {}
 
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
@@ -151,7 +120,8 @@ class Groups:
             before += self.sizes[name] if given else 0
             after += self.sizes[name] if end > last else 0
             inner += self._least_ring.get(name, 0) if not given and end <= last else 0
-        return max(before, after) + inner
+        channels = self.by_channels and self.by_channels.least_bytes(first, last)
+        return min(max(before, after) + inner, channels or sum(self.sizes.values()))
 
     @cached_property
     def _least_ring(self) -> dict[str, int]:
@@ -200,14 +170,14 @@ class Groups:
                     found[name] = found.get(name, 0) + 1
         return found
 
-    def group(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> Group:
+    def group(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> RowGroup:
         """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
         key = (layers[0].index, layers[-1].index, cuts, upwards)
         if key not in self._groups:
             self._groups[key] = self._upwards(layers, cuts) if upwards else self._downwards(layers, cuts)
         return self._groups[key]
 
-    def _upwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...]) -> Group:
+    def _upwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...]) -> RowGroup:
         """Planned upside down: rows and distances count from the ends."""
         found = self._downwards(tuple(layer.upside_down(self._true_sizes) for layer in layers), cuts, turned=True)
         sizes = self._true_sizes | found.ring_bytes
@@ -225,7 +195,7 @@ class Groups:
         """The distance of two starts from the distance of two ends, or the other way round."""
         return None if distance is None else self._true_sizes[pair.first] - second_bytes - distance
 
-    def _downwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], turned: bool = False) -> Group:
+    def _downwards(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], turned: bool = False) -> RowGroup:
         first, last = layers[0].index, layers[-1].index
         inner = {layer.output.buffer: layer.output for layer in layers[:-1]}
         kept = {
@@ -241,7 +211,10 @@ class Groups:
         overlaps = self._overlaps(layers, done, rings, turned)
         cycles = sum(self._cycles_of(layer, made) for layer, made in zip(layers, np.diff(done, axis=0).T, strict=True))
         saved = max((self._shared(o, sizes.get(o.second)) for o in overlaps), default=0)
-        return Group(first, last, layers, done, rings, size - saved, cycles, cuts, False, overlaps)
+        return RowGroup(
+            first=first, last=last, size_bytes=size - saved, cycles=cycles, overlaps=overlaps, layers=layers, done=done,
+            rings=rings, cuts=cuts,
+        )  # fmt: skip
 
     def _cycles_of(self, layer: Sliced, made: Done, near: bool = False) -> int:
         """Estimated cycles of all parts of a layer, most of which have as many rows as others."""
@@ -249,7 +222,7 @@ class Groups:
         parts = zip(heights.tolist(), counts.tolist(), strict=True)
         return sum(count * self.costs.rows(layer.index, rows, near) for rows, count in parts)
 
-    def keeping(self, group: Group, spare_bytes: int) -> Group:
+    def keeping(self, group: RowGroup, spare_bytes: int) -> RowGroup:
         """`group` with weights kept in at most `spare_bytes`, those first that win most cycles with a byte."""
         if group not in self._worth:
             self._worth[group] = sorted(self._worth_keeping(group), key=lambda w: (-w.cycles / w.size_bytes, w.index))
@@ -268,7 +241,7 @@ class Groups:
             )
         return self._keeping.get(key, group)
 
-    def _worth_keeping(self, group: Group) -> Iterator[_Worth]:
+    def _worth_keeping(self, group: RowGroup) -> Iterator[_Worth]:
         for layer, made in zip(group.layers, np.diff(group.done, axis=0).T, strict=True):
             kept = self.costs.kept(layer.index)
             if kept is not None:
@@ -277,14 +250,14 @@ class Groups:
                 if won > 0:
                     yield _Worth(layer.index, kept, round_up(kept.size_bytes, _ALIGNMENT), won)
 
-    def even(self, layers: tuple[Sliced, ...], rows: int) -> Group:
+    def even(self, layers: tuple[Sliced, ...], rows: int) -> RowGroup:
         """`layers` in turn, the last of them `rows` rows at a time."""
         return self.group(layers, even_cuts(layers[-1].output.height, rows))
 
-    def fitting(self, layer: Sliced, limit_bytes: int) -> Group | None:
+    def fitting(self, layer: Sliced, limit_bytes: int) -> RowGroup | None:
         """One layer in the fewest stripes with which no more than `limit_bytes` are alive; None: it cannot be."""
         index, second = layer.index, layer.output.buffer
-        best: Group | None = None
+        best: RowGroup | None = None
         for source in layer.inputs:
             if not self._may_overlap(source.buffer, second, index, index):
                 continue
@@ -299,7 +272,9 @@ class Groups:
         return best
 
     def turned(self, group: Group) -> Group:
-        """The same group upwards."""
+        """The same group upwards; of channels, which have no direction, itself."""
+        if not isinstance(group, RowGroup):
+            return group
         turned = self.group(group.layers, group.cuts, upwards=True)
         return replace(turned, kept=group.kept, size_bytes=group.size_bytes, cycles=group.cycles)
 

@@ -1,0 +1,105 @@
+"""Some successive operations of a program that are made part by part.
+
+Invariant: the parts cover each operation once; buffers in `ring_bytes` are written and read by the group alone, and
+hold the parts that are still to be read.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ....problem import AllowedOverlap
+from ...program.program import NpuOperation, NpuProgram
+from ..copies.slices import Slicer
+from .channels import Deep, Inner
+from .kept import Kept
+from .order import Done, Part, parts
+from .rows import Rows, Sliced
+from .tables import transfers
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Group(ABC):
+    """Operations `first` to `last`."""
+
+    first: int
+    last: int
+    size_bytes: int  # of everything alive meanwhile
+    cycles: int
+    overlaps: tuple[AllowedOverlap, ...] = ()
+    kept: Mapping[int, Kept] = field(default_factory=dict)  # by operation of the program
+    upwards: bool = False  # from the last row to the first
+
+    def transfers(self, program: NpuProgram) -> tuple[NpuOperation, ...]:
+        """Transfers of tables, which all come before the parts."""
+        return tuple(program.operations[index] for index in transfers(program, self.first, self.last))
+
+    @property
+    @abstractmethod
+    def ring_bytes(self) -> Mapping[str, int]:
+        """Bytes of the buffers that hold some parts only."""
+
+    @abstractmethod
+    def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:
+        """The parts in order. `copies`: buffers of what is kept; `slicer`: of the program, where weights are cut."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RowGroup(Group):
+    """Rows at a time. `rings`: rows kept of buffers between the layers."""
+
+    layers: tuple[Sliced, ...]
+    done: Done  # rows of each layer before each turn, counted in the direction of work
+    rings: Mapping[str, int]
+    cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The operations in order, with rows that count from the first."""
+        if not self.upwards:
+            return tuple(parts(self.done))
+        heights = [layer.output.height for layer in self.layers]
+        return tuple(
+            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in parts(self.done)
+        )
+
+    @property
+    def ring_bytes(self) -> dict[str, int]:
+        strides = {layer.output.buffer: layer.output.stride for layer in self.layers}
+        return {name: rows * strides[name] for name, rows in self.rings.items()}
+
+    def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:
+        for part in self.parts:
+            layer = self.layers[part.member]
+            made = layer.part(part.rows, self.rings)
+            yield self.kept[layer.index].read_by(made, copies[layer.index]) if layer.index in self.kept else made
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ChannelGroup(Group):
+    """`step` output channels at a time, all layers for some before the next: weights are read once, maps between hold
+    so many channels.
+    """
+
+    layers: tuple[Deep, ...]
+    step: int
+
+    @property
+    def ring_bytes(self) -> dict[str, int]:
+        return {name: made.slice_bytes(self.step) for name, made in inner_of(self.layers).items()}
+
+    def operations(self, copies: Mapping[int, str], slicer: Slicer | None) -> Iterator[NpuOperation]:
+        assert slicer is not None
+        depth, inner = self.layers[0].depth, inner_of(self.layers)
+        for start in range(0, depth, self.step):
+            part = start, min(start + self.step, depth)
+            for layer in self.layers:
+                made = layer.part(part, inner, self.step)
+                yield slicer.with_weights(made, layer.operation, part)
+
+
+def inner_of(layers: Sequence[Deep]) -> Inner:
+    """The maps between layers."""
+    return {layer.output.buffer: layer.output for layer in layers[:-1]}
