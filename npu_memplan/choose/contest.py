@@ -150,39 +150,46 @@ class _Cut:
 
 
 def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
-    """The model in stripes: for each share of the pool the form that is better in it."""
+    """The model in stripes: for each share of the pool the form that is better in it, by rows alone and by channels."""
     fast = fast_pool(forms[0].problem.pools, where)
     size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not forms[0].loaded.request.options.overlaps:
         return
     seen: list[object] = []
     for cuts in zip(*(_cuts(form, size, where) for form in forms), strict=True):
-        best = min(cuts, key=lambda cut: cut.rank)
-        groups = [(str(v), c.groups) for v, c in best.chosen.items()]
-        if any(made for _, made in groups) and (best.posed, groups) not in seen:
-            seen.append((best.posed, groups))
-            yield best.made()
+        for ways in zip(*cuts, strict=True):
+            best = min(ways, key=lambda cut: cut.rank)
+            groups = [(str(v), c.groups) for v, c in best.chosen.items()]
+            if any(made for _, made in groups) and (best.posed, groups) not in seen:
+                seen.append((best.posed, groups))
+                yield best.made()
 
 
-def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[_Cut]:
+def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cut]]:
     """Stripes whose constants are near, copied into what stripes leave of the pool, or far, read where they are but for
-    those that groups keep.
+    those that groups keep. Each by rows alone, and by channels where that is better.
     """
     programs, reuse = _programs(posed), posed.loaded.request.options.reuse_inputs
     near, cutters = where.with_constants_near(), slicers(posed, {})
     limits = [int(size * share) for share in _SHARES]
 
-    def groups(memories: MemoryMap) -> dict[Any, Groups]:
+    def ways(memories: MemoryMap) -> tuple[dict[Any, Groups], ...]:
         found = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
-        return {v: Groups(p, reuse_inputs=reuse, where=memories, slicer=found[v]) for v, p in programs.items()}
+        both = {v: Groups(p, reuse_inputs=reuse, where=memories, slicer=found[v]) for v, p in programs.items()}
+        return {v: groups.by_rows() for v, groups in both.items()}, both
 
-    fronts = {v: front(made, limits) for v, made in groups(near).items()}
+    def cut(memories: MemoryMap, limit: int, chosen: Iterator[dict[Any, Striping]]) -> tuple[_Cut, _Cut]:
+        rows, both = (_Cut(posed, programs, memories, cutters, c, limit) for c in chosen)
+        return rows, both if both.rank < rows.rank else rows
+
+    fronts = [{v: front(groups, limits) for v, groups in way.items()} for way in ways(near)]
     for limit in limits:
-        fitting = {v: [c for c in found if c.size_bytes <= limit] or found[:1] for v, found in fronts.items()}
-        yield _Cut(posed, programs, near, cutters, {v: found[-1] for v, found in fitting.items()}, limit)
-    far = groups(where)
+        fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
+                   for way in fronts)  # fmt: skip
+        yield cut(near, limit, fitting)
+    far = ways(where)
     for limit in limits[:_FAR]:
-        yield _Cut(posed, programs, where, cutters, {v: at_limit(made, limit) for v, made in far.items()}, limit)
+        yield cut(where, limit, ({v: at_limit(groups, limit) for v, groups in way.items()} for way in far))
 
 
 def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:

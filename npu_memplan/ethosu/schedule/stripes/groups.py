@@ -7,6 +7,7 @@ overlap; the planner, which knows all of them and everything outside the program
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -70,6 +71,12 @@ class Groups:
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
         self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], RowGroup] = {}
+
+    def by_rows(self) -> Groups:
+        """The same by rows alone; what is known is known to both."""
+        found = copy(self)
+        found.by_channels = None
+        return found
 
     def _lifetimes(self) -> dict[str, Rows]:
         """First and last operation, inclusive; inputs live from the start, outputs to the end."""
