@@ -31,7 +31,7 @@ def test_the_better_producer_is_taken_and_said(cli: Callable[..., Any], tmp_path
     assert found is not None, note
     taken, least, about = (int(text.replace(",", "")) for text in found.groups())
     assert least < taken == cycles["auto"] < about
-    assert about == pytest.approx(cycles["vela"], rel=0.1)  # before it was searched
+    assert about == pytest.approx(cycles["vela"], rel=0.2)  # before it was searched
     ran = cli("run", tmp_path / "auto", "--on", "host", "--input", "random:3", "--reference", model)
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[0].endswith("bit-exact")
