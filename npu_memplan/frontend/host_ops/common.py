@@ -6,6 +6,7 @@ Invariant: a type that the reference kernel does not take is refused here, never
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -118,15 +119,36 @@ def clamp_to_range(value: Expr, activation: int, output: Tensor) -> Expr:
     return clamp(value, *activation_range(activation, output.scale, output.zero_point, output.dtype))
 
 
-def padding_before(same: bool, size: int, kernel: int, stride: int, dilation: int, out_size: int) -> int:
-    """Rows (or columns) in front of the input that a window may touch; 0 for VALID."""
-    total = (out_size - 1) * stride + (kernel - 1) * dilation + 1 - size
-    return max(total, 0) // 2 if same else 0
-
-
 def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
     """`0 <= position < size`, or None when the range [low, high] of `position` is inside anyway."""
     return both(position >= 0 if low < 0 else None, position < size if high >= size else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Windows along one axis of an image, in elements; the first begins `before` the image (its padding)."""
+
+    size: int  # of the image
+    windows: int
+    kernel: int
+    stride: int
+    dilation: int
+    before: int
+
+    @classmethod
+    def padded(cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1) -> Axis:
+        """With padding SAME, or VALID: none."""
+        total = (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
+        return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)
+
+    def under(self, window: Expr, k: Expr) -> Expr:
+        """The place of the image under place `k` of a window's kernel."""
+        return window * self.stride + k * self.dilation - self.before
+
+    def inside(self, place: Expr) -> Expr | None:
+        """Whether such a place is inside of the image; None: always."""
+        last = (self.windows - 1) * self.stride + (self.kernel - 1) * self.dilation - self.before
+        return inside(place, -self.before, last, self.size)
 
 
 def shape4(tensor: Tensor) -> tuple[int, int, int, int]:

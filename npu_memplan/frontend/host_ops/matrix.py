@@ -15,6 +15,7 @@ from typing import Any
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
+    Axis,
     accumulator_type,
     as_it_is,
     bias_of,
@@ -22,7 +23,6 @@ from .common import (
     channel_scales,
     clamp_to_activation,
     inside,
-    padding_before,
     require_same_batches,
     require_same_type,
     require_types,
@@ -34,7 +34,6 @@ from .operator import Lowering, lowering, require
 from .plain.numbers import REAL, activated, same
 from .tir import (
     Expr,
-    Function,
     both,
     cast,
     const,
@@ -52,80 +51,35 @@ from .tir import (
 class ConvolutionGeometry:
     """Extents in elements; `depth` is that of the kernel: input channels of one group, or all output channels."""
 
-    batches: int
-    in_h: int
-    in_w: int
     in_c: int
-    out_h: int
-    out_w: int
     out_c: int
-    k_h: int
-    k_w: int
     depth: int
-    stride_h: int
-    stride_w: int
-    top: int  # padding
-    left: int
-    dilation_h: int = 1
-    dilation_w: int = 1
-    depthwise: bool = False
+    down: Axis  # of the convolution, which for TRANSPOSE_CONV is the one from its output to its input
+    across: Axis
 
     @classmethod
-    def of(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any, *, depthwise: bool) -> ConvolutionGeometry:
-        """Of CONV_2D and DEPTHWISE_CONV_2D."""
-        batches, in_h, in_w, in_c = shape4(data)
-        _, out_h, out_w, out_c = shape4(output)
-        require_same_batches(data, output)
+    def of(cls, work: Lowering, options: Any, *, data: int = 0) -> ConvolutionGeometry:
+        """Weights are input 1; `data`: number of the input that they go over."""
+        image, weights, output = work.tensor(data), work.tensor(1), work.output()
+        (_, *inner, in_c), (_, *outer, out_c) = shape4(image), shape4(output)
+        require_same_batches(image, output)
         first, k_h, k_w, depth = shape4(weights)
-        if depthwise:
+        transposed = work.operator.name == "TRANSPOSE_CONV"
+        if transposed:
+            fits, inner, outer = first == out_c and depth == in_c, outer, inner
+        elif work.operator.name == "DEPTHWISE_CONV_2D":
             fits = first == 1 and depth == out_c and out_c % in_c == 0
         else:
             fits = first == out_c and in_c % depth == 0 and out_c % (in_c // depth) == 0
         require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
-        same = options.Padding() == 0
-        strides, dilations = _strides(options), (options.DilationHFactor(), options.DilationWFactor())
-        top = padding_before(same, in_h, k_h, strides[0], dilations[0], out_h)
-        left = padding_before(same, in_w, k_w, strides[1], dilations[1], out_w)
-        image = (batches, in_h, in_w, in_c, out_h, out_w, out_c)
-        return cls(*image, k_h, k_w, depth, *strides, top, left, *dilations, depthwise)
-
-    @classmethod
-    def transposed(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> ConvolutionGeometry:
-        """Of TRANSPOSE_CONV; SAME is about the forward convolution from output to input."""
-        batches, in_h, in_w, in_c = shape4(data)
-        _, out_h, out_w, out_c = shape4(output)
-        require_same_batches(data, output)
-        filters, k_h, k_w, depth = shape4(weights)
-        fits = filters == out_c and depth == in_c
-        require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
-        same, (stride_h, stride_w) = options.Padding() == 0, _strides(options)
-        top = max((in_h - 1) * stride_h + k_h - out_h, 0) // 2 if same else 0
-        left = max((in_w - 1) * stride_w + k_w - out_w, 0) // 2 if same else 0
-        return cls(batches, in_h, in_w, in_c, out_h, out_w, out_c, k_h, k_w, depth, stride_h, stride_w, top, left)
+        dilations = (1, 1) if transposed else (options.DilationHFactor(), options.DilationWFactor())
+        steps = zip(inner, outer, (k_h, k_w), (options.StrideH(), options.StrideW()), dilations, strict=True)
+        return cls(in_c, out_c, depth, *(Axis.padded(options.Padding() == 0, *step) for step in steps))
 
     @property
-    def outputs(self) -> tuple[int, int, int, int]:
-        """NHWC extents of the output."""
-        return self.batches, self.out_h, self.out_w, self.out_c
-
-    def source(self, function: Function, y: Expr, x: Expr, ky: Expr, kx: Expr) -> tuple[Expr, Expr, Expr | None]:
-        """Input row and column under a place of the window, and when that is inside the image (None: always)."""
-        row = function.bind(y * self.stride_h + ky * self.dilation_h - self.top, "row")
-        column = function.bind(x * self.stride_w + kx * self.dilation_w - self.left, "column")
-        last_row = (self.out_h - 1) * self.stride_h + (self.k_h - 1) * self.dilation_h - self.top
-        last_column = (self.out_w - 1) * self.stride_w + (self.k_w - 1) * self.dilation_w - self.left
-        rows = inside(row, -self.top, last_row, self.in_h)
-        return row, column, both(rows, inside(column, -self.left, last_column, self.in_w))
-
-    def channel(self, c: Expr, k: Expr) -> Expr:
-        """The input channel that output channel `c` meets at `k` of the kernel's depth; of its own, if depthwise."""
-        if self.depthwise:
-            return floor_div(c, self.out_c // self.in_c)
-        return k if self.depth == self.in_c else floor_div(c, self.out_c // (self.in_c // self.depth)) * self.depth + k
-
-
-def _strides(options: Any) -> tuple[int, int]:
-    return options.StrideH(), options.StrideW()
+    def kernel(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.down.kernel, self.across.kernel
 
 
 def transposed_activation(options: Any) -> int:
@@ -218,15 +172,19 @@ def depthwise_conv_2d(work: Lowering) -> None:
 def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
     options = work.options(kind)
     check_weighted(work)
-    g = ConvolutionGeometry.of(work.tensor(0), work.tensor(1), work.output(), options, depthwise=depthwise)
+    g = ConvolutionGeometry.of(work, options)
     products, function, target = Products(work, g.out_c, wide=depthwise), work.function, work.write()
-    with function.grid(g.outputs, "nyxc") as (n, y, x, c):
+    groups = g.in_c if depthwise else g.in_c // g.depth
+    with function.grid(products.output.shape, "nyxc") as (n, y, x, c):
         products.begin(c)
-        with function.grid((g.k_h, g.k_w), ("ky", "kx")) as (ky, kx):
-            row, column, valid = g.source(function, y, x, ky, kx)
+        with function.grid(g.kernel, ("ky", "kx")) as (ky, kx):
+            row = function.bind(g.down.under(y, ky), "row")
+            column = function.bind(g.across.under(x, kx), "column")
+            valid = both(g.down.inside(row), g.across.inside(column))
             with function.when(valid), function.loop(1 if depthwise else g.depth, "k") as k:
-                weight = (0, ky, kx, c) if depthwise else (c, ky, kx, k)
-                products.add((n, row, column, g.channel(c, k)), weight)
+                group = floor_div(c, g.out_c // groups)
+                channel = group if depthwise else k if groups == 1 else group * g.depth + k
+                products.add((n, row, column, channel), (0, ky, kx, c) if depthwise else (c, ky, kx, k))
         function.store(target, products.result(c, options.FusedActivationFunction()), n, y, x, c)
 
 
@@ -235,10 +193,10 @@ def transpose_conv(work: Lowering) -> None:
     """Inputs are the output's shape, weights [out channels, kernel h, kernel w, in channels], data, bias."""
     options, function = work.options("TransposeConvOptions"), work.function
     check_weighted(work, data=2)
-    g = ConvolutionGeometry.transposed(work.tensor(2), work.tensor(1), work.output(), options)
+    g = ConvolutionGeometry.of(work, options, data=2)
     products, target = Products(work, g.out_c, data=2, wide=True), work.write()
     gather = _by_inputs if work.plain else _by_weights
-    with function.grid(g.outputs, "nyxc") as (n, y, x, c):
+    with function.grid(products.output.shape, "nyxc") as (n, y, x, c):
         products.begin(c)
         gather(work, g, products, n, y, x, c)
         function.store(target, products.result(c, transposed_activation(options)), n, y, x, c)
@@ -246,19 +204,19 @@ def transpose_conv(work: Lowering) -> None:
 
 def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *place: Expr) -> None:
     """All that reaches `place` (batch, row, column, channel) of the output, weight by weight."""
-    function, (n, y, x, c) = work.function, place
-    with function.grid((g.k_h, g.k_w), ("ky", "kx")) as (ky, kx):
-        down = function.bind(y + g.top - ky, "down")
-        right = function.bind(x + g.left - kx, "right")
-        row = function.bind(truncated_div(down, const(g.stride_h)), "row")
-        column = function.bind(truncated_div(right, const(g.stride_w)), "column")
+    function, (n, y, x, c), (down, across) = work.function, place, (g.down, g.across)
+    with function.grid(g.kernel, ("ky", "kx")) as (ky, kx):
+        below = function.bind(y + down.before - ky, "down")
+        right = function.bind(x + across.before - kx, "right")
+        row = function.bind(truncated_div(below, const(down.stride)), "row")
+        column = function.bind(truncated_div(right, const(across.stride)), "column")
         hit = both(
-            row * g.stride_h == down if g.stride_h > 1 else None,
-            column * g.stride_w == right if g.stride_w > 1 else None,
-            down >= 0,
+            row * down.stride == below if down.stride > 1 else None,
+            column * across.stride == right if across.stride > 1 else None,
+            below >= 0,
             right >= 0,
-            inside(row, 0, g.in_h, g.in_h),
-            inside(column, 0, g.in_w, g.in_w),
+            inside(row, 0, down.windows, down.windows),
+            inside(column, 0, across.windows, across.windows),
         )
         with function.when(hit), function.loop(g.in_c, "k") as k:
             products.add((n, row, column, k), (c, ky, kx, k))
@@ -266,22 +224,23 @@ def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *pla
 
 def _by_inputs(work: Lowering, g: ConvolutionGeometry, products: Products, *place: Expr) -> None:
     """All that reaches `place` (batch, row, column, channel) of the output, input by input."""
-    function, (n, y, x, c) = work.function, place
-    rows, columns = min(-(-g.k_h // g.stride_h), g.in_h), min(-(-g.k_w // g.stride_w), g.in_w)  # that can reach it
-    first_row = _first_to_reach(work, y + g.top, g.k_h, g.stride_h)
-    first_column = _first_to_reach(work, x + g.left, g.k_w, g.stride_w)
+    function, (n, y, x, c), (down, across) = work.function, place, (g.down, g.across)
+    first_row, rows = _first_to_reach(work, y, down)
+    first_column, columns = _first_to_reach(work, x, across)
     with function.grid((rows + 1, columns + 1), ("r", "s")) as (r, s):
         row, column = function.bind(first_row + r, "row"), function.bind(first_column + s, "column")
-        ky = function.bind(y + g.top - row * g.stride_h, "ky")
-        kx = function.bind(x + g.left - column * g.stride_w, "kx")
-        hit = both(row < g.in_h, column < g.in_w, ky >= 0, ky < g.k_h, kx >= 0, kx < g.k_w)
-        with function.when(hit), function.loop(g.in_c, "k") as k:
+        ky = function.bind(y + down.before - row * down.stride, "ky")
+        kx = function.bind(x + across.before - column * across.stride, "kx")
+        inside = row < down.windows, column < across.windows, ky >= 0, ky < down.kernel, kx >= 0, kx < across.kernel
+        with function.when(both(*inside)), function.loop(g.in_c, "k") as k:
             products.add((n, row, column, k), (c, ky, kx, k))
 
 
-def _first_to_reach(work: Lowering, place: Expr, kernel: int, stride: int) -> Expr:
-    """The first input row (or column) whose window covers `place` of the padded output; 0 at least."""
-    return work.function.bind(truncated_div(largest(place - const(kernel - stride), 0), const(stride)), "first")
+def _first_to_reach(work: Lowering, place: Expr, axis: Axis) -> tuple[Expr, int]:
+    """The first input row (or column) whose window covers `place` of the output, 0 at least; how many more may."""
+    padded = largest(place + axis.before - const(axis.kernel - axis.stride), 0)
+    first = work.function.bind(truncated_div(padded, const(axis.stride)), "first")
+    return first, min(-(-axis.kernel // axis.stride), axis.windows)
 
 
 @lowering("FULLY_CONNECTED", both=True)

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from ...fixed_point.multiplier import LIMITS
 from .common import (
     ACTIVATION_TYPES,
+    Axis,
     clamp_to_range,
     ends,
-    inside,
-    padding_before,
     require_same_batches,
     shape4,
 )
@@ -51,39 +50,35 @@ def pool(
 ) -> None:
     """output = result(total, number of places), where total = join(total, element) for each place inside the image."""
     options, data, output = work.options("Pool2DOptions"), work.tensor(0), work.output()
-    batches, in_h, in_w, depth = shape4(data)
+    _, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, out_depth = shape4(output)
     require_same_batches(data, output)
     message = f"input {list(data.shape)} and output {list(output.shape)} have other channels"
     require(out_depth == depth, message)
-    k_h, k_w = options.FilterHeight(), options.FilterWidth()
-    stride_h, stride_w = options.StrideH(), options.StrideW()
     same = options.Padding() == 0
-    top = padding_before(same, in_h, k_h, stride_h, 1, out_h)
-    left = padding_before(same, in_w, k_w, stride_w, 1, out_w)
-    last_row, last_column = (out_h - 1) * stride_h + k_h - 1 - top, (out_w - 1) * stride_w + k_w - 1 - left
+    down = Axis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
+    across = Axis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
 
     function = work.function
     source, target = work.read(0, "input"), work.write()
     value = function.local("value", dtype_of(start))
-    with function.grid((batches, out_h, out_w, depth), "nyxc") as (n, y, x, c):
+    with function.grid(output.shape, "nyxc") as (n, y, x, c):
         value.set(start)
-        with function.grid((k_h, k_w), ("ky", "kx")) as (ky, kx):
-            row, column = y * stride_h + ky - top, x * stride_w + kx - left
-            with function.when(both(inside(row, -top, last_row, in_h), inside(column, -left, last_column, in_w))):
+        with function.grid((down.kernel, across.kernel), ("ky", "kx")) as (ky, kx):
+            row, column = down.under(y, ky), across.under(x, kx)
+            with function.when(both(down.inside(row), across.inside(column))):
                 value.set(join(value.get(), raw_load(source, [n, row, column, c])))
-        rows, columns = _extent_inside(y, stride_h, top, k_h, in_h), _extent_inside(x, stride_w, left, k_w, in_w)
 
-        def count(places: Expr = rows * columns) -> Expr:
-            return function.bind(places, "count")
+        def count() -> Expr:
+            return function.bind(_extent_inside(y, down) * _extent_inside(x, across), "count")
 
         function.store(target, result(value.get(), count), n, y, x, c)
 
 
-def _extent_inside(position: Expr, stride: int, before: int, kernel: int, size: int) -> Expr:
+def _extent_inside(window: Expr, axis: Axis) -> Expr:
     """Number of window rows (or columns) that lie inside the image."""
-    origin = position * stride - before
-    return smallest(const(kernel), const(size) - origin) - largest(const(0), const(0) - origin)
+    origin = window * axis.stride - axis.before
+    return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)
 
 
 @lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", plain=True)
