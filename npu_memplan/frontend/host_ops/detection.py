@@ -8,7 +8,6 @@ are read. What the reference leaves unwritten is zeros; where it stops because a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,23 +16,6 @@ from .operator import Lowering, lowering, require
 
 _NAMES = ("max_detections", "max_classes_per_detection", "num_classes")
 _REALS = ("nms_score_threshold", "nms_iou_threshold", "y_scale", "x_scale", "h_scale", "w_scale")
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    most: int
-    each: int  # classes of a detection
-    classes: int
-    most_of_class: int
-    regular: bool
-
-    @classmethod
-    def of(cls, work: Lowering) -> _Options:
-        most, each, classes = (int(value) for value in work.custom(*_NAMES))
-        others = work.operator.custom_options()
-        require(min(most, each, classes) >= 1, f"it detects {most} boxes of {each} of {classes} classes")
-        of_class = int(others.get("detections_per_class", 100))
-        return cls(most, min(each, classes), classes, max(of_class, 1), bool(others.get("use_regular_nms", False)))
 
 
 def _shapes(work: Lowering) -> list[tuple[int, ...]]:
@@ -45,7 +27,10 @@ def _shapes(work: Lowering) -> list[tuple[int, ...]]:
 @lowering("TFLite_Detection_PostProcess", shapes=_shapes)
 def detection(work: Lowering) -> None:
     """Inputs: encoded boxes [1, N, 4 or more], scores [1, N, classes, one more with a background], anchors [N, 4]."""
-    options = _Options.of(work)
+    most, each, classes = (int(value) for value in work.custom(*_NAMES))
+    require(min(most, each, classes) >= 1, f"it detects {most} boxes of {each} of {classes} classes")
+    others = work.operator.custom_options()
+    regular, of_class = others.get("use_regular_nms", False), max(int(others.get("detections_per_class", 100)), 1)
     encoded, scores, anchors = (work.tensor(i) for i in range(3))
     outputs = [work.output(i) for i in range(4)]
     forms = [list(tensor.shape) for tensor in (encoded, scores, anchors)]
@@ -54,39 +39,31 @@ def detection(work: Lowering) -> None:
     count, pitch, columns = encoded.shape[1], encoded.shape[2], scores.shape[2]
     one_image = (encoded.shape[0], scores.shape[:2]) == (1, (1, count)) and pitch >= 4
     require(one_image, f"boxes {forms[0]} and scores {forms[1]} are not of one image")
-    of_classes = 0 <= columns - options.classes <= 1
-    require(of_classes, f"its scores have {columns} columns for {options.classes} classes")
+    require(0 <= columns - classes <= 1, f"its scores have {columns} columns for {classes} classes")
     room = math.prod(outputs[1].shape)
     fits = [math.prod(t.shape) for t in outputs] == [4 * room, room, room, 1]
     fits = fits and all(t.dtype == "float32" for t in outputs)
     require(fits, "its outputs are not the boxes, classes, scores and number of one image")
     macros = _macros(work, encoded, scores, anchors)
-    _call(work, options, macros, (count, pitch, options.classes, columns), room)
 
-
-def _call(
-    work: Lowering, options: _Options, macros: dict[str, str], sizes: tuple[int, int, int, int], room: int
-) -> None:
-    count, most = sizes[0], options.most_of_class if options.regular else options.most
     inputs = [work.read(i, name) for i, name in enumerate(("encoded", "scores", "anchors"))]
-    scratch = work.function.scratch
-    areas = [
-        scratch("boxes", (count, 4), "float32"),
-        scratch("best", (count,), "float32"),
-        scratch("order", (count,), "int32"),
-        scratch("spare", (count,), "int32"),
-        scratch("free", (count,), "uint8"),
-        scratch("chosen", (min(count, most),), "int32"),
+    areas: list[tuple[str, tuple[int, ...], str]] = [
+        ("boxes", (count, 4), "float32"),
+        ("best", (count,), "float32"),
+        ("order", (count,), "int32"),
+        ("spare", (count,), "int32"),
+        ("free", (count,), "uint8"),
+        ("chosen", (min(count, of_class if regular else most),), "int32"),
     ]
-    if options.regular:
-        kept = options.most + options.most_of_class
-        areas += [scratch("kept_scores", (kept,), "float32"), scratch("kept", (kept,), "int32")]
-        areas += [scratch("next_scores", (kept,), "float32"), scratch("next", (2, kept), "int32")]
-    targets = [work.write(i, name) for i, name in enumerate(("boxes_out", "classes", "scores_out", "number"))]
-    how = "regular" if options.regular else "fast"
-    limits = (options.most, options.most_of_class if options.regular else options.each, room)
-    arguments = [*inputs, *areas, *targets, *sizes, *limits]
-    work.run_c(f"detection detection_{how}", *arguments, suffix=f"{work.operator.index}", macros=macros)
+    if regular:
+        kept = most + of_class
+        areas += [("kept_scores", (kept,), "float32"), ("kept", (kept,), "int32")]
+        areas += [("next_scores", (kept,), "float32"), ("next", (2, kept), "int32")]
+    buffers = [*inputs, *(work.function.scratch(*area) for area in areas)]
+    buffers += [work.write(i, name) for i, name in enumerate(("boxes_out", "classes", "scores_out", "number"))]
+    numbers = count, pitch, classes, columns, most, of_class if regular else min(each, classes), room
+    how = "regular" if regular else "fast"
+    work.run_c(f"detection detection_{how}", *buffers, *numbers, suffix=f"{work.operator.index}", macros=macros)
 
 
 def _macros(work: Lowering, encoded: Tensor, scores: Tensor, anchors: Tensor) -> dict[str, str]:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tvm import tirx
+
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
@@ -43,7 +45,6 @@ from .tir import (
     number,
     raw_load,
     row_indices,
-    truncated_div,
 )
 
 
@@ -208,8 +209,8 @@ def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *pla
     with function.grid(g.kernel, ("ky", "kx")) as (ky, kx):
         below = function.bind(y + down.before - ky, "down")
         right = function.bind(x + across.before - kx, "right")
-        row = function.bind(truncated_div(below, const(down.stride)), "row")
-        column = function.bind(truncated_div(right, const(across.stride)), "column")
+        row = function.bind(tirx.truncdiv(below, const(down.stride)), "row")
+        column = function.bind(tirx.truncdiv(right, const(across.stride)), "column")
         hit = both(
             row * down.stride == below if down.stride > 1 else None,
             column * across.stride == right if across.stride > 1 else None,
@@ -239,7 +240,7 @@ def _by_inputs(work: Lowering, g: ConvolutionGeometry, products: Products, *plac
 def _first_to_reach(work: Lowering, place: Expr, axis: Axis) -> tuple[Expr, int]:
     """The first input row (or column) whose window covers `place` of the output, 0 at least; how many more may."""
     padded = largest(place + axis.before - const(axis.kernel - axis.stride), 0)
-    first = work.function.bind(truncated_div(padded, const(axis.stride)), "first")
+    first = work.function.bind(tirx.truncdiv(padded, const(axis.stride)), "first")
     return first, min(-(-axis.kernel // axis.stride), axis.windows)
 
 

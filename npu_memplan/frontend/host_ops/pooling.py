@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tvm import tirx
+
 from ...fixed_point.multiplier import LIMITS
 from .common import (
     ACTIVATION_TYPES,
@@ -19,7 +21,7 @@ from .common import (
 )
 from .operator import Lowering, lowering, require
 from .plain.numbers import REAL, activated, largest_of, least, same
-from .tir import Expr, both, cast, const, dtype_of, largest, library, raw_load, real, select, smallest, truncated_div
+from .tir import Expr, both, cast, const, dtype_of, largest, library, raw_load, real, select, smallest
 
 
 @lowering("AVERAGE_POOL_2D", "MAX_POOL_2D")
@@ -38,8 +40,8 @@ def pool_2d(work: Lowering) -> None:
     def result(total: Expr, count: Callable[[], Expr]) -> Expr:
         if average:
             places = count()
-            half = truncated_div(places, const(2))
-            total = truncated_div(total + select(total > 0, half, -half), places)
+            half = tirx.truncdiv(places, const(2))
+            total = tirx.truncdiv(total + select(total > 0, half, -half), places)
         return clamp_to_range(total, activation, output)
 
     pool(work, const(0 if average else LIMITS[data.dtype][0]), join, result)

@@ -22,39 +22,17 @@ from .plain.numbers import REAL, activated, largest_of, same, smallest_of
 from .tir import Buffer, Expr, Function, cast, clamp, const, library, load, number, raw_load, real
 
 
-@lowering("SVDF")
+@lowering("SVDF", both=True)
 def svdf(work: Lowering) -> None:
     """Inputs: data, feature weights [filters, depth], time weights [filters, memory], bias, state."""
-    work.options("SVDFOptions")
+    options, plain = work.options("SVDFOptions"), work.plain
     data, features, times, state, output = (*(work.tensor(i) for i in (0, 1, 2, 4)), work.output())
-    require_same_type((data, features, output), ("int8",))
-    require_same_type((times, state), ("int8", "int16"))
-
-    def activation(total: Expr) -> Expr:
-        scale = quantise_multiplier(data.scale * features.scale / state.scale)
-        scaled = multiply_by_quantised(work.function, total, *scale)
-        return clamp(scaled, *LIMITS[state.dtype]) + const(state.zero_point)
-
-    def result(total: Expr) -> Expr:
-        scale = quantise_multiplier(state.scale * times.scale / output.scale)
-        value = multiply_by_quantised(work.function, total, *scale) + const(output.zero_point)
-        return clamp(value, *LIMITS["int8"])
-
-    _factored(work, "int32", activation, result)
-
-
-@lowering("SVDF", plain=True)
-def svdf_of_floats(work: Lowering) -> None:
-    """The same of float32."""
-    fused = work.options("SVDFOptions").FusedActivationFunction()
-    same((*(work.tensor(i) for i in (0, 1, 2, 4)), work.output()), REAL)
-    _factored(work, "float32", lambda x: x, lambda total: activated(work.function, total, fused, "float32"))
-
-
-def _factored(work: Lowering, kind: str, activation: Callable[[Expr], Expr], result: Callable[[Expr], Expr]) -> None:
-    """The statements; sums are of type `kind`, one over the depth becomes an activation, one over ranks a result."""
-    data, features, times, state = (work.tensor(i) for i in (0, 1, 2, 4))
-    rank = work.options("SVDFOptions").Rank()
+    if plain:
+        same((data, features, times, state, output), REAL)
+    else:
+        require_same_type((data, features, output), ("int8",))
+        require_same_type((times, state), ("int8", "int16"))
+    kind, rank = "float32" if plain else "int32", options.Rank()
     require(state.is_variable, f"its state {state.name!r} is no variable tensor")
     (batches, depth), (filters, memory) = data.shape, times.shape
     fits = state.shape == (batches, filters * memory) and features.shape == (filters, depth)
@@ -66,8 +44,23 @@ def _factored(work: Lowering, kind: str, activation: Callable[[Expr], Expr], res
     if bias is not None:
         require(bias.dtype == kind, f"bias {bias.name!r} is {bias.dtype}, not {kind}")
 
+    def rescaled(total: Expr, scale: float) -> Expr:
+        return multiply_by_quantised(work.function, total, *quantise_multiplier(scale))
+
+    def activation(total: Expr) -> Expr:
+        if plain:
+            return total
+        scaled = rescaled(total, data.scale * features.scale / state.scale)
+        return clamp(scaled, *LIMITS[state.dtype]) + const(state.zero_point)
+
+    def result(total: Expr) -> Expr:
+        if plain:
+            return activated(work.function, total, options.FusedActivationFunction(), "float32")
+        value = rescaled(total, state.scale * times.scale / output.scale)
+        return clamp(value + const(output.zero_point), *LIMITS["int8"])
+
     function = work.function
-    take, weight = (as_it_is, as_it_is) if work.plain else (centred, stored)
+    take, weight = (as_it_is, as_it_is) if plain else (centred, stored)
     source, kept = work.read(0, "input"), work.state(4, "state")
     feature_weights, time_weights = work.read(1, "feature_weights"), work.read(2, "time_weights")
     offsets = work.read(3, "bias") if bias is not None else None

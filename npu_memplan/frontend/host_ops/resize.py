@@ -17,7 +17,7 @@ from ...fixed_point.multiplier import LIMITS
 from .common import EIGHT_BITS, ends, shape4
 from .movement import pair
 from .operator import Lowering, lowering
-from .tir import Expr, cast, clamp, const, load, raw_load, select, truncated_div
+from .tir import Expr, cast, clamp, const, load, raw_load, select
 
 
 @lowering("RESIZE_NEAREST_NEIGHBOR")
@@ -81,7 +81,7 @@ def _mixed(work: Lowering, shape: tuple[int, ...], down: _Axis, across: _Axis) -
             "sum",
         )
         half = const(1 << 19)
-        rounded = truncated_div(total + select(total > 0, half, const(0) - half), const(1 << 20))
+        rounded = tirx.truncdiv(total + select(total > 0, half, const(0) - half), const(1 << 20))
         function.store(target, clamp(rounded, *LIMITS["int8"]), n, y, x, c)
 
 

@@ -275,11 +275,6 @@ def floor_mod(a: Expr, b: int) -> Expr:
     return const(0) if b == 1 else tirx.floormod(a, const(b))
 
 
-def truncated_div(a: Expr, b: Expr) -> Expr:
-    """C's integer division: towards zero."""
-    return tirx.truncdiv(a, b)
-
-
 def unflatten(index: Expr, shape: Sequence[int]) -> list[Expr]:
     """Indices of element number `index` of a row-major array (the index is in range)."""
     indices: list[Expr] = [const(0)] * max(len(shape), 1)
