@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,67 @@ def number_at(data: bytes, form: str, at: int, what: str = "a number") -> int:
         raise FlatbufferError(f"{what} is at byte {at} of {len(data)}")
     value: int = struct.unpack_from(form, data, at)[0]
     return value
+
+
+def target_at(data: bytes, place: int) -> int:
+    """Where the offset at byte `place` leads to."""
+    return place + number_at(data, "<I", place)
+
+
+def span_at(data: bytes, start: int, width: int, what: str = "{} elements") -> range:
+    """Where elements of `width` bytes lie, of which the number stands at `start`; `what` they are, for a message."""
+    count = number_at(data, "<I", start)
+    if start + 4 + count * width > len(data):
+        raise FlatbufferError(f"{what.format(count)} at byte {start} of {len(data)}")
+    return range(start + 4, start + 4 + count * width, width)
+
+
+def text_at(data: bytes, start: int) -> bytes:
+    """The string at `start`."""
+    span = span_at(data, start, 1, "a string of {} bytes")
+    return data[span.start : span.stop]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTable:
+    """A table at a byte of the file; fields are asked by slot, absent ones are 0 or empty."""
+
+    data: bytes
+    at: int
+
+    def place(self, slot: int) -> int:
+        """Where a field stands; 0: it is absent."""
+        layout = self.at - number_at(self.data, "<i", self.at)
+        entry = 4 + 2 * slot
+        known = entry + 2 <= number_at(self.data, "<H", layout)
+        offset = number_at(self.data, "<H", layout + entry) if known else 0
+        return self.at + offset if offset else 0
+
+    def number(self, form: str, slot: int) -> int:
+        """A number of this `struct` form."""
+        place = self.place(slot)
+        return number_at(self.data, form, place) if place else 0
+
+    def text(self, slot: int) -> str:
+        """A string."""
+        place = self.place(slot)
+        return text_at(self.data, target_at(self.data, place)).decode() if place else ""
+
+    def texts(self, slot: int) -> Iterator[str]:
+        """A vector of strings."""
+        return (text_at(self.data, target_at(self.data, place)).decode() for place in self._elements(slot, 4))
+
+    def tables(self, slot: int) -> Iterator[FlatTable]:
+        """A vector of tables."""
+        return (FlatTable(self.data, target_at(self.data, place)) for place in self._elements(slot, 4))
+
+    def numbers(self, form: str, slot: int) -> Iterator[int]:
+        """A vector of numbers of this `struct` form."""
+        return (number_at(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
+
+    def _elements(self, slot: int, width: int) -> range:
+        place = self.place(slot)
+        return span_at(self.data, target_at(self.data, place), width) if place else range(0)
 
 
 def verify_flatbuffer(data: bytes, root: str = "Model") -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-from .flatbuffer import TableField, fields_of, union_members
+from .flatbuffer import FlatTable, TableField, fields_of, span_at, target_at, text_at, union_members
 
 BUFFER_ALIGNMENT = 16  # of a buffer's bytes in the file, as TFLite's schema asks
 
@@ -23,30 +23,20 @@ class TableWriter:
         self.data = data
         self.builder = flatbuffers.Builder(len(data) + 4096)
 
-    def field(self, name: str, at: int, field: str) -> int:
-        """Position of a field of the `name` table at `at`; 0 when it is absent."""
-        (found,) = (f for f in fields_of(name) if f.name == field)
-        return self._place(at, found)
-
     def copy(self, name: str, at: int, replaced: Mapping[str, int] | None = None) -> int:
         """Write the `name` table at `at` again; `replaced`: value, or written offset, of fields (0: left out)."""
-        replaced = replaced or {}
-        offsets: dict[str, int] = {}
+        values: dict[str, int] = {}
+        source = FlatTable(self.data, at)
+        places = {field.name: source.place(field.slot) for field in fields_of(name)}
         for field in fields_of(name):
-            place = self._place(at, field)
-            if field.name not in replaced and place and _is_offset(field) and self._leads_somewhere(name, field, at):
-                offsets[field.name] = self._copied(name, field, at, place)
-        self.builder.StartObject(_slots(name))
-        for field in fields_of(name):
-            place = self._place(at, field)
-            if field.name in replaced:
-                if replaced[field.name]:
-                    self._slot(field, replaced[field.name], _is_offset(field))
-            elif field.name in offsets:
-                self._slot(field, offsets[field.name], True)
+            place, kind = places[field.name], places[f"{field.name}Type"] if field.union else 0
+            if replaced and field.name in replaced:
+                values |= {field.name: replaced[field.name]} if replaced[field.name] else {}
             elif place and not _is_offset(field):
-                self._slot(field, int.from_bytes(self.data[place : place + field.width], "little"), False)
-        return int(self.builder.EndObject())
+                values[field.name] = int.from_bytes(self.data[place : place + field.width], "little")
+            elif place and (not field.union or (kind and self.data[kind])):  # of NONE nobody may ask where it leads
+                values[field.name] = self._copied(name, field, place, self.data[kind])
+        return self.table(name, values)
 
     def table(self, name: str, values: Mapping[str, int]) -> int:
         """Write a `name` table with these values or written offsets."""
@@ -91,43 +81,23 @@ class TableWriter:
             getattr(self.builder, put)(unsigned)
         self.builder.Slot(field.slot)
 
-    def _place(self, at: int, field: TableField) -> int:
-        layout = at - struct.unpack_from("<i", self.data, at)[0]
-        size = struct.unpack_from("<H", self.data, layout)[0]
-        entry = 4 + 2 * field.slot
-        offset = struct.unpack_from("<H", self.data, layout + entry)[0] if entry + 2 <= size else 0
-        return at + offset if offset else 0
-
-    def _leads_somewhere(self, name: str, field: TableField, at: int) -> bool:
-        """False of a union that is NONE: nobody may ask what its offset leads to."""
-        kind = self.field(name, at, f"{field.name}Type") if field.union else 0
-        return not field.union or bool(kind and self.data[kind])
-
-    def _copied(self, name: str, field: TableField, at: int, place: int) -> int:
-        """The written offset of what an offset field leads to."""
-        target = place + struct.unpack_from("<I", self.data, place)[0]
+    def _copied(self, name: str, field: TableField, place: int, kind: int) -> int:
+        """The written offset of what an offset field leads to; a union's table is of this `kind`."""
+        target = target_at(self.data, place)
         if field.union:
-            kind = self.data[self.field(name, at, f"{field.name}Type")]
             return self.copy(union_members(field.union)[kind], target)
         if not field.element_bytes:
             return self.copy(field.table, target)
-        count = struct.unpack_from("<I", self.data, target)[0]
-        first = target + 4
-        if field.table or field.texts:
-            starts = [
-                slot + struct.unpack_from("<I", self.data, slot)[0] for slot in range(first, first + 4 * count, 4)
-            ]
-            if field.table:
-                return self.tables([self.copy(field.table, start) for start in starts])
-            return self.tables([self._string(start) for start in starts])
-        content = self.data[first : first + count * field.element_bytes]
+        elements = span_at(self.data, target, field.element_bytes)
+        if field.table:
+            return self.tables([self.copy(field.table, target_at(self.data, at)) for at in elements])
+        if field.texts:
+            texts = (text_at(self.data, target_at(self.data, at)) for at in elements)
+            return self.tables([int(self.builder.CreateString(text)) for text in texts])
+        content = self.data[elements.start : elements.stop]
         if field.element_bytes == 1 and name != "Buffer":  # a string, or bytes that may end with a zero too
             return int(self.builder.CreateString(content))
         return self.data_vector(content, field.element_bytes, BUFFER_ALIGNMENT if name == "Buffer" else 0)
-
-    def _string(self, at: int) -> int:
-        count = struct.unpack_from("<I", self.data, at)[0]
-        return int(self.builder.CreateString(self.data[at + 4 : at + 4 + count]))
 
 
 def _slots(name: str) -> int:

@@ -6,12 +6,11 @@ Invariant: every offset, vector and string that is followed lies inside the file
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from .file import NetworkError, UnsupportedModelError
-from .flatbuffer import FlatbufferError, number_at
+from .flatbuffer import FlatbufferError, FlatTable, number_at
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_tensor
@@ -50,7 +49,7 @@ def read_tosa(data: bytes, name: str) -> Network:
     if not is_tosa(data):
         raise NetworkError(f"{name} is not a TOSA file: bytes 4 to 8 must be TOSA, but are {bytes(data[4:8])!r}")
     try:
-        graph = _Table(data, number_at(data, "<I", 0))
+        graph = FlatTable(data, number_at(data, "<I", 0))
         regions = list(graph.tables(1))
         blocks = list(regions[0].tables(1)) if regions else []
         if not blocks:
@@ -83,7 +82,7 @@ def named_as(raw: Network, source: Network) -> Network:
     return replace(raw, name=source.name, tensors=tuple(tensors))
 
 
-def _network(block: _Table, name: str) -> Network:
+def _network(block: FlatTable, name: str) -> Network:
     tensors = tuple(_tensor(table, index, name) for index, table in enumerate(block.tables(2)))
     index_of = {tensor.name: tensor.index for tensor in tensors}
 
@@ -110,7 +109,7 @@ def _network(block: _Table, name: str) -> Network:
                    indices(block.texts(4), "the graph's outputs"))  # fmt: skip
 
 
-def _tensor(table: _Table, index: int, name: str) -> Tensor:
+def _tensor(table: FlatTable, index: int, name: str) -> Tensor:
     label, kind = table.text(0), table.number("<I", 2)
     if kind not in _TYPES:
         raise UnsupportedModelError(f"{name}: tensor {label!r} is of TOSA type {kind}; integers of 4 to 64 bits, "
@@ -118,53 +117,3 @@ def _tensor(table: _Table, index: int, name: str) -> Tensor:
     tensor = Tensor(index, label, tuple(table.numbers("<i", 1)), _TYPES[kind])
     check_tensor(tensor)
     return tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A flatbuffer table at a byte of the file; fields are asked by slot, absent ones are 0 or empty."""
-
-    data: bytes
-    at: int
-
-    def number(self, form: str, slot: int) -> int:
-        place = self._place(slot)
-        return number_at(self.data, form, place) if place else 0
-
-    def text(self, slot: int) -> str:
-        place = self._place(slot)
-        return self._text_at(place) if place else ""
-
-    def texts(self, slot: int) -> Iterator[str]:
-        return map(self._text_at, self._elements(slot, 4))
-
-    def tables(self, slot: int) -> Iterator[_Table]:
-        return (_Table(self.data, self._target(place)) for place in self._elements(slot, 4))
-
-    def numbers(self, form: str, slot: int) -> Iterator[int]:
-        return (number_at(self.data, form, place) for place in self._elements(slot, struct.calcsize(form)))
-
-    def _place(self, slot: int) -> int:
-        layout = self.at - number_at(self.data, "<i", self.at)
-        entry = 4 + 2 * slot
-        known = entry + 2 <= number_at(self.data, "<H", layout)
-        offset = number_at(self.data, "<H", layout + entry) if known else 0
-        return self.at + offset if offset else 0
-
-    def _target(self, place: int) -> int:
-        return place + number_at(self.data, "<I", place)
-
-    def _elements(self, slot: int, width: int) -> range:
-        place = self._place(slot)
-        return self._span(self._target(place), width, "{} elements") if place else range(0)
-
-    def _text_at(self, place: int) -> str:
-        span = self._span(self._target(place), 1, "a string of {} bytes")
-        return self.data[span.start : span.stop].decode()
-
-    def _span(self, start: int, width: int, what: str) -> range:
-        """Where the elements lie of which the number stands at `start`; `what` they are, for a message."""
-        count = number_at(self.data, "<I", start)
-        if start + 4 + count * width > len(self.data):
-            raise FlatbufferError(f"{what.format(count)} at byte {start} of {len(self.data)}")
-        return range(start + 4, start + 4 + count * width, width)

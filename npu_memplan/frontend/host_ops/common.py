@@ -125,7 +125,7 @@ def inside(position: Expr, low: int, high: int, size: int) -> Expr | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ImageAxis:
     """Windows along one axis of an image, in elements; the first begins `before` the image (its padding)."""
 
     size: int  # of the image
@@ -136,7 +136,7 @@ class Axis:
     before: int
 
     @classmethod
-    def padded(cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1) -> Axis:
+    def padded(cls, same: bool, size: int, windows: int, kernel: int, stride: int, dilation: int = 1) -> ImageAxis:
         """With padding SAME, or VALID: none."""
         total = (windows - 1) * stride + (kernel - 1) * dilation + 1 - size
         return cls(size, windows, kernel, stride, dilation, max(total, 0) // 2 if same else 0)

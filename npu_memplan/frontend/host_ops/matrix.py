@@ -17,7 +17,7 @@ from tvm import tirx
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
-    Axis,
+    ImageAxis,
     accumulator_type,
     as_it_is,
     bias_of,
@@ -55,8 +55,8 @@ class ConvolutionGeometry:
     in_c: int
     out_c: int
     depth: int
-    down: Axis  # of the convolution, which for TRANSPOSE_CONV is the one from its output to its input
-    across: Axis
+    down: ImageAxis  # of the convolution, which for TRANSPOSE_CONV is the one from its output to its input
+    across: ImageAxis
 
     @classmethod
     def of(cls, work: Lowering, options: Any, *, data: int = 0) -> ConvolutionGeometry:
@@ -75,7 +75,7 @@ class ConvolutionGeometry:
         require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         dilations = (1, 1) if transposed else (options.DilationHFactor(), options.DilationWFactor())
         steps = zip(inner, outer, (k_h, k_w), (options.StrideH(), options.StrideW()), dilations, strict=True)
-        return cls(in_c, out_c, depth, *(Axis.padded(options.Padding() == 0, *step) for step in steps))
+        return cls(in_c, out_c, depth, *(ImageAxis.padded(options.Padding() == 0, *step) for step in steps))
 
     @property
     def kernel(self) -> tuple[int, int]:
@@ -237,7 +237,7 @@ def _by_inputs(work: Lowering, g: ConvolutionGeometry, products: Products, *plac
             products.add((n, row, column, k), (c, ky, kx, k))
 
 
-def _first_to_reach(work: Lowering, place: Expr, axis: Axis) -> tuple[Expr, int]:
+def _first_to_reach(work: Lowering, place: Expr, axis: ImageAxis) -> tuple[Expr, int]:
     """The first input row (or column) whose window covers `place` of the output, 0 at least; how many more may."""
     padded = largest(place + axis.before - const(axis.kernel - axis.stride), 0)
     first = work.function.bind(tirx.truncdiv(padded, const(axis.stride)), "first")

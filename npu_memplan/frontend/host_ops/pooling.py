@@ -13,7 +13,7 @@ from tvm import tirx
 from ...fixed_point.multiplier import LIMITS
 from .common import (
     ACTIVATION_TYPES,
-    Axis,
+    ImageAxis,
     clamp_to_range,
     ends,
     require_same_batches,
@@ -58,8 +58,8 @@ def pool(
     message = f"input {list(data.shape)} and output {list(output.shape)} have other channels"
     require(out_depth == depth, message)
     same = options.Padding() == 0
-    down = Axis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
-    across = Axis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
+    down = ImageAxis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
+    across = ImageAxis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
 
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -77,7 +77,7 @@ def pool(
         function.store(target, result(value.get(), count), n, y, x, c)
 
 
-def _extent_inside(window: Expr, axis: Axis) -> Expr:
+def _extent_inside(window: Expr, axis: ImageAxis) -> Expr:
     """Number of window rows (or columns) that lie inside the image."""
     origin = window * axis.stride - axis.before
     return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)
