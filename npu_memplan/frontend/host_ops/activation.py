@@ -136,30 +136,9 @@ def _for_npu(tensor: Tensor) -> LayerTensor:
 def hard_swish(work: Lowering) -> None:
     """x min(max(x + 3, 0), 6) / 6, in the reference's 16-bit arithmetic."""
     data, output = ends(work, EIGHT_BITS)
-    fine = f32(1.0 / 128.0) * f32(data.scale)
-    out_multiplier, out_shift = quantise_multiplier(float(fine / f32(output.scale)))
-    rel_multiplier, rel_shift = quantise_multiplier(float(fine / (f32(3.0) / f32(32768.0))))
+    _, out_shift = quantise_multiplier(float(f32(1.0 / 128.0) * f32(data.scale) / f32(output.scale)))
     require(out_shift <= 0, f"its output scale {output.scale} is too small for input scale {data.scale}")
-    out16, rel16 = _to_int16(out_multiplier), _to_int16(rel_multiplier)
-
-    def reference(values: IntArray) -> IntArray:
-        fine_value = (values - data.zero_point) << 7
-        before_shift = _high_mul16(fine_value, out16)
-        x = fine_value
-        if rel_shift > 0:
-            x = _saturate16(x << (rel_shift - 1))
-        x = _high_mul16(x, rel16)
-        if rel_shift > 0:
-            x = _saturate16(x << 1)
-        if rel_shift < 0:
-            x = rounding_shift(x, -rel_shift)
-        x = (x + (1 << 15)) >> 1
-        product = x * before_shift
-        # Rounds towards zero, unlike the products above.
-        scaled = np.sign(product) * (np.abs(product) >> 15)
-        return rounding_shift(scaled, -out_shift) + output.zero_point
-
-    store_table(work, reference)
+    store_table(work, lambda _: np.array(tables.hard_swish(_for_npu(data), _for_npu(output))))
 
 
 @lowering("LOGISTIC", "TANH")
@@ -189,22 +168,6 @@ def sigmoidal(work: Lowering) -> None:
         return np.where(x <= -radius, -128, np.where(x >= radius, 127, np.clip(inner, -128, 127)))
 
     return store_table(work, reference)
-
-
-def _to_int16(multiplier: int) -> int:
-    """A 32-bit multiplier rounded to 16 bits, saturating."""
-    return 32767 if multiplier >= (1 << 31) - (1 << 15) else (multiplier + (1 << 15)) >> 16
-
-
-def _saturate16(values: IntArray) -> IntArray:
-    return np.clip(values, -32768, 32767)
-
-
-def _high_mul16(a: IntArray, b: int) -> IntArray:
-    """Saturating rounding doubling high multiply of int16 values."""
-    product = a * b
-    nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
-    return _saturate16(np.sign(nudged) * (np.abs(nudged) >> 15))
 
 
 def _gelu(x: float) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -327,10 +326,8 @@ def depth_and_space(work: Lowering) -> None:
     with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
         channel = (floor_mod(y, block) * block + floor_mod(x, block)) * depth + c
         packed, spread = (n, floor_div(y, block), floor_div(x, block), channel), (n, y, x, c)
-        if to_space:
-            function.store(target, raw_load(source, packed), *spread)
-        else:
-            function.store(target, raw_load(source, spread), *packed)
+        here, there = (packed, spread) if to_space else (spread, packed)
+        function.store(target, raw_load(source, here), *there)
 
 
 @lowering("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
@@ -352,28 +349,20 @@ def batch_and_space(work: Lowering) -> None:
         place = floor_div(b, images)
         row = function.bind(y * block[0] + floor_div(place, block[1]) - borders[0], "row")
         column = function.bind(x * block[1] + floor_mod(place, block[1]) - borders[2], "column")
-        n = floor_mod(b, images)
-        if to_batch:
-            function.store(target, raw_load(source, (n, row, column, c)), b, y, x, c)
-        else:
-            with function.when(both(row >= 0, row < height, column >= 0, column < width)):
-                function.store(target, raw_load(source, (b, y, x, c)), n, row, column, c)
+        of_image, of_batch = (floor_mod(b, images), row, column, c), (b, y, x, c)
+        here, there = (of_image, of_batch) if to_batch else (of_batch, of_image)
+        cropped = None if to_batch else both(row >= 0, row < height, column >= 0, column < width)
+        with function.when(cropped):
+            function.store(target, raw_load(source, here), *there)
 
 
-@lowering("READ_VARIABLE")
-def read_variable(work: Lowering) -> None:
-    """Input: the state."""
-    _copy(work, work.read(0, "state"), work.write())
-
-
-@lowering("ASSIGN_VARIABLE")
-def assign_variable(work: Lowering) -> None:
-    """Inputs: the state, which is written, and the value."""
-    state = work.state(0, "state")
-    _copy(work, work.read(1, "value"), state)
-
-
-def _copy(work: Lowering, source: Any, target: Any) -> None:
+@lowering("READ_VARIABLE", "ASSIGN_VARIABLE")
+def copy_variable(work: Lowering) -> None:
+    """Input: the state; or inputs: the state, which is written, and the value."""
+    if work.operator.name == "READ_VARIABLE":
+        source, target = work.read(0, "state"), work.write()
+    else:
+        target, source = work.state(0, "state"), work.read(1, "value")
     here, there = ([int(n) for n in buffer.shape] for buffer in (source, target))
     if here != there:
         work.function.copy(source, target)
