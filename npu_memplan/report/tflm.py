@@ -12,7 +12,6 @@ forward, so a new root table in front of the old file can refer to everything in
 from __future__ import annotations
 
 import hashlib
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
