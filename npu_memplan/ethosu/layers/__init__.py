@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ..lower.record import COMPOSITES, Composite, Record, parse, register
 from . import (
-    absolute,
     activation,
     concat,
     convolution,
@@ -32,7 +31,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
-    *(activation.RECORD, absolute.RECORD, softmax.RECORD, pool.RECORD),
+    *(activation.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, convolution.RECORD, lstm.RECORD),
 )

@@ -1,4 +1,4 @@
-"""Elementwise operations of two tensors by one NPU operation."""
+"""Elementwise operations of one or two tensors by one NPU operation."""
 
 from __future__ import annotations
 
@@ -16,6 +16,21 @@ from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader
 from ..stream.isa import ElementwiseMode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Abs(Layer):
+    clamp: tuple[int, int]
+
+    limits: ClassVar[Limits] = Limits()
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        return StorageTraits()
+
+    def emit(self, emission: Emission) -> None:
+        output = emission.rescaled(self.inputs[0], self.output, self.clamp)
+        ifm, ofm = emission.operand(self.inputs[0]), emission.operand(self.output)
+        emission.builder.elementwise(ElementwiseMode.ABS, ifm, None, ofm, output)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +107,11 @@ class Binary(OfTwo):
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))
 
 
+def _absolute(reader: Reader, root: Any) -> Match:
+    _, out, clamp, inputs = reader.of_real(root, "abs")
+    return Match.of(Abs("abs", ("0",), "out", clamp), out, *inputs)
+
+
 def _parse(name: str, mode: ElementwiseMode, reader: Reader, root: Any) -> Match:
     _, out, clamp, inputs = reader.of_real(root, name, 2)
     return Match.of(Binary(name, ("0", "1"), "out", clamp, mode), out, *inputs)
@@ -102,8 +122,9 @@ def _composite(name: str, mode: ElementwiseMode) -> Composite:
 
 
 RECORD = Record(
-    (Binary,),
+    (Abs, Binary),
     (
+        Composite("abs", partial(p.unary, "abs"), _absolute),
         _composite("maximum", ElementwiseMode.MAX),
         _composite("minimum", ElementwiseMode.MIN),
         _composite("multiply", ElementwiseMode.MUL),
