@@ -16,7 +16,7 @@ from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.fields import EncodeError
 from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.languages import VOCABULARIES
+from npu_memplan.ethosu.stream.languages import REGISTERS
 
 STOP = Marker(Op.STOP, 0xFFFF)
 LANGUAGES = tuple(Language)
@@ -25,7 +25,7 @@ _WORK = (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.DMA_START)
 
 @st.composite
 def _registers(draw: Any, language: Language) -> dict[Register, int]:
-    known = sorted(VOCABULARIES[language].registers.values())
+    known = sorted(REGISTERS[language].values())
     chosen = draw(st.lists(st.sampled_from(known), max_size=8, unique=True))
     return {r: draw(st.integers(0, (1 << (48 if r.has_payload else 16)) - 1)) for r in chosen}
 

@@ -12,7 +12,7 @@ from ...errors import NpuMemplanError
 from ..arch.architecture import Language
 from .commands import Command, Marker, Operation, Wait
 from .isa import Op, Register
-from .languages import VOCABULARIES
+from .languages import OPS, REGISTERS
 
 _OPERATIONS = frozenset((*(op for op in Op if op.is_kernel), Op.DMA_START))
 _MODE1 = 1 << 10
@@ -40,7 +40,7 @@ def decode(words: Sequence[int], language: Language = Language.U55_U65) -> tuple
     Register values are raw: unsigned, and for wide registers (addresses, scales) the
     parameter's bits stand above the payload word: `param << 32 | payload`.
     """
-    known, ops = VOCABULARIES[language].registers, VOCABULARIES[language].ops
+    known, ops = REGISTERS[language], OPS[language]
     commands: list[Command] = []
     state: dict[Register, int] = {}
     position = 0

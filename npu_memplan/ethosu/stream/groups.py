@@ -12,7 +12,7 @@ from ..arch.architecture import Language
 from .commands import Operation
 from .isa import Op
 from .isa import Register as R
-from .languages import VOCABULARIES
+from .languages import REGISTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,5 +122,5 @@ def registers_of(op: Op, language: Language = Language.U55_U65) -> frozenset[R]:
     return _READ_BY[language][op] & KNOWN[language]
 
 
-KNOWN = {language: frozenset(words.registers.values()) for language, words in VOCABULARIES.items()}
+KNOWN = {language: frozenset(words.values()) for language, words in REGISTERS.items()}
 """The registers of a language."""

@@ -6,20 +6,11 @@ Invariant: inside one language an opcode has one meaning; whoever must know what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..arch.architecture import Language
 from .isa import Op, Register
 
 _U85 = 1 << 11
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The words of a language, by mode and opcode (bit 10: mode 1)."""
-
-    registers: Mapping[int, Register]
-    ops: Mapping[int, Op]
 
 
 _ONLY_U55_U65 = frozenset(
@@ -37,13 +28,13 @@ _ONLY_U55_U65 = frozenset(
         Register.SCALE1_LENGTH,
     )
 )
-_ONLY_U85_OPS = frozenset((Op.RESIZE, Op.BRANCH))
 
-VOCABULARIES: Mapping[Language, Vocabulary] = {
-    Language.U55_U65: Vocabulary(
-        {int(r): r for r in Register if not r & _U85}, {int(op): op for op in Op if op not in _ONLY_U85_OPS}
-    ),
-    Language.U85: Vocabulary(
-        {int(r) & ~_U85: r for r in Register if r not in _ONLY_U55_U65}, {int(op): op for op in Op}
-    ),
+# the words of each language, by mode and opcode (bit 10: mode 1)
+REGISTERS: Mapping[Language, Mapping[int, Register]] = {
+    Language.U55_U65: {int(r): r for r in Register if not r & _U85},
+    Language.U85: {int(r) & ~_U85: r for r in Register if r not in _ONLY_U55_U65},
+}
+OPS: Mapping[Language, Mapping[int, Op]] = {
+    Language.U55_U65: {int(op): op for op in Op if op not in (Op.RESIZE, Op.BRANCH)},
+    Language.U85: {int(op): op for op in Op},
 }
