@@ -42,7 +42,6 @@ class VelaResult:
     memory_mode: str
     arena_bytes: Mapping[str, int]  # pool name ("sram", "dram") -> bytes of Vela's own placement
     npu_operations: int  # of Vela's own counting; 0 when the core does not say
-    cpu_operations: int
     operators: tuple[Mapping[int, int], ...] = ()  # of each NPU call: offset of a kernel -> operator of the model
     cycles: int = 0  # of the NPU, by Vela's own estimate; 0 when the core does not say
     messages: tuple[str, ...] = ()  # what Vela printed, and why a core was not the one asked for
@@ -119,7 +118,6 @@ def _result(
         memory_mode=memory_mode,
         arena_bytes=arena_bytes(compiled, load_memory_mode(memory_mode).pools),
         npu_operations=summary.get("npu_operations", 0),
-        cpu_operations=summary.get("cpu_operations", len(compiled.cpu_operators)),
         operators=tuple(dict(rows) for rows in summary.get("operators", ())),
         cycles=summary.get("cycles", 0),
         messages=messages,

@@ -206,7 +206,7 @@ request = json.loads(text)
 system = request["system"] + request["ini"]
 compiled = regor.compile(request["architecture"], model, request["format"], system, options=request["options"])
 report = compiled.perf_report
-summary = {"npu_operations": report.npuOps, "cpu_operations": report.cpuOps}
+summary = {"npu_operations": report.npuOps}
 def rows(name, *columns):
     table = compiled.opt_database.tables.get(name)
     if table is None or not set(columns) <= set(table.header):

@@ -90,7 +90,7 @@ def _lifted(network: Network, call: NpuCall, primfunc: Any) -> NpuPart:
     listed = arguments(network, call)
     reads = tuple(a.tensor for a in listed if a.role is not BufferRole.OUTPUT)
     writes = tuple(a.tensor for a in listed if a.role is BufferRole.OUTPUT)
-    updates = tuple(a.tensor for a in listed if a.part is not None and a.part.updated)
+    updates = tuple(a.tensor for a in listed if a.part.updated)
     return NpuPart(primfunc, call.read_only.tobytes(), reads, writes, call.inputs, call.outputs, updates)
 
 

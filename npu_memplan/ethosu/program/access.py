@@ -90,34 +90,24 @@ def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
     try:
         if op.op is Op.DMA_START:
-            return _dma(op) if op.language is Language.U55_U65 else _u85_dma(op)
+            return _dma(op)
         return _kernel(op, accelerator)
     except (FeatureMapError, MissingRegisterError) as error:
         raise AccessError(str(error)) from None
 
 
 def _dma(op: Operation) -> tuple[Access, ...]:
+    """One run of bytes; on Ethos-U85 also rows and planes. Which rows an index chooses is in memory: any of those
+    that exist may be.
+    """
     r = Register
-    source, destination, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
-    for name, region in (("DMA0_SRC_REGION", source), ("DMA0_DST_REGION", destination)):
-        if region & ~(DmaRegion.INTERNAL.at(1) | DmaRegion.REGION.at(7)):
+    source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
+    for name, region in (("DMA0_SRC_REGION", source), ("DMA0_DST_REGION", target)):
+        if op.language is Language.U55_U65 and region & ~(DmaRegion.INTERNAL.at(1) | DmaRegion.REGION.at(7)):
             raise AccessError(
                 f"DMA_START at stream offset {op.offset_bytes:#x}: {name} = {region:#x} asks for a 2D/3D transfer, "
                 "which no supported compiler emits; only 1D transfers are supported"
             )
-    if DmaRegion.INTERNAL.of(source):
-        raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")
-    target = SHRAM_REGION if DmaRegion.INTERNAL.of(destination) else destination
-    return (
-        Access(Role.DMA_SRC, source, ((r.DMA0_SRC, run(op[r.DMA0_SRC], length)),), False),
-        Access(Role.DMA_DST, target, ((r.DMA0_DST, run(op[r.DMA0_DST], length)),), True),
-    )
-
-
-def _u85_dma(op: Operation) -> tuple[Access, ...]:
-    """A transfer of rows and planes. Which rows an index chooses is in memory: any of those that exist may be."""
-    r = Register
-    source, target, length = op[r.DMA0_SRC_REGION], op[r.DMA0_DST_REGION], op[r.DMA0_LEN]
     dimensions = DmaRegion.DIMENSIONS.of(source)
     if DmaRegion.INTERNAL.of(source):
         raise AccessError(f"DMA_START at stream offset {op.offset_bytes:#x} reads from inside the NPU")

@@ -53,20 +53,7 @@ class Argument:
     region: int
     address: int
     size_bytes: int
-    part: HeldBytes | None = None  # None: all of its bytes
-
-    @property
-    def before(self) -> Ranges:
-        """Its bytes that hold something before the call."""
-        return self._ranges(None if self.part is None else self.part.before)
-
-    @property
-    def after(self) -> Ranges:
-        """Its bytes that hold something after the call."""
-        return self._ranges(None if self.part is None else self.part.after)
-
-    def _ranges(self, pairs: tuple[tuple[int, int], ...] | None) -> Ranges:
-        return np.array(((self.address, self.address + self.size_bytes),) if pairs is None else pairs, np.int64)
+    part: HeldBytes  # which of its bytes hold something before the call and after it, by the stream's addresses
 
 
 def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
@@ -82,8 +69,9 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     for index, (region, address), is_input in listed:
         tensor = network.tensors[index]
         role = BufferRole.INPUT if is_input else BufferRole.OUTPUT
-        part = call.parts.get(index)
-        if tensor.is_variable or (part is not None and part.updated):
+        whole = ((address, address + tensor.size_bytes),)
+        part = call.parts.get(index) or HeldBytes(whole, whole, updated=False)
+        if tensor.is_variable or part.updated:
             role = BufferRole.STATE
         key = (role is BufferRole.OUTPUT, region, address)
         if key in seen:
@@ -107,9 +95,7 @@ def lift(
     `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
     """
     operations = operations_of(call)
-    lifter = _Lifter(network, call, operations, name)
-    lifter.served = _served(operations, operators)
-    return lifter.program()
+    return _Lifter(network, call, operations, name, _served(operations, operators)).program()
 
 
 def _served(operations: Sequence[Operation], operators: Mapping[int, int]) -> list[int]:
@@ -124,9 +110,10 @@ def _served(operations: Sequence[Operation], operators: Mapping[int, int]) -> li
 
 
 class _Lifter:
-    def __init__(self, network: Network, call: NpuCall, operations: Sequence[Operation], name: str) -> None:
-        self._network, self._call, self._operations, self._name = network, call, operations, name
-        self.served = [-1] * len(operations)
+    def __init__(
+        self, network: Network, call: NpuCall, operations: Sequence[Operation], name: str, served: Sequence[int]
+    ) -> None:
+        self._network, self._call, self._operations, self._name, self._served = network, call, operations, name, served
         self._arguments = arguments(network, call)
         self._builder = WebBuilder()
         self._accesses = [accesses(op, call.accelerator) for op in operations]
@@ -150,7 +137,7 @@ class _Lifter:
         builder = self._builder
         for argument in self._arguments:
             if argument.role is not BufferRole.OUTPUT:
-                node = builder.define(self._space(argument.region), argument.before, -1)
+                node = builder.define(self._space(argument.region), np.array(argument.part.before, np.int64), -1)
                 self._argument_nodes[argument.name] = node
         for time, found in enumerate(self._accesses):
             nodes: dict[Role, int] = {}
@@ -183,8 +170,9 @@ class _Lifter:
             if argument.role is BufferRole.INPUT:
                 continue
             space = self._space(argument.region)
-            seen = builder.read(space, argument.after, end)
-            node = builder.define(space, argument.after, end) if seen is None else seen
+            after = np.array(argument.part.after, np.int64)
+            seen = builder.read(space, after, end)
+            node = builder.define(space, after, end) if seen is None else seen
             if argument.role is BufferRole.STATE:
                 builder.unite(node, self._argument_nodes[argument.name])
             self._argument_nodes[argument.name] = node
@@ -376,4 +364,4 @@ class _Lifter:
                     addresses[register] = (buffer, address - base)
         registers = {r: v for r, v in op.registers.items() if r in kept}
         registers |= beside_regions(op)
-        return NpuOperation(op.op, op.parameter, registers, addresses, self.served[time], op.language)
+        return NpuOperation(op.op, op.parameter, registers, addresses, self._served[time], op.language)

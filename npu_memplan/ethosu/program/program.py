@@ -7,7 +7,7 @@ Lifting a stream and lowering Relax composites both end here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -165,20 +165,12 @@ class NpuProgram:
         found = {pair: None for place in range(first, last + 1) for pair in self._touched(place)}
         return tuple(sorted(found, key=lambda pair: pair[1]))
 
-    def _touched(self, index: int) -> tuple[tuple[str, bool], ...]:
+    def _touched(self, index: int) -> Iterator[tuple[str, bool]]:
         operation = self.operations[index]
-        found: dict[tuple[str, bool], None] = {}
         for register, (name, _) in operation.addresses.items():
-            if register not in WRITTEN_THROUGH:
-                found[name, False] = None
-        if operation.op is not Op.DMA_START:
-            lut = self._lut_read(operation)
-            if lut is not None:
-                found[lut, False] = None
-        for register, (name, _) in operation.addresses.items():
-            if register in WRITTEN_THROUGH:
-                found[name, True] = None
-        return tuple(found)
+            yield name, register in WRITTEN_THROUGH
+        if operation.op is not Op.DMA_START and (table := self._lut_read(operation)) is not None:
+            yield table, False
 
     def _lut_read(self, operation: NpuOperation) -> str | None:
         table = lut_span(Operation(operation.op, operation.parameter, operation.registers, -1, operation.language))

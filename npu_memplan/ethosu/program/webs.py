@@ -118,6 +118,11 @@ class Web:
         """Bytes from the first to the last one touched; the start is rounded down to 16 to keep its residue."""
         return self.low - self.low % ALIGNMENT, self.high
 
+    def take(self, first: int, last: int, low: int, high: int) -> None:
+        """Add an access."""
+        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
 
 class WebBuilder:
     """Feed it the accesses in program order; it unites what belongs together."""
@@ -125,12 +130,13 @@ class WebBuilder:
     def __init__(self) -> None:
         self._writers: dict[int, Writers] = {}
         self._parent: list[int] = []
-        self._region: list[int] = []
-        self._uses: list[list[int]] = []  # per node: first time, last time, lowest byte, end of the highest
+        self._uses: list[Web] = []  # per node, of it alone
 
     def define(self, region: int, ranges: Ranges, time: int) -> int:
         """A write: returns its node."""
-        node = self._new(region, ranges, time)
+        node = len(self._parent)
+        self._parent.append(node)
+        self._uses.append(Web(region, time, time, int(ranges[0, 0]), int(ranges[-1, 1])))
         self._writers.setdefault(region, Writers()).write(ranges, node)
         return node
 
@@ -142,15 +148,13 @@ class WebBuilder:
         nodes = sorted(owners)
         for other in nodes[1:]:
             self.unite(nodes[0], other)
-        uses = self._uses[nodes[0]]
-        low, high = int(ranges[0, 0]), int(ranges[-1, 1])
-        uses[:] = min(uses[0], time), max(uses[1], time), min(uses[2], low), max(uses[3], high)
+        self._uses[nodes[0]].take(time, time, int(ranges[0, 0]), int(ranges[-1, 1]))
         return nodes[0]
 
     def lasts(self, node: int, first: int, last: int) -> None:
         """A node is in use from `first` to `last` at least."""
-        uses = self._uses[node]
-        uses[0], uses[1] = min(uses[0], first), max(uses[1], last)
+        use = self._uses[node]
+        use.take(first, last, use.low, use.high)
 
     def unite(self, first: int, second: int) -> None:
         """Make two nodes one web."""
@@ -167,18 +171,11 @@ class WebBuilder:
     def webs(self) -> dict[int, Web]:
         """All webs by their lowest node, in order of it."""
         found: dict[int, Web] = {}
-        for node, (first, last, low, high) in enumerate(self._uses):
-            web = found.setdefault(self.find(node), Web(self._region[node], first, last, low, high))
+        for node, use in enumerate(self._uses):
+            web = found.setdefault(self.find(node), Web(use.region, use.first, use.last, use.low, use.high))
             web.nodes.append(node)
-            web.first, web.last = min(web.first, first), max(web.last, last)
-            web.low, web.high = min(web.low, low), max(web.high, high)
+            web.take(use.first, use.last, use.low, use.high)
         return found
-
-    def _new(self, region: int, ranges: Ranges, time: int) -> int:
-        self._parent.append(len(self._parent))
-        self._region.append(region)
-        self._uses.append([time, time, int(ranges[0, 0]), int(ranges[-1, 1])])
-        return len(self._parent) - 1
 
 
 def colliding(webs: dict[int, Web]) -> Iterable[tuple[int, int]]:

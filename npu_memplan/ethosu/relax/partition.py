@@ -20,7 +20,7 @@ from ..layers import COMPOSITES, parse
 from ..lower.tensors import Arithmetic
 from ..reading.patterns import PREFIX
 from ..reading.reader import Reader, RejectedError, bindings_of, name_of
-from .host_calls import group_host_calls
+from .host_calls import Rejections, group_host_calls
 from .normalise import normalise
 
 NO_PATTERN = "no NPU pattern matches it"
@@ -42,25 +42,22 @@ class HostOperator:
         return self.kind in _CARRIERS
 
 
-_rejections: ContextVar[dict[str, tuple[str, str]] | None] = ContextVar("_rejections", default=None)
-
-
-_kept: ContextVar[Collection[str]] = ContextVar("_kept", default=())
+# variables of main that stay on the host, and where to say why others do: variable -> kind of layer, reason
+_under_way: ContextVar[tuple[Collection[str], Rejections] | None] = ContextVar("_under_way", default=None)
 
 
 def _check(kind: str) -> Callable[[Any], bool]:
     def check(context: Any) -> bool:
         bindings = dict(context.matched_bindings.items())
-        if any(str(variable.name) in _kept.get() for variable in bindings):
+        kept, rejections = _under_way.get() or ((), {})
+        if any(str(variable.name) in kept for variable in bindings):
             return False
         try:
             parse(kind, Reader(bindings), context.matched_expr)
         except RejectedError as reason:
-            kept = _rejections.get()
-            if kept is not None:
-                for variable in bindings:
-                    # the highest priority pattern speaks first: it is the most specific
-                    kept.setdefault(str(variable.name), (kind, str(reason)))
+            for variable in bindings:
+                # the highest priority pattern speaks first: it is the most specific
+                rejections.setdefault(str(variable.name), (kind, str(reason)))
             return False
         return True
 
@@ -100,16 +97,15 @@ def partition_for_ethosu(
     _register()
     arithmetic = arithmetic_of(mod["main"])
     mod = normalise(mod)
-    rejections: dict[str, tuple[str, str]] = {}
+    rejections: Rejections = {}
     keep = keep or {}
-    token, kept = _rejections.set(rejections), _kept.set(keep)
+    token = _under_way.set((keep, rejections))
     try:
         mod = group_host_calls(mod, exclude, rejections)
         patterns = [p for p in get_patterns_with_prefix(PREFIX) if kind_of(str(p.name)) not in exclude]
         fused = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     finally:
-        _rejections.reset(token)
-        _kept.reset(kept)
+        _under_way.reset(token)
     merged = relax.transform.MergeCompositeFunctions()(fused)
     for variable, function in offloaded(merged).items():
         merged.update_func(variable, stated(function, arithmetic))
@@ -121,7 +117,7 @@ def partition_for_ethosu(
     return merged
 
 
-def _remaining(main: Any, rejections: dict[str, tuple[str, str]]) -> list[HostOperator]:
+def _remaining(main: Any, rejections: Rejections) -> list[HostOperator]:
     found = []
     for binding in bindings_of(main):
         if kind := name_of(binding.value):

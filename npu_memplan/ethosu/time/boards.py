@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec.structs import asdict
+
 from ...target_data import Board, BoardMemory, load_memory_mode
-from .memory import Direction, Memory, MemoryMap
-from .systems import System
+from .memory import Memory, MemoryMap
+from .systems import System, memory_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,4 @@ def _seen(memory: BoardMemory, system: System, usual: Memory) -> Memory:
     speed = memory.speed
     if speed is None:
         return replace(system.memories.get(memory.like, usual), name=memory.name)
-    return Memory(
-        memory.name,
-        speed.port,
-        speed.clock_scale,
-        Direction(speed.read_latency, speed.max_reads),
-        Direction(speed.write_latency, speed.max_writes),
-    )
+    return memory_of(memory.name, asdict(speed))

@@ -129,19 +129,14 @@ def _share(slot: Slot, cycles: int) -> Share:
         size, beats, busy = traffic.get(key, (0, 0, 0.0))
         traffic[key] = (size + load.traffic.bytes, beats + load.traffic.beats, busy + load.cycles)
     start, stop, compute = round(slot.start), round(slot.stop), max(needs.multipliers, needs.output)
-    return Share(needs.operation, start, stop, cycles, _bound(needs, slot), needs.macs, compute, traffic)
+    parts = {Bound(Cause.MULTIPLY): float(needs.multipliers), Bound(Cause.OUTPUT): float(needs.output)}
+    for (memory, writes), (_, _, busy) in traffic.items():
+        parts[Bound(Cause.WRITE if writes else Cause.READ, memory)] = busy
+    bound = _bound(needs, slot, parts)
+    return Share(needs.operation, start, stop, cycles, bound, needs.macs, compute, traffic)
 
 
-def _bound(needs: Demand, slot: Slot) -> Bound:
-    by_memory: dict[Bound, float] = {}
-    for load in needs.loads:
-        key = Bound(Cause.WRITE if load.writes else Cause.READ, load.memory.name)
-        by_memory[key] = by_memory.get(key, 0.0) + load.cycles
-    parts = {
-        Bound(Cause.MULTIPLY): float(needs.multipliers),
-        Bound(Cause.OUTPUT): float(needs.output),
-        **by_memory,
-    }
+def _bound(needs: Demand, slot: Slot, parts: Mapping[Bound, float]) -> Bound:
     bound, most = max(parts.items(), key=lambda item: item[1])
     slowest = max(needs.loads, key=lambda load: load.latency, default=None)
     if slowest is not None and 2 * most < slot.stop - slot.start and most < slowest.latency:

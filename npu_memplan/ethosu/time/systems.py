@@ -74,11 +74,12 @@ def load_system(name: str, vela_ini: Path | None = None) -> System:
             "describe your own in a vela.ini and name it with --vela-ini"
         )
     table = tables[name]
-    memories = {key: _memory(key, values) for key, values in table["memory"].items()}
+    memories = {key: memory_of(key, values) for key, values in table["memory"].items()}
     return System(name, table.get("vela", name), float(table["clock_hz"]), memories)
 
 
-def _memory(name: str, values: Mapping[str, Any]) -> Memory:
+def memory_of(name: str, values: Mapping[str, Any]) -> Memory:
+    """The memory of a table of `targets/systems.toml`, or of one with the same keys."""
     pulse = None
     if "pulse_on" in values:
         pulse = Pulse(values["pulse_on"], values["pulse_off"], values["pulse_words"])
@@ -114,7 +115,7 @@ def _from_ini(path: Path, name: str) -> System | None:
             raise SystemDataError(
                 f"{path}: [{_SECTION}{name}] axi{port}_port is {area!r}; give one of {', '.join(_AREAS)}"
             )
-        memories.setdefault(_AREAS[area], _memory(_AREAS[area], _ini_memory(path, name, values, area, port)))
+        memories.setdefault(_AREAS[area], memory_of(_AREAS[area], _ini_memory(path, name, values, area, port)))
     return System(name, name, _number(path, name, values, "core_clock"), memories)
 
 

@@ -203,7 +203,7 @@ def add_npu_call(builder: MainBuilder, call: NpuCall, served: Mapping[int, int])
     found = arguments(builder.network, call)
     given = [a for a in found if a.role is not BufferRole.OUTPUT]
     inputs = [builder.value(a.tensor) for a in given]
-    updated = {a.tensor: position for position, a in enumerate(given) if a.part is not None and a.part.updated}
+    updated = {a.tensor: position for position, a in enumerate(given) if a.part.updated}
     if call.read_only.nbytes:
         inputs.append(relax.const(call.read_only, "uint8"))
     outputs = [a.tensor for a in found if a.role is BufferRole.OUTPUT]
