@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..lower.emission import Emission, exact_window
 from ..lower.layer import Limits, StorageTraits
@@ -20,7 +19,7 @@ from ..reading.reader import Match, Reader, RejectedError
 from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
 from ..schedule.shram import ceil_div
 from ..stream.isa import Upscale
-from .weighted import Weighted, ohwi, read_product, weighted
+from .weighted import Sums, Weighted, ohwi, read_product, weighted
 
 _MAX_KERNEL_ELEMENTS = 64 * 64
 _MAX_KERNEL_HEIGHT = 64
@@ -73,20 +72,10 @@ class Conv(Weighted):
         sums = Sums(ifm, window, self.weights)
         if not self.depthwise:
             sums = _cheapest(emission, sums, ofm, output)
-        seen = replace(self, weights=sums.weights)
-        seen._emit_sums(emission, sums.ifm, ofm, sums.window, scales, output, self.depthwise)
+        self._emit_sums(emission.builder, sums, ofm, scales, output, self.depthwise)
 
 
 # ---------------------------------------------------------------------- few channels
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sums:
-    """One way to see the input and the weights of a convolution; they are OHWI."""
-
-    ifm: Operand
-    window: Window
-    weights: NDArray[Any]
 
 
 def _cheapest(emission: Emission, sums: Sums, ofm: Operand, output: Output) -> Sums:

@@ -17,7 +17,7 @@ from ..lower.scaling import conv_scale
 from ..lower.tensors import LayerTensor
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import Rounding
-from .weighted import Weighted, read_product, weighted, zeroed
+from .weighted import Sums, Weighted, read_product, weighted, zeroed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,8 @@ class FullyConnected(Weighted):
         if source.dtype == "uint8":  # LiteRT's kernel rounds these once
             output = replace(output, rounding=Rounding.NATURAL)
         scales = [conv_scale(source.scale, s, result.scale) for s in self.weight_scales]
-        self._emit_sums(emission, ifm, ofm, exact_window(Window(), ifm, ofm), scales, output)
+        sums = Sums(ifm, exact_window(Window(), ifm, ofm), self.weights)
+        self._emit_sums(emission.builder, sums, ofm, scales, output, depthwise=False)
 
 
 def _fully_connected(reader: Reader, root: Any) -> Match:

@@ -16,7 +16,7 @@ from ..lower.scaling import UNITY, double, mean_scale, quantise_multiplier, real
 from ..lower.tensors import NO_PADDING, LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, plain
-from ..reading.windows import MAX_STRIDE, integer_clamp, need_nhwc, padding_of, pair, stride_of
+from ..reading.windows import MAX_STRIDE, need_nhwc, padding_of, pair, stride_of
 from ..stream.isa import PoolMode
 
 _MAX_POOL = 256
@@ -123,15 +123,15 @@ def _max_pool(reader: Reader, root: Any) -> Match:
         if (source[0].scale, source[0].zero_point) != (out.scale, out.zero_point):
             raise RejectedError("its input and output have different scales")
     else:
-        call, clamp = integer_clamp(reader, root, "nn.max_pool2d")
+        call, clamp = reader.clipped(root, "nn.max_pool2d")
         source, out = (plain(call.args[0], "0"), call.args[0]), plain(call, "out")
     return Match.of(_pool(call, out, PoolKind.MAX, clamp), out, source)
 
 
 def _integer_average(reader: Reader, root: Any) -> Match:
     """astype(int32), avg_pool2d, astype(int8): TFLite's average pool as TVM imports it."""
-    call, clamp = integer_clamp(reader, root, "astype")
-    inner, inner_clamp = integer_clamp(reader, call.args[0], "nn.avg_pool2d")
+    call, clamp = reader.clipped(root, "astype")
+    inner, inner_clamp = reader.clipped(call.args[0], "nn.avg_pool2d")
     clamp = (max(clamp[0], inner_clamp[0]), min(clamp[1], inner_clamp[1]))
     variable = reader.need(inner.args[0], "astype").args[0]
     out = plain(call, "out")

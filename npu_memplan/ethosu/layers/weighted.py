@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lower.emission import Emission
+from ..lower.emit import Builder
 from ..lower.layer import Layer
 from ..lower.operands import Operand, Output, Window
 from ..lower.scaling import Scale, rounded_once
@@ -22,6 +22,15 @@ from ..reading.reader import Constant, Input, Reader
 from ..stream.isa import Rounding
 
 _MAX_SUM = 127 * 65536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """One way to see the input and the weights of a layer; they are OHWI."""
+
+    ifm: Operand
+    window: Window
+    weights: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,19 +56,12 @@ class Weighted(Layer):
         return None
 
     def _emit_sums(
-        self,
-        emission: Emission,
-        ifm: Operand,
-        ofm: Operand,
-        window: Window,
-        scales: Sequence[Scale],
-        output: Output,
-        depthwise: bool = False,
+        self, builder: Builder, sums: Sums, ofm: Operand, scales: Sequence[Scale], output: Output, depthwise: bool
     ) -> None:
         if self.wide:
             scales = [rounded_once(s) for s in scales]
             output = replace(output, rounding=Rounding.NATURAL)
-        emission.builder.weighted(ifm, ofm, window, output, self.weights, self.bias, scales, depthwise=depthwise)
+        builder.weighted(sums.ifm, ofm, sums.window, output, sums.weights, self.bias, scales, depthwise=depthwise)
 
 
 # ---------------------------------------------------------------------- in Relax

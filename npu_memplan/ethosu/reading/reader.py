@@ -166,19 +166,20 @@ class Reader:
         tensor = LayerTensor(name, shape_of(typed), str(typed.dtype), scale, int(zero), values)
         return tensor, call.args[0] if values is None else None
 
+    def clipped(self, expression: Any, name: str) -> tuple[Any, tuple[int, int]]:
+        """The call of `name` below an optional clip of stored values, and the clip."""
+        clip = self.call(expression, "clip")
+        if clip is None:
+            return self.need(expression, name), (-(1 << 31), (1 << 31) - 1)
+        return self.need(clip.args[0], name), (int(number(clip.args[1])), int(number(clip.args[2])))
+
     def quantised(self, expression: Any) -> tuple[LayerTensor, Any, tuple[int, int]]:
         """A quantised result behind an optional integer clip: tensor "out", the float below, the clamp."""
-        clip = self.call(expression, "clip")
-        low, high = -(1 << 31), (1 << 31) - 1
-        if clip is not None:
-            low, high = int(number(clip.args[1])), int(number(clip.args[2]))
-        call = self.need(clip.args[0] if clip is not None else expression, "quantize")
+        call, (low, high) = self.clipped(expression, "quantize")
         scale, zero = self.scalar(call.args[1]), self.scalar(call.args[2])
         tensor = LayerTensor("out", shape_of(call.ty), str(call.ty.dtype), scale, int(zero))
         least, most = tensor.limits
-        clamp = (max(low, least), min(high, most))
-        inner, clamp = self._float_clamp(call.args[0], tensor, clamp)
-        return tensor, inner, clamp
+        return tensor, *self._float_clamp(call.args[0], tensor, (max(low, least), min(high, most)))
 
     def _float_clamp(self, expression: Any, out: LayerTensor, clamp: tuple[int, int]) -> tuple[Any, tuple[int, int]]:
         """Fold relu and clip of the real value into the clamp, as TFLite quantises activation ranges."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..lower.tensors import LayerTensor, Padding
-from .reader import Reader, RejectedError, number
+from .reader import RejectedError
 
 MAX_STRIDE = 3  # of any window of the NPU
 
@@ -39,13 +39,3 @@ def need_nhwc(layout: str) -> None:
     """`RejectedError` for any other layout."""
     if layout != "NHWC":
         raise RejectedError(f"its layout is {layout}; run relax.transform.ConvertLayout to NHWC first")
-
-
-def integer_clamp(reader: Reader, expression: Any, name: str) -> tuple[Any, tuple[int, int]]:
-    """The call of `name` below an optional clip of stored values, and the clip."""
-    clamp = (-(1 << 31), (1 << 31) - 1)
-    clip = reader.call(expression, "clip")
-    if clip is not None:
-        clamp = (int(number(clip.args[1])), int(number(clip.args[2])))
-        expression = clip.args[0]
-    return reader.need(expression, name), clamp

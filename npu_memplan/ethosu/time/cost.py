@@ -141,6 +141,7 @@ class Demands:
 
 def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, where: MemoryMap) -> Demand:
     """Needs of a kernel that was read already."""
+    slices = -(-max(work.ifm.depth, 1) // work.slice_channels) if work.sums_channels else 1
     return Demand(
         operation,
         multiplier_cycles(work, accelerator),
@@ -148,12 +149,8 @@ def kernel_demand(operation: Operation, work: Work, accelerator: Architecture, w
         _loads(flows(operation, work, accelerator), accelerator, where),
         work.macs,
         work.blocks,
-        work.blocks * _slices(work),
+        work.blocks * slices,
     )
-
-
-def _slices(work: Work) -> int:
-    return -(-max(work.ifm.depth, 1) // work.slice_channels) if work.sums_channels else 1
 
 
 def _loads(moved: Iterable[Flow], accelerator: Architecture, where: MemoryMap) -> tuple[Load, ...]:

@@ -58,7 +58,8 @@ def flows(operation: Operation, work: Work, accelerator: Architecture) -> Iterat
         for core in streams:
             total += run(operation.get(core.length), work.plane_blocks, accelerator)
         yield Flow(role, operation.get(streams[0].region), False, total, _reader(role, operation))
-    yield Flow(Role.OFM, work.ofm.region, True, _output(work, accelerator))
+    made = _map(work.ofm, work.ofm.height, work.x.blocks, work.block.depth, accelerator)
+    yield Flow(Role.OFM, work.ofm.region, True, made)
 
 
 def _reader(role: Role, operation: Operation) -> Channel:
@@ -88,10 +89,6 @@ def _input(work: Work, view: FeatureMap, accelerator: Architecture) -> Traffic:
     if not work.sums_channels:
         return _map(view, work.y.read, work.x.reads, work.block.depth, accelerator)
     return _map(view, work.y.read, work.x.reads, work.slice_channels, accelerator) * work.depth_blocks
-
-
-def _output(work: Work, accelerator: Architecture) -> Traffic:
-    return _map(work.ofm, work.ofm.height, work.x.blocks, work.block.depth, accelerator)
 
 
 def _map(
