@@ -33,8 +33,8 @@ from npu_memplan.ethosu.stream.commands import Operation, Wait
 from npu_memplan.ethosu.stream.decode import StreamError, decode
 from npu_memplan.ethosu.stream.describe import describe
 from npu_memplan.ethosu.stream.encode import encode
-from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding, TableKind
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding, TableKind
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.vela import NpuCall
@@ -258,7 +258,7 @@ def test_what_no_reference_confirms_is_said() -> None:
 
 @pytest.mark.parametrize("name", sorted({f.split()[-1] for f in CONFIRMED if f.startswith("ELEMENTWISE")}))
 def test_confirmed_kinds_exist(name: str) -> None:
-    assert name in ElementwiseKind.__members__
+    assert name in ElementwiseMode.__members__
 
 
 _ALWAYS, _IF_TRUE = 0x0000_4100, 0x0001_4100  # BRANCH, before its target

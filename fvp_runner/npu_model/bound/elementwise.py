@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.stream.isa import Rounding
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
 
 from ..arithmetic.rescale import Int64, Scale
 from ..spec.elementwise import ElementwiseSpec
@@ -22,8 +22,8 @@ from ..spec.registers import Registers
 from .memory import FeatureMapAccess, RegionMemory
 from .output import OutputPath
 
-Kind = ElementwiseKind
-_BINARY: dict[ElementwiseKind, Callable[[Any, Any], Any]] = {
+Kind = ElementwiseMode
+_BINARY: dict[ElementwiseMode, Callable[[Any, Any], Any]] = {
     Kind.ADD: np.add,
     Kind.SUB: np.subtract,
     Kind.MUL: np.multiply,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_memplan.ethosu.stream.isa_u85 import PoolOperation
+from npu_memplan.ethosu.stream.isa import PoolMode
 
 from ..arithmetic.rescale import Int64
 from ..spec.registers import Registers
@@ -21,9 +21,9 @@ from ..spec.sums import SumSpec
 from .memory import RegionMemory
 from .sums import WindowKernel
 
-_EXTREMES: dict[PoolOperation, np.ufunc] = {PoolOperation.MAX: np.maximum, PoolOperation.MIN: np.minimum}
+_EXTREMES: dict[PoolMode, np.ufunc] = {PoolMode.MAX: np.maximum, PoolMode.MIN: np.minimum}
 # What comes of what was kept and what is new; of other pools: their sum.
-_JOINED: dict[PoolOperation, Callable[[Any, Any], Any]] = {PoolOperation.NONE: lambda kept, _: kept, **_EXTREMES}
+_JOINED: dict[PoolMode, Callable[[Any, Any], Any]] = {PoolMode.NONE: lambda kept, _: kept, **_EXTREMES}
 
 
 class Pooling(WindowKernel):
@@ -35,13 +35,13 @@ class Pooling(WindowKernel):
         taps = spec.window.height * spec.window.width * (spec.input.shape[2] if spec.sums_channels else 1)
         if self.pool in _EXTREMES or self.pool.is_argmax:
             dtype: Any = spec.input.dtype
-            fill = int(info.max if self.pool is PoolOperation.MIN else info.min)
+            fill = int(info.max if self.pool is PoolMode.MIN else info.min)
             largest, taps = (taps << 16, 1) if self.pool.is_argmax else (largest, 1)
         else:
             dtype = np.float32 if largest * taps < 1 << 24 else np.float64 if largest * taps < 1 << 52 else np.int64
             fill = zero
         super().__init__(spec, memory, regs, checks, dtype, fill)
-        self._inside = self._counts() if self.pool is PoolOperation.AVERAGE else None
+        self._inside = self._counts() if self.pool is PoolMode.AVERAGE else None
         # What the input's zero point adds to all that the windows give.
         self._zeros = 0 if self.pool.is_argmax or self._inside is not None else zero * taps
         self._reach = 2.0 * largest * taps if self.plain else math.inf
@@ -110,7 +110,7 @@ class Pooling(WindowKernel):
         padded, window = self.input.array, self.spec.window
         if self.pool.is_argmax:
             return self._places(padded)
-        if self.pool is PoolOperation.REDUCE_SUM:
+        if self.pool is PoolMode.REDUCE_SUM:
             padded = padded.sum(axis=2, keepdims=True)
         sums = self._over_windows(padded, _EXTREMES.get(self.pool, np.add))
         if self._inside is None:

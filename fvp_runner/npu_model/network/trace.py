@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa_u85 import PoolOperation
+from npu_memplan.ethosu.stream.isa import PoolMode
 from npu_memplan.ethosu.time import Described, Estimate, MemoryMap, lanes
 from npu_memplan.models.network import Network
 
@@ -35,7 +35,7 @@ def title(step: DecodedStep) -> str:
         return f"RESIZE {spec.kind.name} {shape}"
     kernel = f"{spec.window.height}x{spec.window.width}"
     if spec.pool is not None:
-        return f"POOL {PoolOperation(step.registers.operation.parameter).name} {kernel} {shape}"
+        return f"POOL {PoolMode(step.registers.operation.parameter).name} {kernel} {shape}"
     return f"{'DEPTHWISE' if spec.depthwise else 'CONV'} {kernel} {shape}"
 
 

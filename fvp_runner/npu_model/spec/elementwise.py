@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.stream.isa import Broadcast, ElementwiseMode, Register, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, ScaleRounding
+from npu_memplan.ethosu.stream.isa_u85 import ScaleRounding
 
 from ..arithmetic.rescale import Scale
 from .layout import InputSpec, MapLayout
@@ -16,7 +16,7 @@ from .output import KernelSpec, OutputSpec
 from .registers import Registers
 from .window import read_type
 
-Kind = ElementwiseKind  # the modes of Ethos-U55 are the first ten
+Kind = ElementwiseMode  # the modes of Ethos-U55 are the first ten
 _SCALED = frozenset((Kind.ADD, Kind.SUB, Kind.MUL, Kind.ABS))  # have an output scale
 # The operand that is not rescaled is shifted by half of what TFLite shifts both by.
 _INPUT_SHIFT = {1: 20, 2: 15}
@@ -28,7 +28,7 @@ class ElementwiseSpec(KernelSpec):
 
     first: InputSpec
     second: InputSpec | None  # None: unary
-    kind: ElementwiseKind
+    kind: ElementwiseMode
     first_scale: Scale  # of operand A
     second_scale: Scale  # of operand B; of what is negative in an LRELU
     scale: Scale
@@ -43,7 +43,7 @@ class ElementwiseSpec(KernelSpec):
     def read(regs: Registers) -> ElementwiseSpec:
         r = Register
         parameter = regs.operation.parameter
-        if parameter not in tuple(ElementwiseMode):
+        if parameter > ElementwiseMode.SHL:
             regs.illegal(f"ELEMENTWISE mode {parameter} is none of 0 (MUL) to 9 (SHL)")
         kind = Kind(parameter)
         output = OutputSpec.read(regs)

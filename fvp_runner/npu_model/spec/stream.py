@@ -15,8 +15,8 @@ from typing import TypeGuard
 from npu_memplan.ethosu.arch import Architecture, Language
 from npu_memplan.ethosu.stream.commands import Command, Marker, MissingRegisterError, Operation
 from npu_memplan.ethosu.stream.decode import StreamError, decode
-from npu_memplan.ethosu.stream.isa import Op, Register, Rounding
-from npu_memplan.ethosu.stream.isa_u85 import BranchCondition, ElementwiseKind
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, Register, Rounding
+from npu_memplan.ethosu.stream.isa_u85 import BranchCondition
 from npu_memplan.ethosu.time import Estimate, MemoryMap, default_memory_map, estimate
 
 from ..errors import MalformedStreamError, NpuModelError, UnsetRegisterError
@@ -174,7 +174,7 @@ def _unconfirmed(steps: list[DecodedStep]) -> list[str]:
         roundings = {spec.output.rounding}
         if isinstance(spec, ElementwiseSpec):
             roundings |= {spec.first_scale.rounding, spec.second_scale.rounding}
-            if spec.kind is ElementwiseKind.LRELU and step.registers.operation.language is Language.U55_U65:
+            if spec.kind is ElementwiseMode.LRELU and step.registers.operation.language is Language.U55_U65:
                 found.setdefault("LRELU", where)
         if Rounding.TRUNCATE in roundings:
             found.setdefault("rounding TRUNCATE", where)

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, PoolOperation
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput
 
 from ..arithmetic.rescale import Scale
 from ..arithmetic.weights import WeightOrder
@@ -44,7 +44,7 @@ class SumSpec(KernelSpec):
 
     window: Window
     input: InputSpec
-    pool: PoolOperation | None  # None: with weights. An average is divided by how many elements are inside the input
+    pool: PoolMode | None  # None: with weights. An average is divided by how many elements are inside the input
     depthwise: bool
     sums_channels: bool  # every result needs all channels of the input
     slice_depth: int  # input channels of one job, where a kernel sums over them
@@ -67,7 +67,7 @@ class SumSpec(KernelSpec):
     @property
     def ignores_input(self) -> bool:
         """The results are the accumulators from IFM2; IFM is there for its extents."""
-        return self.pool is PoolOperation.NONE and self.loaded is not None
+        return self.pool is PoolMode.NONE and self.loaded is not None
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
@@ -81,11 +81,11 @@ class SumSpec(KernelSpec):
         return math.prod(self.output.shape) * self.window.height * self.window.width * deep
 
 
-def input_depth(regs: Registers, pool: PoolOperation | None, output: OutputSpec) -> tuple[int, bool]:
+def input_depth(regs: Registers, pool: PoolMode | None, output: OutputSpec) -> tuple[int, bool]:
     """Channels of the input, and whether every result needs all of them."""
-    if pool is PoolOperation.REDUCE_SUM and output.depth != 1:
+    if pool is PoolMode.REDUCE_SUM and output.depth != 1:
         regs.illegal(f"OFM_DEPTH_M1 = {output.depth - 1}, but a sum over the depth has one channel")
-    sums = regs.op is Op.CONV or pool is PoolOperation.REDUCE_SUM
+    sums = regs.op is Op.CONV or pool is PoolMode.REDUCE_SUM
     return regs.raw(Register.IFM_DEPTH_M1) + 1 if sums else output.depth, sums
 
 
@@ -94,21 +94,21 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     if regs.op is Op.POOL:
         if regs.operation.parameter not in (0, 1, 2):
             regs.illegal(f"POOL mode {regs.operation.parameter} is none of 0 (MAX), 1 (AVERAGE) and 2 (REDUCE_SUM)")
-        pool = PoolOperation(regs.operation.parameter)
+        pool = PoolMode(regs.operation.parameter)
     output = OutputSpec.read(regs)
     window = Window.read(regs, output.height, output.width)
     dtype, brick = read_type(regs, "IFM")
     depth, sums = input_depth(regs, pool, output)
-    if dtype.itemsize > 2 and pool is not PoolOperation.REDUCE_SUM:
+    if dtype.itemsize > 2 and pool is not PoolMode.REDUCE_SUM:
         regs.illegal("IFM_PRECISION asks for 32-bit input, which only REDUCE_SUM takes")
     ifm = MapLayout.read(regs, "IFM", dtype, brick, *window.input_shape)
     source = InputSpec("IFM", dtype, ifm.zero_point, ifm, (*window.input_shape, depth))
     bits = 40 if regs.one_of(r.ACC_FORMAT, (0, 1)) else 32
     slice_depth = 16 if window.part_kernel_first or dtype.itemsize == 2 else 32
-    scaled = output.global_scale and pool is not PoolOperation.MAX
+    scaled = output.global_scale and pool is not PoolMode.MAX
     scale = Scale.of(*(regs.scale(r.OFM_SCALE) if scaled else (1, 0)), output.rounding)
-    if pool is PoolOperation.AVERAGE and not window.is_padded:
-        pool = PoolOperation.SUM  # whose scale divides
+    if pool is PoolMode.AVERAGE and not window.is_padded:
+        pool = PoolMode.SUM  # whose scale divides
     depthwise = regs.op is Op.DEPTHWISE
     if pool is not None:
         return SumSpec(output, window, source, pool, depthwise, sums, slice_depth, bits, scale)

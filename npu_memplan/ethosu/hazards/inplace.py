@@ -15,7 +15,6 @@ from ..program.ranges import share_byte
 from ..stream.commands import Operation
 from ..stream.fields_u85 import OutputWord
 from ..stream.isa import Op, PoolMode, Register
-from ..stream.isa_u85 import PoolOperation
 
 
 def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Hashable, int]:
@@ -44,7 +43,7 @@ def in_place_distances(op: Operation, holder: Mapping[str, Hashable]) -> dict[Ha
 
 _SINGLE = {
     Language.U55_U65: (PoolMode.AVERAGE,),
-    Language.U85: (PoolOperation.AVERAGE, PoolOperation.SUM, PoolOperation.MAX),
+    Language.U85: (PoolMode.AVERAGE, PoolMode.SUM, PoolMode.MAX),
 }
 
 

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from ..arch.architecture import Language
 from ..stream.commands import Operation
 from ..stream.fields_u85 import AccumulatorWord, InputWord, OutputWord
-from ..stream.isa import Broadcast, ElementwiseMode, Op, PoolMode, Register, Upscale
-from ..stream.isa_u85 import AccumulatorInput, ElementwiseKind, MapStorage, StoredOrder
+from ..stream.isa import UNARY, Broadcast, Op, PoolMode, Register, Upscale
+from ..stream.isa_u85 import AccumulatorInput, MapStorage, StoredOrder
 from .kernel import Kernel
 
 Extents = tuple[int, int, int]  # rows, columns, channels
 NOWHERE: Extents = (0, 0, 0)
 
-_UNARY = frozenset(mode.value for mode in ElementwiseMode if mode.is_unary)
-_U85_UNARY = frozenset(kind.value for kind in ElementwiseKind if kind.is_unary)
 _ABSENT = (MapStorage.CHAINED, MapStorage.NONE)
 
 
@@ -64,7 +62,7 @@ def _ifm(op: Operation) -> Extents:
 
 
 def _ifm2(op: Operation) -> Extents | None:
-    if op.op is not Op.ELEMENTWISE or op.parameter in _UNARY:
+    if op.op is not Op.ELEMENTWISE or op.parameter in UNARY:
         return None
     scalar = Broadcast.SCALAR in Broadcast(op[Register.IFM2_BROADCAST])
     return None if scalar else _spread(op, Register.IFM2_BROADCAST)
@@ -93,7 +91,7 @@ def _u85_ifm(op: Operation) -> Extents:
 def _u85_ifm2(op: Operation) -> Extents | None:
     loads = AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.IFM2
     if op.op is Op.ELEMENTWISE:
-        if op.parameter in _U85_UNARY or InputWord.STORAGE.of(op[Register.IFM2_PRECISION]) in _ABSENT:
+        if op.parameter in UNARY or InputWord.STORAGE.of(op[Register.IFM2_PRECISION]) in _ABSENT:
             return None
         return _spread(op, Register.IFM2_BROADCAST)
     if op.op is Op.CONV and op.parameter & 1:

@@ -80,7 +80,7 @@ def _simple(command: Command) -> Line:
 
 
 def _title(op: Operation) -> str:
-    mode = MODES[op.language].get(op.op)
+    mode = MODES.get(op.op)
     return op.op.name if mode is None else f"{op.op.name} {name_in(mode, op.parameter)}"
 
 

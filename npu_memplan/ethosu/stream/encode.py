@@ -14,11 +14,10 @@ from .commands import Command, Operation, Wait
 from .fields import EncodeError
 from .fields_u85 import MapWord
 from .groups import IFM, IFM2, OFM, MapRegisters
-from .isa import Op, Register
-from .isa_u85 import ElementwiseKind, MapStorage
+from .isa import UNARY, Op, Register
+from .isa_u85 import MapStorage
 
 _PAYLOAD = 1 << 14  # mode 1: one payload word follows
-_OPCODE = 0x3FF
 
 
 def encode(commands: Iterable[Command]) -> tuple[int, ...]:
@@ -68,7 +67,7 @@ def needed_anew(op: Operation) -> frozenset[Register]:
     if op.op is Op.DMA_START:
         return frozenset()
     found = {OFM.precision}
-    unary = op.op is Op.ELEMENTWISE and op.parameter in _UNARY
+    unary = op.op is Op.ELEMENTWISE and op.parameter in UNARY
     for view in (IFM,) if unary or op.op is not Op.ELEMENTWISE else (IFM, IFM2):
         storage = MapWord.STORAGE.of(op.get(view.precision))
         found |= {view.precision, view.zero_point} if storage == MapStorage.NONE else view.all
@@ -77,14 +76,13 @@ def needed_anew(op: Operation) -> frozenset[Register]:
     return frozenset(found)
 
 
-_UNARY = frozenset(kind.value for kind in ElementwiseKind if kind.is_unary)
 _ORDER = {register: position for position, register in enumerate(Register)}
 
 
 def _operation(op: Op, parameter: int) -> int:
     if not 0 <= parameter <= 0xFFFF:
         raise EncodeError(f"parameter {parameter} of {op.name} does not fit 16 bits")
-    return op.value & _OPCODE | (_PAYLOAD if op.has_payload else 0) | parameter << 16
+    return op.opcode | (_PAYLOAD if op.has_payload else 0) | parameter << 16
 
 
 def _register(register: Register, value: int) -> tuple[int, ...]:

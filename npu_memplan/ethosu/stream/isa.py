@@ -14,8 +14,22 @@ _MODE1 = 1 << 10  # one 32-bit payload word follows the command word
 _U85 = 1 << 11  # registers of Ethos-U85 alone
 
 
+class CommandCode(IntEnum):
+    """What a command word begins with."""
+
+    @property
+    def has_payload(self) -> bool:
+        """True of mode 1: a 32-bit value follows the command word."""
+        return bool(self.value & _MODE1)
+
+    @property
+    def opcode(self) -> int:
+        """Bits 0-9 of the command word."""
+        return self.value & 0x3FF
+
+
 @unique
-class Register(IntEnum):
+class Register(CommandCode):
     """Every register a stream can set. `.name` is the architecture's name."""
 
     IFM_PAD_TOP = 0x100
@@ -129,19 +143,9 @@ class Register(IntEnum):
     RESIZE_X_STEP = _U85 | _MODE1 | 0x96
     RESIZE_Y_STEP = _U85 | _MODE1 | 0x97
 
-    @property
-    def has_payload(self) -> bool:
-        """True for mode-1 registers, whose 32-bit value follows the command word."""
-        return bool(self.value & _MODE1)
-
-    @property
-    def opcode(self) -> int:
-        """Bits 0-9 of the command word."""
-        return self.value & 0x3FF
-
 
 @unique
-class Op(IntEnum):
+class Op(CommandCode):
     """Opcodes that do something instead of setting a register; the value is that of a `Register` of its place."""
 
     STOP = 0x000
@@ -162,24 +166,29 @@ class Op(IntEnum):
         """True for operations of the MAC/element-wise engines (not DMA, not waits)."""
         return self in (Op.CONV, Op.DEPTHWISE, Op.POOL, Op.ELEMENTWISE, Op.RESIZE)
 
-    @property
-    def has_payload(self) -> bool:
-        """True when a 32-bit value follows the command word."""
-        return bool(self.value & _MODE1)
-
 
 @unique
 class PoolMode(IntEnum):
-    """Parameter of POOL."""
+    """Parameter of POOL; from SUM on of Ethos-U85."""
 
     MAX = 0
     AVERAGE = 1
-    REDUCE_SUM = 2
+    REDUCE_SUM = 2  # over the input's depth
+    SUM = 3
+    NONE = 4  # elements as they are, or the accumulators that IFM2 loads
+    MIN = 5
+    ARGMAX_X = 6
+    ARGMAX_Y = 7
+
+    @property
+    def is_argmax(self) -> bool:
+        """Results are places, not values."""
+        return self in (PoolMode.ARGMAX_X, PoolMode.ARGMAX_Y)
 
 
 @unique
 class ElementwiseMode(IntEnum):
-    """Parameter of ELEMENTWISE."""
+    """Parameter of ELEMENTWISE; from LSR on of Ethos-U85."""
 
     MUL = 0
     ADD = 1
@@ -189,13 +198,27 @@ class ElementwiseMode(IntEnum):
     LRELU = 5
     ABS = 6
     CLZ = 7
-    SHR = 8
+    SHR = 8  # arithmetic
     SHL = 9
+    LSR = 10  # logical
+    DIV = 11
+    CMP_EQ = 16
+    CMP_NE = 17
+    CMP_GE = 18
+    CMP_GT = 19
+    AND = 33
+    OR = 34
+    XOR = 35
+    NOT = 36
+    AND_NOT = 42
 
     @property
     def is_unary(self) -> bool:
         """True when only IFM is read."""
-        return self in (ElementwiseMode.LRELU, ElementwiseMode.ABS, ElementwiseMode.CLZ)
+        return self in (ElementwiseMode.LRELU, ElementwiseMode.ABS, ElementwiseMode.CLZ, ElementwiseMode.NOT)
+
+
+UNARY = frozenset(mode.value for mode in ElementwiseMode if mode.is_unary)
 
 
 @unique

@@ -9,57 +9,6 @@ from enum import IntEnum, IntFlag, unique
 
 
 @unique
-class PoolOperation(IntEnum):
-    """Parameter of POOL."""
-
-    MAX = 0
-    AVERAGE = 1
-    REDUCE_SUM = 2  # over the input's depth
-    SUM = 3
-    NONE = 4  # elements as they are, or the accumulators that IFM2 loads
-    MIN = 5
-    ARGMAX_X = 6
-    ARGMAX_Y = 7
-
-    @property
-    def is_argmax(self) -> bool:
-        """Results are places, not values."""
-        return self in (PoolOperation.ARGMAX_X, PoolOperation.ARGMAX_Y)
-
-
-@unique
-class ElementwiseKind(IntEnum):
-    """Parameter of ELEMENTWISE."""
-
-    MUL = 0
-    ADD = 1
-    SUB = 2
-    MIN = 3
-    MAX = 4
-    LRELU = 5
-    ABS = 6
-    CLZ = 7
-    SHR = 8  # arithmetic
-    SHL = 9
-    LSR = 10  # logical
-    DIV = 11
-    CMP_EQ = 16
-    CMP_NE = 17
-    CMP_GE = 18
-    CMP_GT = 19
-    AND = 33
-    OR = 34
-    XOR = 35
-    NOT = 36
-    AND_NOT = 42
-
-    @property
-    def is_unary(self) -> bool:
-        """True when only IFM is read."""
-        return self in (ElementwiseKind.LRELU, ElementwiseKind.ABS, ElementwiseKind.CLZ, ElementwiseKind.NOT)
-
-
-@unique
 class ResizeKind(IntEnum):
     """Parameter of RESIZE."""
 

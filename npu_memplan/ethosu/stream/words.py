@@ -26,11 +26,9 @@ from .isa import AccFormat, ActivationFunction, Broadcast, ElementwiseMode, Op, 
 from .isa_u85 import (
     AccumulatorFormat,
     AccumulatorInput,
-    ElementwiseKind,
     InputBroadcast,
     MapStorage,
     MicroBlock,
-    PoolOperation,
     ResizeKind,
     ScaleRounding,
     StoredBackwards,
@@ -38,10 +36,7 @@ from .isa_u85 import (
     TableKind,
 )
 
-MODES: Mapping[Language, Mapping[Op, type[IntEnum]]] = {
-    Language.U55_U65: {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode},
-    Language.U85: {Op.POOL: PoolOperation, Op.ELEMENTWISE: ElementwiseKind, Op.RESIZE: ResizeKind},
-}
+MODES: Mapping[Op, type[IntEnum]] = {Op.POOL: PoolMode, Op.ELEMENTWISE: ElementwiseMode, Op.RESIZE: ResizeKind}
 
 
 def name_in(enumeration: type[IntEnum], value: int) -> str:

@@ -114,7 +114,7 @@ def describe_operation(operation: Operation) -> str:
 
 
 def _mode(operation: Operation) -> str:
-    return MODES[operation.language][operation.op](operation.parameter).name.lower()
+    return MODES[operation.op](operation.parameter).name.lower()
 
 
 def kind_of(operation: Operation) -> str:

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from npu_memplan.ethosu.arch import Language
 from npu_memplan.ethosu.stream.commands import Command, Operation
-from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Op, PoolMode, Register
 from npu_memplan.ethosu.stream.isa_u85 import (
     AccumulatorInput,
-    ElementwiseKind,
-    PoolOperation,
     ResizeKind,
     ScaleRounding,
     StoredBackwards,
@@ -70,9 +68,9 @@ def unconfirmed(commands: Iterable[Command]) -> tuple[str, ...]:
 def _kind(operation: Operation) -> str:
     parameter = operation.parameter
     if operation.op is Op.ELEMENTWISE:
-        return f"ELEMENTWISE {_name(ElementwiseKind, parameter)}"
+        return f"ELEMENTWISE {_name(ElementwiseMode, parameter)}"
     if operation.op is Op.POOL:
-        return f"POOL {_name(PoolOperation, parameter)}"
+        return f"POOL {_name(PoolMode, parameter)}"
     if operation.op is Op.RESIZE:
         return f"RESIZE {_name(ResizeKind, parameter)}"
     return "matrix product" if operation.op is Op.CONV and parameter & 1 else operation.op.name

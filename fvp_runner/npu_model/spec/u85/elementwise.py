@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from npu_memplan.ethosu.stream.isa import Register
-from npu_memplan.ethosu.stream.isa_u85 import ElementwiseKind, InputBroadcast
+from npu_memplan.ethosu.stream.isa import ElementwiseMode, Register
+from npu_memplan.ethosu.stream.isa_u85 import InputBroadcast
 
 from ...arithmetic.rescale import Scale
 from ..elementwise import ElementwiseSpec
@@ -16,14 +16,14 @@ from ..layout import Shape3
 from ..registers import Registers
 from .maps import read_input, read_output, read_scale, results, written
 
-Kind = ElementwiseKind
+Kind = ElementwiseMode
 _SCALED_INPUTS = frozenset((Kind.ADD, Kind.SUB, Kind.MIN, Kind.MAX, Kind.ABS, Kind.LRELU, Kind.MUL))
 _UNSCALED_OUTPUT = frozenset((Kind.CLZ, Kind.SHL, Kind.SHR, Kind.LSR, Kind.DIV))
 
 
 def read_elementwise(regs: Registers) -> ElementwiseSpec:
     r = Register
-    kind = ElementwiseKind(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseKind), regs.operation.parameter))
+    kind = ElementwiseMode(regs.one_of(r.OFM_PRECISION, tuple(ElementwiseMode), regs.operation.parameter))
     output = written(regs, read_output(regs))
     first = read_input(regs, "IFM", _shape(regs, r.IFM_BROADCAST))
     second = None if kind.is_unary else read_input(regs, "IFM2", _shape(regs, r.IFM2_BROADCAST))

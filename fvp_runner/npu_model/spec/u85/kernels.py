@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_memplan.ethosu.arch import Architecture
-from npu_memplan.ethosu.stream.isa import Op, Register
-from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, PoolOperation, ResizeKind
+from npu_memplan.ethosu.stream.isa import Op, PoolMode, Register
+from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, ResizeKind
 
 from ...arithmetic.ordered_weights import StreamOrder
 from ...arithmetic.rescale import Scale
@@ -36,7 +36,7 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     r = Register
     pool = None
     if regs.op is Op.POOL:
-        pool = PoolOperation(regs.one_of(r.OFM_PRECISION, tuple(PoolOperation), regs.operation.parameter))
+        pool = PoolMode(regs.one_of(r.OFM_PRECISION, tuple(PoolMode), regs.operation.parameter))
     elif regs.operation.parameter & ~(1 if regs.op is Op.CONV else 0):
         regs.illegal(f"{regs.op.name} has parameter {regs.operation.parameter}, which means nothing")
     regs.bits(r.KERNEL_STRIDE, 0x25F)  # pieces of 4x4 are not known to be emitted
