@@ -17,7 +17,7 @@ from npu_memplan.frontend.host_ops.own import numpy_reference
 from npu_memplan.models.network import CpuOperator, Network
 
 from ..npu_model.network.cpu_operator import ReferenceOperator
-from .base import ReferenceRunError, fitting_inputs
+from .base import KeptStates, ReferenceRunError, fitting_inputs
 
 
 def has_own_operators(network: Network) -> bool:
@@ -25,26 +25,22 @@ def has_own_operators(network: Network) -> bool:
     return any(o.is_custom and numpy_reference(o.name) is not None for o in network.cpu_operators)
 
 
-class ComposedReference:
-    """The same interface as `TFLiteReference`."""
+class ComposedReference(KeptStates):
+    """Each operator by who knows it."""
 
     what = f"{MICRO} and own NumPy references, operator by operator"
 
     def __init__(self, model: bytes, network: Network) -> None:
-        self.model, self.network, self.name = model, network, network.name
+        super().__init__(model, network)
         self._others: dict[int, ReferenceOperator] = {}
         for operator in network.cpu_operators:
             if numpy_reference(operator.name) is None:
                 self._others[operator.index] = ReferenceOperator(model, network, operator)
 
     def reset(self) -> None:
-        """All states as they start; those of own operators are their references' matter."""
+        """Those of own operators are their references' matter."""
         for other in self._others.values():
             other.reset()
-
-    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        self.reset()
-        return self.step(inputs)
 
     def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         values = self._values(inputs)
@@ -64,7 +60,8 @@ class ComposedReference:
                 made = self._own(operator, [values[i] for i in operator.inputs if i >= 0])
                 values |= dict(zip(operator.outputs, made, strict=True))
             else:
-                values |= dict(zip(other.outputs, other.run([values[i] for i in other.inputs]), strict=True))
+                made = list(other.step([values[i] for i in other.network.inputs]))
+                values |= dict(zip(other.network.outputs, made, strict=True))
         return values
 
     def _own(self, operator: CpuOperator, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:

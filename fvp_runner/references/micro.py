@@ -5,16 +5,14 @@ Invariant: states start anew in every `run`, so runs do not depend on each other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
-from npu_memplan.models.variables import DONE_BEFORE
+from npu_memplan.models.network import Network
 
-from .base import ReferenceRunError, fitting_inputs, tflite_source
+from .base import Interpreted, ReferenceRunError, tflite_source
 
 _ARENA_STEPS = (1 << 24, 1 << 28)  # bytes; the smallest that works is used
 
@@ -53,42 +51,29 @@ def invoke(interpreter: Any, name: str) -> None:
 _ENDS_THE_PROCESS = {"DEPTHWISE_CONV_2D": 2, "SVDF": 3}  # kernels that follow a bias which is left out
 
 
-class Reference:
-    """A .tflite network (not compiled by Vela) in tflite-micro; the same interface as `TFLiteReference`."""
+class Reference(Interpreted):
+    """A network in tflite-micro."""
 
     what = MICRO
 
-    def __init__(self, model: bytes, name: str = "reference") -> None:
-        self.model, self.name = bytes(model), name
-        self.network = tflite_source(self.model, name)
+    def __init__(self, model: bytes, name: str = "reference", network: Network | None = None) -> None:
+        super().__init__(model, network or tflite_source(model, name))
+
+    def _opened(self, preserve: bool = False) -> Any:
         for operator in self.network.cpu_operators:
             position = _ENDS_THE_PROCESS.get(operator.name, len(operator.inputs))
             if position < len(operator.inputs) and operator.inputs[position] < 0:
-                raise KernelError(f"tflite-micro cannot run {name}: its {operator.name} needs a bias")
-        self._interpreter = open_interpreter(self.model, name)
+                raise KernelError(f"tflite-micro cannot run {self.name}: its {operator.name} needs a bias")
+        return open_interpreter(self.model, self.name, preserve)
 
-    def _invoke(self, interpreter: Any, inputs: Sequence[NDArray[Any]]) -> None:
-        for position, value in enumerate(fitting_inputs(self.network, inputs)):
+    def _reset_variables(self) -> None:
+        self._interpreter.reset()
+
+    def _invoke(self, interpreter: Any, inputs: list[NDArray[Any]]) -> list[Any]:
+        for position, value in enumerate(inputs):
             interpreter.set_input(value, position)
         invoke(interpreter, self.name)
+        return [interpreter.get_output(i) for i in range(len(self.network.outputs))]
 
-    def reset(self) -> None:
-        """All states as they start. tflite-micro's own reset knows variable tensors only."""
-        if any(o.is_custom or o.name in DONE_BEFORE for o in self.network.cpu_operators):
-            self._interpreter = open_interpreter(self.model, self.name)
-        else:
-            self._interpreter.reset()
-
-    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        self.reset()
-        return self.step(inputs)
-
-    def step(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        self._invoke(self._interpreter, inputs)
-        return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.network.outputs)))
-
-    def layers(self, inputs: Sequence[NDArray[Any]]) -> dict[int, NDArray[Any]]:
-        interpreter = open_interpreter(self.model, self.name, preserve=True)
-        self._invoke(interpreter, inputs)
-        made = [index for operator in self.network.operators for index in operator.outputs if index >= 0]
-        return {index: np.array(interpreter.GetTensor(index, 0)["tensor_data"]) for index in made}
+    def _tensor(self, interpreter: Any, index: int) -> Any:
+        return interpreter.GetTensor(index, 0)["tensor_data"]

@@ -11,7 +11,7 @@ from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.tflite import data_offsets
 from npu_memplan.target_data import Board
 
-from ..npu_model.network.cpu_operator import single_operator_model
+from ..npu_model.network.cpu_operator import single_operator
 from ..references.base import ReferenceRunError
 from ..references.micro import KernelError, open_interpreter
 from .remark import Level, Remark
@@ -116,11 +116,8 @@ def _without_kernel(network: Network, data: bytes) -> Iterator[Remark]:
 
 def _refusal(network: Network, operator: CpuOperator, data: bytes) -> str:
     """Why TFLite Micro's own kernels do not take an operator; empty when they do."""
-    tensors = network.tensors
-    given = [i for i in operator.inputs if i >= 0 and tensors[i].data is None and not tensors[i].is_variable]
-    made = [i for i in operator.outputs if i >= 0]
     try:
-        open_interpreter(single_operator_model(data, operator.index, given, made), f"operator {operator.index}")
+        open_interpreter(single_operator(data, network, operator)[0], f"operator {operator.index}")
     except KernelError as error:
         return str(error).partition(": ")[2] or str(error)
     except ReferenceRunError:

@@ -14,7 +14,7 @@ from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
 from tests.support.tflite_builder import ModelBuilder
 
-Reference = pytest.importorskip("fvp_runner.references.tflite").Reference
+Reference = pytest.importorskip("fvp_runner.references.micro").Reference
 pytest.importorskip("tflite_micro")
 
 

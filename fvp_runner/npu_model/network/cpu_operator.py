@@ -7,27 +7,24 @@ is kept and only its lists of operators, inputs and outputs (and its metadata) a
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from npu_memplan.models.network import CpuOperator, Network
-from npu_memplan.models.tflite import read_network
 
 from ...references.base import ReferenceRunError
-from ...references.litert import LiteRTReference
-from ...references.micro import KernelError, Reference, invoke, open_interpreter
+from ...references.kernels import KernelsReference
 
 # Field positions in the vtables of TFLite's SubGraph and Model.
 _INPUTS, _OUTPUTS, _OPERATORS, _METADATA, _SIGNATURES = 6, 8, 10, 16, 18
 
 
-def single_operator_model(data: bytes, index: int, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """The TFLite file `data` with operator `index` alone, fed by `inputs` and making `outputs`."""
+def single_operator(data: bytes, network: Network, operator: CpuOperator) -> tuple[bytes, Network]:
+    """The TFLite file `data` with one operator alone, fed by all inputs that are neither constants nor its own."""
     import tflite
 
+    index, tensors = operator.index, network.tensors
+    inputs = tuple(i for i in operator.inputs if i >= 0 and tensors[i].data is None and not tensors[i].is_variable)
+    outputs = tuple(i for i in operator.outputs if i >= 0)
     patched = bytearray(data)
     patched += bytes(-len(patched) % 4)
     model = tflite.Model.GetRootAsModel(data, 0)
@@ -50,57 +47,12 @@ def single_operator_model(data: bytes, index: int, inputs: Sequence[int], output
         offset = model._tab.Offset(field)
         if offset:
             struct.pack_into("<I", patched, model._tab.Vector(offset) - 4, 0)
-    return bytes(patched)
+    name = f"operator {index} ({operator.name}) of {network.name}"
+    return bytes(patched), replace(network, name=name, operators=(operator,), inputs=inputs, outputs=outputs)
 
 
-class ReferenceOperator:
-    """One CPU operator; its own state (SVDF) is kept between runs until `reset`.
-
-    tflite-micro runs it, LiteRT's reference kernels what that has no kernel for (and no state).
-    """
+class ReferenceOperator(KernelsReference):
+    """One CPU operator; its own state (SVDF) is kept between steps until `reset`."""
 
     def __init__(self, data: bytes, network: Network, operator: CpuOperator) -> None:
-        self.network, self.operator = network, operator
-        tensors = network.tensors
-        self.inputs = tuple(
-            i for i in operator.inputs if i >= 0 and tensors[i].data is None and not tensors[i].is_variable
-        )
-        self.outputs = tuple(i for i in operator.outputs if i >= 0)
-        model = single_operator_model(data, operator.index, self.inputs, self.outputs)
-        self.name = f"operator {operator.index} ({operator.name}) of {network.name}"
-        self._model, self._has_state = model, any(i >= 0 and tensors[i].is_variable for i in operator.inputs)
-        self._interpreter: Any = None
-        self._litert: LiteRTReference | None = None
-        try:
-            self._interpreter = open_interpreter(model, self.name)
-        except KernelError as error:
-            self._fall_back(error)
-
-    @property
-    def kernels(self) -> str:
-        """Whose kernels run it."""
-        return Reference.what if self._litert is None else self._litert.what
-
-    def _fall_back(self, error: KernelError) -> None:
-        if self._has_state:
-            raise error
-        self._litert = LiteRTReference(self._model, read_network(self._model, self.name))
-
-    def reset(self) -> None:
-        if self._interpreter is not None:
-            self._interpreter.reset()
-
-    def run(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        if self._litert is None:
-            try:
-                return self._micro(inputs)
-            except KernelError as error:
-                self._fall_back(error)
-        assert self._litert is not None
-        return self._litert.run(inputs)
-
-    def _micro(self, inputs: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-        for position, value in enumerate(inputs):
-            self._interpreter.set_input(np.array(value, order="C"), position)  # a scalar stays one
-        invoke(self._interpreter, self.name)
-        return tuple(np.array(self._interpreter.get_output(i)) for i in range(len(self.outputs)))
+        super().__init__(*single_operator(data, network, operator))

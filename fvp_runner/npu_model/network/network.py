@@ -231,15 +231,16 @@ class NetworkModel:
                 continue
             if isinstance(operator, CpuOperator):
                 host = self._hosts[operator.index]
-                for index in host.inputs:
+                for index in host.network.inputs:
                     self._check_defined(index, f"CPU operator {operator.index} ({operator.name}) reads")
-                for index, value in zip(host.outputs, host.run([self.value(i) for i in host.inputs]), strict=True):
+                made = host.step([self.value(i) for i in host.network.inputs])
+                for index, value in zip(host.network.outputs, made, strict=True):
                     self._set(index, value)
                 continue
             stats.append(self._call(operator, observer, fuzz_schedules))
         for index in network.outputs:
             self._check_defined(index, "the network's output is")
-        kernels = sorted({host.kernels for host in self._hosts.values()}, reverse=True)
+        kernels = sorted({host.what for host in self._hosts.values()}, reverse=True)
         return NetworkRun(tuple(self.value(i) for i in network.outputs), tuple(stats), tuple(kernels))
 
     def _check_defined(self, index: int, user: str) -> None:
