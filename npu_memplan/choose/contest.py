@@ -14,6 +14,7 @@ from .. import planners
 from ..errors import NpuMemplanError
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
+from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.group import ChannelGroup
@@ -89,7 +90,7 @@ def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, whe
     It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower.
     """
     few_bytes = replace(options, objective="bytes", max_ms=None)
-    forms = [pose(_named(load(asked), OURS)) for asked in (options, few_bytes)]
+    forms = [_ordered(pose(_named(load(asked), OURS)), where) for asked in (options, few_bytes)]
     if _size(forms[0]) == _size(forms[1]):
         del forms[1]
     missed: PlanningError | None = None
@@ -106,6 +107,16 @@ def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, whe
             yield Planned(made, plan)
     if not some and missed is not None:
         raise missed
+
+
+def _ordered(posed: Posed, where: MemoryMap) -> Posed:
+    """The same with independent operations in the order that leaves more bytes to constants."""
+    changed = {}
+    for variable, program in _programs(posed).items():
+        other = reordered(program, where.with_constants_near())
+        if other is not program:
+            changed[variable.name_hint] = other
+    return posed_again(posed, changed) if changed else posed
 
 
 def _programs(posed: Posed) -> dict[Any, NpuProgram]:

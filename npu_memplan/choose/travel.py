@@ -29,8 +29,7 @@ from .traveller import Traveller
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
 _CUT_AGAIN = 2  # programs
-_SEARCHED, _PLACED = 8, 4  # how many of the most promising programs are searched, and then given places
-_CLOSE = 1.01  # times the best so far: what promises more cycles is given none
+_ROUNDS = ((10, 10), (6, 4), (4, 1))  # how many of the most promising programs are searched on, to which part of WORK
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -63,13 +62,14 @@ class Race:
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
         self.travellers = self._starting(_different(programs, fast, limit), fast, limit)
-        for traveller in self.travellers[:_SEARCHED]:
-            traveller.search(WORK // 10)
-        for number, traveller in enumerate(sorted(self.travellers[:_SEARCHED], key=_promise)[:_PLACED]):
-            if traveller.bound < self.best.rank[0]:
-                traveller.search(WORK)
-                if traveller.promise < _CLOSE * self.best.rank[0]:
-                    self.entrants += traveller.entrants(WORK, both=not number)
+        searched = self.travellers
+        for count, part in _ROUNDS:
+            searched = sorted(searched, key=_promise)[:count]
+            for traveller in searched:
+                traveller.search(WORK // part)
+        for number, traveller in enumerate(sorted(searched, key=_promise)):
+            if max(traveller.bound, traveller.promise) < self.best.rank[0]:
+                self.entrants += traveller.entrants(WORK, both=not number)
 
     def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""

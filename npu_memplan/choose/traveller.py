@@ -17,7 +17,7 @@ from ..ethosu.schedule.copies.greedy import Copy
 from ..ethosu.schedule.copies.insert import insert
 from ..ethosu.schedule.copies.reads import pieces
 from ..ethosu.schedule.copies.room import Held, Room, Volume
-from ..ethosu.schedule.copies.search import best_copies
+from ..ethosu.schedule.copies.search import Search
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned
@@ -42,11 +42,16 @@ class Traveller:
             places, fitted = call.places(problem, plain.plan), rank.fitted(call.program.accelerator)
             line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
             self._lines.append((call, line))
-        self.promise, self._found = self._copies(Volume, limit, 0)  # cycles of the calls whose constants may travel
+        self._searches = self._begun(Volume, limit)
+
+    @property
+    def promise(self) -> int:
+        """Cycles of the calls whose constants may travel, if places are found."""
+        return sum(search.best.cycles for search in self._searches)
 
     def search(self, work: int) -> None:
-        """Look harder for what copies promise."""
-        self.promise, self._found = self._copies(Volume, self._limit, work)
+        """Look on for what copies promise, until so many operations were run on the clock."""
+        _further(self._searches, work)
 
     @cached_property
     def bound(self) -> int:
@@ -61,26 +66,21 @@ class Traveller:
         """The program with the copies that were found, where places for maps and copies together are; else with
         fewer of them. There, or where `both` are asked for, with copies around the maps where they lie, too.
         """
-        if not any(self._found):
+        found = _copies(self._searches)
+        if not any(found):
             yield Entrant(self.plain, self._rank(self.plain))
-        together = self._together(self._found)
+        together = self._together(found)
         if both or isinstance(together, int):
-            yield from self._with(self.plain, self._copies(Room, self._limit, work)[1])
+            yield from self._with(self.plain, _copies(_further(self._begun(Room, self._limit), work)))
         if isinstance(together, int) and together < self._limit // _EXCESS:
-            together = self._together(self._copies(Volume, self._limit - together, work)[1])
+            together = self._together(_copies(_further(self._begun(Volume, self._limit - together), work)))
         if not isinstance(together, int):
             yield from self._with(*together)
 
-    def _copies(self, kind: type[Volume], limit: int, work: int) -> tuple[int, Copies]:
-        """Cycles, and the copies of each call, within so many operations on the clock."""
-        operations = sum(len(line) for _, line in self._lines)
-        cycles, copies = 0, []
-        for call, line in self._lines:
-            room = kind(held(self.plain, call, self._fast), limit, len(line))
-            best = best_copies(line, room, work * len(line) // operations)
-            cycles += best.cycles
-            copies.append(best.copies)
-        return cycles, copies
+    def _begun(self, kind: type[Volume], limit: int) -> list[Search]:
+        """A search for each call."""
+        calls = self._lines
+        return [Search(line, kind(held(self.plain, call, self._fast), limit, len(line))) for call, line in calls]
 
     def _with(self, plain: Planned, copies: Copies) -> Iterator[Entrant]:
         """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
@@ -126,6 +126,18 @@ class Traveller:
         return Planned(self.plain.posed, placed), [
             tuple(replace(copy, at=next(offsets)) for copy in sent) for sent in copies
         ]
+
+
+def _further(searches: list[Search], work: int) -> list[Search]:
+    """`work`: of all calls together."""
+    operations = sum(len(search.line) for search in searches)
+    for search in searches:
+        search.further(work * len(search.line) // operations)
+    return searches
+
+
+def _copies(searches: Sequence[Search]) -> Copies:
+    return [search.best.copies for search in searches]
 
 
 def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:

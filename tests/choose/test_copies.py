@@ -240,7 +240,7 @@ def test_a_schedule_that_differs_late_goes_on_from_there(planned: Callable[..., 
         kept, sooner = schedule.choice.kept - {piece}, dict(schedule.choice.sooner)
         sooner.pop(piece, None)
         choice = Choice(kept | {piece}, sooner) if ahead == 7 else Choice(kept, {**sooner, piece: ahead})
-        fresh, resumed = Greedy(line, room, choice), schedule.otherwise(choice, piece)
+        fresh, resumed = Greedy(line, room, choice), schedule.otherwise(choice, [piece])
         assert (resumed or schedule).made == fresh.made
         same += resumed is None
         schedule = resumed or fresh

@@ -6,7 +6,7 @@ is read in place where that ends sooner.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .course import Course, Run
@@ -97,18 +97,24 @@ class Greedy:
         """Operations that were run on the clock."""
         return len(self.line) - self._start
 
-    def otherwise(self, choice: Choice, piece: int) -> Greedy | None:
-        """The schedule of a choice that differs for one piece; None where it is this one."""
+    def otherwise(self, choice: Choice, pieces: Collection[int]) -> Greedy | None:
+        """The schedule of a choice that differs for some pieces; None where it is this one."""
+        since = min((self._same_until(choice, piece) for piece in pieces), default=len(self.line))
+        if since == len(self.line):
+            return None
+        return Greedy(self.line, self.room, choice, self._marks[: since // _MARK + 1])
+
+    def _same_until(self, choice: Choice, piece: int) -> int:
+        """The operation before which a choice that differs for one piece may send something else."""
         line, kept, was_kept = self.line, piece in choice.kept, piece in self.choice.kept
         before, now = self.choice.earliest(line, piece), choice.earliest(line, piece)
         if choice.in_turn:  # others wait for this one
-            return Greedy(line, self.room, choice, self._marks[: min(before, now) // _MARK + 1])
+            return min(before, now)
         sent = self.copies[piece].before if piece in self.copies else None  # no other piece minds what is not sent
         same_tries = not was_kept and (kept or before <= now)
         if same_tries and (sent is None or (not kept and now <= sent)):
-            return None
-        since = sent if same_tries and sent is not None else now
-        return Greedy(line, self.room, choice, self._marks[: since // _MARK + 1])
+            return len(line)
+        return sent if same_tries and sent is not None else now
 
     def _ahead(self, index: int) -> None:
         """Send what is read later, while the port is idle."""
