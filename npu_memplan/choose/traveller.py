@@ -17,7 +17,7 @@ from ..ethosu.schedule.copies.greedy import Copy
 from ..ethosu.schedule.copies.insert import insert
 from ..ethosu.schedule.copies.reads import pieces
 from ..ethosu.schedule.copies.room import Held, Room, Volume
-from ..ethosu.schedule.copies.search import Search
+from ..ethosu.schedule.copies.search import CopySearch
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned
@@ -77,10 +77,10 @@ class Traveller:
         if not isinstance(together, int):
             yield from self._with(*together)
 
-    def _begun(self, kind: type[Volume], limit: int) -> list[Search]:
+    def _begun(self, kind: type[Volume], limit: int) -> list[CopySearch]:
         """A search for each call."""
         calls = self._lines
-        return [Search(line, kind(held(self.plain, call, self._fast), limit, len(line))) for call, line in calls]
+        return [CopySearch(line, kind(held(self.plain, call, self._fast), limit, len(line))) for call, line in calls]
 
     def _with(self, plain: Planned, copies: Copies) -> Iterator[Entrant]:
         """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
@@ -128,7 +128,7 @@ class Traveller:
         ]
 
 
-def _further(searches: list[Search], work: int) -> list[Search]:
+def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
     """`work`: of all calls together."""
     operations = sum(len(search.line) for search in searches)
     for search in searches:
@@ -136,7 +136,7 @@ def _further(searches: list[Search], work: int) -> list[Search]:
     return searches
 
 
-def _copies(searches: Sequence[Search]) -> Copies:
+def _copies(searches: Sequence[CopySearch]) -> Copies:
     return [search.best.copies for search in searches]
 
 

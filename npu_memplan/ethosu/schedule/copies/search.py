@@ -34,12 +34,12 @@ def without_copies(line: Course) -> Itinerary:
 
 def best_copies(line: Course, room: Volume, work: int = WORK) -> Itinerary:
     """What is found within so many operations on the clock."""
-    search = Search(line, room)
+    search = CopySearch(line, room)
     search.further(work)
     return search.best
 
 
-class Search:
+class CopySearch:
     """The copies of a program in free bytes, looked for as long as one likes: a few at a time are sent otherwise."""
 
     def __init__(self, line: Course, room: Volume) -> None:
