@@ -186,6 +186,7 @@ def test_a_model_of_one_reshape_needs_no_npu() -> None:
 def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixture[str]) -> None:
     from npu_memplan.ethosu import vela_worker
 
+    vela_worker._end_started()  # of tests before
     options = VelaOptions("ethos-u55-64", ignore_operators=("SOFTMAX",))
     data = EXAMPLE.read_bytes()
     expected = compile_tflite(data, options)
@@ -200,6 +201,7 @@ def test_a_compile_begun_early_gives_the_same_result(capfd: pytest.CaptureFixtur
 def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
     from npu_memplan.ethosu import vela_worker
 
+    vela_worker._end_started()  # of tests before
     data = EXAMPLE.read_bytes()
     vela_worker.start_compile(data, VelaOptions("ethos-u99"))
     vela_worker.start_compile(data, VelaOptions(memory_mode="Nope"))
