@@ -118,7 +118,7 @@ def _parse(name: str, mode: ElementwiseMode, reader: Reader, root: Any) -> Match
 
 
 def _composite(name: str, mode: ElementwiseMode) -> Composite:
-    return Composite(name, partial(p.binary, name), partial(_parse, name, mode))
+    return Composite(name, partial(p.of_real, name, 2), partial(_parse, name, mode))
 
 
 RECORD = Record(

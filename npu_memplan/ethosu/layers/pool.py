@@ -100,7 +100,7 @@ def _max_patterns() -> Iterator[p.Pattern]:
     pooled = p.op("nn.max_pool2d", p.anything())
     yield pooled
     yield p.clipped(pooled)
-    yield from p.finished(p.op("nn.max_pool2d", p.dequantized(p.anything())))
+    yield from p.of_real("nn.max_pool2d")
 
 
 def _integer_average_patterns() -> Iterator[p.Pattern]:
@@ -109,10 +109,6 @@ def _integer_average_patterns() -> Iterator[p.Pattern]:
         stored = p.op("astype", result)
         yield stored
         yield p.clipped(stored)
-
-
-def _real_average_patterns() -> Iterator[p.Pattern]:
-    yield from p.finished(p.op("nn.avg_pool2d", p.dequantized(p.anything())))
 
 
 def _max_pool(reader: Reader, root: Any) -> Match:
@@ -199,6 +195,6 @@ RECORD = Record(
         Composite("reduce_max", partial(p.unary, "max"), partial(_reduction, "max", PoolKind.MAX)),
         Composite("max_pool", _max_patterns, _max_pool),
         Composite("average_pool", _integer_average_patterns, _integer_average),
-        Composite("real_average_pool", _real_average_patterns, _real_average),
+        Composite("real_average_pool", partial(p.of_real, "nn.avg_pool2d"), _real_average),
     ),
 )

@@ -10,7 +10,7 @@ binary fractions, is rejected.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -234,10 +234,6 @@ def _nearest(reader: Reader, root: Any) -> Match:
     return Match(_layer(call, tensor, out), {"0": tensor, "out": out}, (call.args[0],))
 
 
-def _bilinear_patterns() -> Iterator[p.Pattern]:
-    yield from p.finished(p.op("image.resize2d", p.dequantized(p.anything()), p.anything()))
-
-
 def _bilinear(reader: Reader, root: Any) -> Match:
     call, out, _, (source,) = reader.of_real(root, "image.resize2d")
     tensor = source[0]
@@ -250,6 +246,6 @@ RECORD = Record(
     (Resize,),
     (
         Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _nearest),
-        Composite("resize_bilinear", _bilinear_patterns, _bilinear),
+        Composite("resize_bilinear", partial(p.of_real, "image.resize2d", others=1), _bilinear),
     ),
 )

@@ -74,9 +74,10 @@ def unary(name: str) -> Iterator[Pattern]:
     yield clipped(stored)
 
 
-def binary(name: str) -> Iterator[Pattern]:
-    """An operator of two real values, activated and quantised."""
-    yield from finished(op(name, dequantized(anything()), dequantized(anything())))
+def of_real(name: str, operands: int = 1, others: int = 0) -> Iterator[Pattern]:
+    """An operator of real values, and of arguments that are none, activated and quantised."""
+    values = (dequantized(anything()) for _ in range(operands))
+    yield from finished(op(name, *values, *(anything() for _ in range(others))))
 
 
 def host_call() -> Iterator[Pattern]:

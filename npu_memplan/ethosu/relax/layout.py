@@ -7,7 +7,7 @@ it moves stored (8-bit) values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,14 @@ _ELEMENTWISE = (
     *("nn.relu", "nn.leakyrelu", "quantize", "dequantize", "astype"),
 )
 _AXES = {0: 0, 1: 3, 2: 1, 3: 2}
+# operators of one map: what of their attributes changes with it
+_RELAID: Mapping[str, Callable[[Any], dict[str, Any]]] = {
+    **dict.fromkeys(_WINDOWS[1:], lambda _: {"layout": "NHWC", "out_layout": "NHWC"}),
+    "mean": lambda attributes: {"axis": sorted(_AXES[int(a) % 4] for a in attributes.axis)},
+    "nn.softmax": lambda attributes: {"axis": _AXES[int(attributes.axis) % 4]},
+    "nn.pad": lambda attributes: {"pad_width": [int(attributes.pad_width[i]) for i in (0, 1, 4, 5, 6, 7, 2, 3)]},
+    "image.resize2d": lambda _: {"layout": "NHWC"},
+}
 
 
 @dataclass(slots=True)
@@ -140,7 +148,7 @@ class _Converter:
             return
         name = name_of(expression)
         if name in _WINDOWS and _layout(expression) == "NCHW":
-            converted = self._conv2d(expression) if name == "nn.conv2d" else self._pool2d(expression)
+            converted = self._conv2d(expression) if name == "nn.conv2d" else self._of_map(expression)
             self.values[variable] = _Value(nhwc=self.builder.emit(converted, name_hint=variable.name))
         elif name == "dequantize" and self._is_stored(expression):
             self.values[variable] = _Value(source=expression.args[0], call=expression)
@@ -149,7 +157,7 @@ class _Converter:
         elif self._is_map(variable) and (converter := self._converter(name, expression, variable)) is not None:
             self.values[variable] = _Value(nhwc=self.builder.emit(converter(expression), name_hint=variable.name))
         elif name == "mean" and self._leaves_channels(expression):
-            self.values[variable] = _Value(nchw=self.builder.emit(self._mean(expression), name_hint=variable.name))
+            self.values[variable] = _Value(nchw=self.builder.emit(self._of_map(expression), name_hint=variable.name))
         else:
             arguments = [self._plain(a) for a in expression.args] if isinstance(expression, ir.Call) else None
             call = expression if arguments is None else ir.Call(expression.op, arguments, expression.attrs)
@@ -190,7 +198,7 @@ class _Converter:
         operands = _variables(call.args) if isinstance(call, ir.Call) else []
         maps = [o for o in operands if len(o.ty.shape) == 4]
         if name == "nn.pad" and maps and not any(int(w) for w in list(call.attrs.pad_width)[:4]):
-            return self._pad  # of height and width: an image on its way to a convolution
+            return self._of_map  # of height and width: an image on its way to a convolution
         if not maps or not any(self._is_nhwc(o) for o in maps):
             return None
         if name in _ELEMENTWISE and all(len(o.ty.shape) in (0, 4) for o in operands):
@@ -199,14 +207,9 @@ class _Converter:
             return self._concat if len(maps) == len(call.args[0].fields) else None
         if name == "nn.conv2d_transpose" and not (_fits(call) and self._becomes_stored(variable)):
             return None  # TVM's host code knows NCHW only
-        return {
-            "mean": self._mean,
-            "nn.softmax": self._softmax,
-            "nn.pad": self._pad,
-            "strided_slice": self._strided_slice,
-            "image.resize2d": self._resize2d,
-            "nn.conv2d_transpose": self._conv2d_transpose,
-        }.get(name)
+        if name in _RELAID and name not in _WINDOWS:
+            return self._of_map
+        return {"strided_slice": self._strided_slice, "nn.conv2d_transpose": self._conv2d_transpose}.get(name)
 
     def _becomes_stored(self, variable: Any) -> bool:
         """Whether a product is of stored values and goes to a quantisation alone, behind its bias and activation."""
@@ -263,11 +266,8 @@ class _Converter:
         weights = relax.op.dequantize(relax.const(data), bound.args[1], bound.args[2], axis=axis)
         return self.builder.emit(weights, name_hint=f"{plain.name}_use")
 
-    def _pool2d(self, call: Any) -> Any:
-        return _relaid(call, [self.nhwc(call.args[0])], layout="NHWC", out_layout="NHWC")
-
-    def _mean(self, call: Any) -> Any:
-        return _relaid(call, [self.nhwc(call.args[0])], axis=sorted(_AXES[int(a) % 4] for a in call.attrs.axis))
+    def _of_map(self, call: Any) -> Any:
+        return _relaid(call, [self.nhwc(call.args[0]), *call.args[1:]], **_RELAID[name_of(call)](call.attrs))
 
     def _leaves_channels(self, call: Any) -> bool:
         """Whether a mean of a map in NHWC has no dimensions but batch and channels, in this order."""
@@ -276,9 +276,6 @@ class _Converter:
             return False
         return sorted(int(a) % 4 for a in call.attrs.axis) == [2, 3]
 
-    def _softmax(self, call: Any) -> Any:
-        return _relaid(call, [self.nhwc(call.args[0])], axis=_AXES[int(call.attrs.axis) % 4])
-
     def _concat(self, call: Any) -> Any:
         return relax.op.concat([self.nhwc(f) for f in call.args[0].fields], axis=_AXES[int(call.attrs.axis) % 4])
 
@@ -286,17 +283,9 @@ class _Converter:
         axes = [relax.prim_value(_AXES[int(a) % 4]) for a in call.args[1].fields]
         return ir.Call(call.op, [self.nhwc(call.args[0]), relax.Tuple(axes), *call.args[2:]], call.attrs)
 
-    def _resize2d(self, call: Any) -> Any:
-        return _relaid(call, [self.nhwc(call.args[0]), call.args[1]], layout="NHWC")
-
     def _conv2d_transpose(self, call: Any) -> Any:
         arguments = [self.nhwc(call.args[0]), self.nchw(call.args[1])]
         return _relaid(call, arguments, data_layout="NHWC", out_layout="NHWC")
-
-    def _pad(self, call: Any) -> Any:
-        widths = [int(w) for w in call.attrs.pad_width]
-        moved = [widths[2 * axis + side] for axis in _TO_NHWC for side in (0, 1)]
-        return _relaid(call, [self.nhwc(call.args[0])], pad_width=moved)
 
     def result(self, expression: Any) -> list[Any]:
         """The function's results in their original order."""

@@ -35,11 +35,8 @@ class _CallNpu(relax.PyExprMutator):  # type: ignore[misc]
         if constants:
             arguments.append(relax.const(np.frombuffer(constants, np.uint8)))
         variable = self.builder_.add_func(primfunc, str(primfunc.attrs["global_symbol"]))
-        return relax.call_tir(variable, relax.Tuple(arguments), _outputs(call.ty))
-
-
-def _outputs(typed: Any) -> Any:
-    return list(typed.fields) if isinstance(typed, relax.TupleType) else typed
+        made = list(call.ty.fields) if isinstance(call.ty, relax.TupleType) else call.ty
+        return relax.call_tir(variable, relax.Tuple(arguments), made)
 
 
 def lower_for_ethosu(
