@@ -7,10 +7,6 @@ NHCWB16 brick layout are honoured exactly, so two views with equal fields touch 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ..stream.commands import Operation
 from ..stream.fields import InputPrecision, OutputPrecision, Precision, signed16
@@ -60,25 +56,6 @@ class FeatureMap:
         """The second input of an operation; None when there is none in memory."""
         extents = EXTENTS[op.language].ifm2(op)
         return None if extents is None else _view(op, IFM2, extents)
-
-    def addresses(self, ys: Any, xs: Any, cs: Any) -> NDArray[np.int64]:
-        """Address of the first byte of element (y, x, c) for all ys, xs, cs: int64 [len(ys), len(xs), len(cs)]."""
-        y = np.asarray(ys, np.int64)[:, None, None]
-        x = np.asarray(xs, np.int64)[None, :, None]
-        c = np.asarray(cs, np.int64)[None, None, :]
-        right = x >= self.width0
-        split = np.where(right, self.height1, self.height0)
-        below = y >= split
-        base = np.asarray(self.bases, np.int64)[right + 2 * below]
-        y = np.where(below, y - split, y)
-        x = np.where(right, x - self.width0, x)
-        if self.brick:
-            inner = x * (BRICK_CHANNELS * self.element_bytes) + (c % BRICK_CHANNELS) * self.element_bytes
-            outer = (c // BRICK_CHANNELS) * self.stride_c
-        else:
-            inner, outer = x * self.stride_x, c * self.element_bytes
-        addresses: NDArray[np.int64] = base + y * self.stride_y + inner + outer
-        return addresses
 
     def tiles(self, height: int, width: int) -> tuple[tuple[int, int, int], ...]:
         """Tiles that rows [0, height) and columns [0, width) fall into: (tile index, rows, columns)."""

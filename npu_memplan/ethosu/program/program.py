@@ -217,7 +217,8 @@ class NpuProgram:
 
         The caller must still check that nothing outside this program uses `first` afterwards.
         """
-        live, written = self.live_ranges(), self._last_writes()
+        live, count = self.live_ranges(), len(self.operations)
+        written = {name: index for index in range(count) for name, is_write in self.touched(index) if is_write}
         found = []
         alive: dict[str, int] = {}  # buffers in use, and the operation at which they die
         for index, operation in enumerate(self.operations):
@@ -229,7 +230,7 @@ class NpuProgram:
             if place is None or live[place[0]][0] != index or self._by_name[place[0]].role in _LIVE_BEFORE:
                 continue
             target = self._by_name[place[0]]
-            end = len(self.operations) if target.role is BufferRole.OUTPUT else live[target.name][1]
+            end = count if target.role is BufferRole.OUTPUT else live[target.name][1]
             for source, last in sources.items():
                 complete = source != target.name and written.get(source, -1) < index
                 if not complete or last > end or self._by_name[source].role in _LIVE_AFTER:
@@ -246,12 +247,6 @@ class NpuProgram:
         if in_place:
             return f"operation {index} ({self.operations[index].op.name.lower()}) writes its output over its input"
         return f"operations {index} to {last} write over rows that none of them reads any more"
-
-    def _last_writes(self) -> dict[str, int]:
-        """The last operation that writes each buffer."""
-        return {
-            name: index for index in range(len(self.operations)) for name, is_write in self.touched(index) if is_write
-        }
 
     def _use(self, index: int, source: str, target: str) -> Use:
         """What operation `index` reads of `source` and writes of `target`."""

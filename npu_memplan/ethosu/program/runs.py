@@ -86,12 +86,9 @@ def _pieces(run: list[Operation]) -> Iterator[Operation]:
     """As few kernels as the registers allow; the run as it is where it reads what it writes."""
     rows = run[0][Register.OFM_HEIGHT_M1] + 1
     each = _MOST_ROWS // rows
-    pieces = [_piece(run[place : place + each], rows) for place in range(0, len(run), each)]
+    counts = {place: min(each, len(run) - place) for place in range(0, len(run), each)}
+    pieces = [run[place].with_registers(dict.fromkeys(_HEIGHTS, n * rows - 1)) for place, n in counts.items()]
     yield from pieces if all(_apart(piece) for piece in pieces) else run
-
-
-def _piece(run: list[Operation], rows: int) -> Operation:
-    return run[0].with_registers(dict.fromkeys(_HEIGHTS, len(run) * rows - 1))
 
 
 def _apart(operation: Operation) -> bool:
