@@ -5,7 +5,8 @@ Invariant: a problem that passes has whole, finite numbers, names that exist, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from .model import LARGEST_BYTES, Agent, Buffer, BufferKind, Pool, Problem, ProblemError
 
@@ -13,6 +14,21 @@ from .model import LARGEST_BYTES, Agent, Buffer, BufferKind, Pool, Problem, Prob
 def _is_count(value: object) -> bool:
     """Whether `value` is an int in `[0, LARGEST_BYTES)`; bool, float, NaN and infinity are not."""
     return type(value) is int and 0 <= value < LARGEST_BYTES
+
+
+def _is_rate(value: float | None) -> bool:
+    return value is None or 0 < value < float("inf")
+
+
+_POOL_NUMBERS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
+    ("size_bytes", "size", lambda value: value is None or _is_count(value), "whole bytes >= 0, or None"),
+    ("alignment", "alignment", lambda value: _is_count(value) and value > 0, "whole bytes >= 1"),
+    ("read_bandwidth_bytes_per_cycle", "read bandwidth", _is_rate, "bytes per cycle > 0, or None"),
+    ("write_bandwidth_bytes_per_cycle", "write bandwidth", _is_rate, "bytes per cycle > 0, or None"),
+    ("read_latency_cycles", "read latency", _is_count, "whole cycles >= 0"),
+    ("write_latency_cycles", "write latency", _is_count, "whole cycles >= 0"),
+)
+"""Of a pool: the attribute, what it is, whether a value is allowed, and what to give instead."""
 
 
 def validate(problem: Problem) -> None:
@@ -51,22 +67,10 @@ def _validate_pools(problem: Problem) -> dict[str, Pool]:
         if pool.name in pools:
             raise ProblemError(f"two pools are called {pool.name!r}; names must be unique")
         pools[pool.name] = pool
-        if pool.size_bytes is not None and not _is_count(pool.size_bytes):
-            raise ProblemError(f"pool {pool.name!r} has size {pool.size_bytes!r}; give whole bytes >= 0, or None")
-        if not _is_count(pool.alignment) or pool.alignment == 0:
-            raise ProblemError(f"pool {pool.name!r} has alignment {pool.alignment!r}; give whole bytes >= 1")
-        for what, rate in (
-            ("read bandwidth", pool.read_bandwidth_bytes_per_cycle),
-            ("write bandwidth", pool.write_bandwidth_bytes_per_cycle),
-        ):
-            if rate is not None and not 0 < rate < float("inf"):
-                raise ProblemError(f"pool {pool.name!r} has {what} {rate!r}; give bytes per cycle > 0, or None")
-        for what, cycles in (
-            ("read latency", pool.read_latency_cycles),
-            ("write latency", pool.write_latency_cycles),
-        ):
-            if not _is_count(cycles):
-                raise ProblemError(f"pool {pool.name!r} has {what} {cycles!r}; give whole cycles >= 0")
+        for attribute, what, allowed, give in _POOL_NUMBERS:
+            value = getattr(pool, attribute)
+            if not allowed(value):
+                raise ProblemError(f"pool {pool.name!r} has {what} {value!r}; give {give}")
     return pools
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from tvm import ir, tirx
@@ -48,15 +49,13 @@ def formula(expr: Any, *, choices: bool = False) -> str:
         return str(expr.name)
     if isinstance(expr, tirx.Cast):
         return formula(expr.value, choices=choices)
-    for kind, sign in (_INFIX | _COMPARISONS | _LOGIC if choices else _INFIX).items():
-        if isinstance(expr, kind):
-            return f"({formula(expr.a, choices=choices)} {sign} {formula(expr.b, choices=choices)})"
-    for kind, name in _CHOICES.items() if choices else ():
-        if isinstance(expr, kind):
-            return f"{name}({formula(expr.a, choices=True)}, {formula(expr.b, choices=True)})"
+    text = partial(formula, choices=choices)
+    if sign := (_INFIX | _COMPARISONS | _LOGIC if choices else _INFIX).get(type(expr)):
+        return f"({text(expr.a)} {sign} {text(expr.b)})"
+    if choices and type(expr) in _CHOICES:
+        return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
     if choices and isinstance(expr, tirx.Select):
-        parts = [formula(e, choices=True) for e in (expr.true_value, expr.condition, expr.false_value)]
-        return f"({parts[0]} if {parts[1]} else {parts[2]})"
+        return f"({text(expr.true_value)} if {text(expr.condition)} else {text(expr.false_value)})"
     raise FormulaError(f"the extent {expr} has no plain form; use sums, products, quotients and remainders")
 
 

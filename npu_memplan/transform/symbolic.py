@@ -8,17 +8,19 @@ known size lie between those of unknown size. Only pools without a size hold the
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError
 from typing import Any
 
-from tvm import tirx
+from tvm import ir, tirx
 
 from .. import planners
 from ..extract.symbolic.dynamic import Sample
 from ..extract.symbolic.extents import as_expr, rounded
 from ..extract.symbolic.formulas import ZERO, Formulas, orient
+from ..extract.tir import nodes_of
 from ..planners.bounds import load_peak
 from ..planners.model import Model
 from ..problem import Plan, Problem
@@ -31,9 +33,6 @@ GOOD = 1.01
 
 NODES = 20_000
 """Of search for each plan."""
-
-
-Known = tuple[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +171,17 @@ def _choose(candidates: Sequence[_Candidate]) -> list[_Candidate]:
 class _Writer:
     """Formulas as definitions of variables: sizes, then formulas level by level, heights, the choice, offsets.
 
-    What stands for a number of bytes is a pair: the level behind which it is known, and an int or an expression.
+    What stands for a number of bytes is an int or an expression of symbols and variables; a variable is defined one
+    level behind those that it needs.
     """
 
     def __init__(self, formulas: Formulas) -> None:
         self.formulas = formulas
         self.exprs = formulas.extents.exprs
         self.levels: list[list[tuple[Any, Any]]] = []
-        self.known: dict[Any, Known] = {}
-        self.taken: list[Known] = []
+        self.level_of: dict[Any, int] = {}  # variable -> the first level that may use it
+        self.known: dict[Any, Any] = {}
+        self.taken: list[Any] = []
 
     def write(self, chosen: Sequence[_Candidate], pools: Sequence[str]) -> SymbolicPlan:
         """The plan with the formulas of `chosen`; `pools` hold sizes not known before."""
@@ -194,81 +195,79 @@ class _Writer:
         }
         return SymbolicPlan(chosen[0].plan, offsets, sizes, self.levels)
 
-    def decide(self, totals: Sequence[Known]) -> None:
+    def decide(self, totals: Sequence[Any]) -> None:
         """Makes `taken`: 1 for the first candidate that needs the least bytes, 0 for the others."""
         if len(totals) == 1:
             return
         totals = [self.define(f"total_{i}", t) for i, t in enumerate(totals)]
-        level, least = self.define("least", _fold(totals, min, tirx.min))
+        least = self.define("least", _fold(totals, min, tirx.min))
         before: Any = 0
-        for i, (_, total) in enumerate(totals):
+        for i, total in enumerate(totals):
             is_least = 1 - tirx.min(as_expr(total) - as_expr(least), tirx.IntImm("int64", 1))
-            level, taken = self.define(f"taken_{i}", (level, is_least * (1 - before) if i else is_least))
-            self.taken.append((level, taken))
-            before = before + taken
+            self.taken.append(self.define(f"taken_{i}", is_least * (1 - before) if i else is_least))
+            before = before + self.taken[-1]
 
-    def size(self, number: int) -> Known:
+    def size(self, number: int) -> Any:
         """A size: a constant, or a variable."""
         if isinstance(self.exprs[number], int):
-            return 0, self.exprs[number]
+            return self.exprs[number]
         if ("size", number) not in self.known:
-            self.known["size", number] = self.define(f"size_{number}", (0, self.exprs[number]))
+            self.known["size", number] = self.define(f"size_{number}", self.exprs[number])
         return self.known["size", number]
 
-    def formula(self, number: int) -> Known:
+    def formula(self, number: int) -> Any:
         """The value of a formula: a constant, or a variable."""
         if number == ZERO:
-            return 0, 0
+            return 0
         if ("formula", number) not in self.known:
             terms = self.formulas.terms[number]
             values = [_sum([self.formula(f), self.size(s)]) for f, s in terms]
             if not all(self.formulas.extents.at_least(s, self.formulas.nothing) for _, s in terms):
-                values.append((0, 0))
+                values.append(0)
             self.known["formula", number] = self.define(f"at_{number}", _fold(values, max, tirx.max))
         return self.known["formula", number]
 
     def choice(self, name: str, numbers: Sequence[int]) -> Any:
         """Of formulas, one for each candidate, that of the candidate that is taken."""
         if len(set(numbers)) == 1:
-            return self.formula(numbers[0])[1]
+            return self.formula(numbers[0])
         key = ("choice", *numbers)
         if key not in self.known:
-            level, result = 0, None
+            parts = []
             for number in dict.fromkeys(numbers):
-                own_level, value = self.formula(number)
                 own = [t for n, t in zip(numbers, self.taken, strict=True) if n == number]
-                level = max(level, own_level, *(t for t, _ in own))
-                part = sum((t for _, t in own[1:]), start=own[0][1]) * value
-                result = part if result is None else result + part
-            self.known[key] = self.define(f"{name}_{'_'.join(map(str, numbers))}", (level, result))
-        return self.known[key][1]
+                parts.append(functools.reduce(operator.add, own) * self.formula(number))
+            result = functools.reduce(operator.add, parts)
+            self.known[key] = self.define(f"{name}_{'_'.join(map(str, numbers))}", result, *self.taken)
+        return self.known[key]
 
-    def define(self, name: str, value: Known) -> Known:
-        """A variable for an expression; numbers and variables stand for themselves."""
-        level, expr = value
+    def define(self, name: str, expr: Any, *behind: Any) -> Any:
+        """A variable for an expression, also `behind` others; numbers and variables stand for themselves."""
         if isinstance(expr, int | tirx.Var):
-            return value
+            return expr
+        needed = [v for e in (expr, *behind) for v in nodes_of(as_expr(e), ir.Var)]
+        level = max((self.level_of.get(v, 0) for v in needed), default=0)
         while len(self.levels) <= level:
             self.levels.append([])
         var = tirx.Var(name, "int64")
         self.levels[level].append((var, expr))
-        return level + 1, var
+        self.level_of[var] = level + 1
+        return var
 
 
-def _sum(values: Sequence[Known]) -> Known:
-    expressions = [v for _, v in values if not isinstance(v, int)]
-    constant = sum(v for _, v in values if isinstance(v, int))
+def _sum(values: Sequence[Any]) -> Any:
+    expressions = [v for v in values if not isinstance(v, int)]
+    constant = sum(v for v in values if isinstance(v, int))
     if constant or not expressions:
         expressions.append(constant)
-    result = functools.reduce(lambda a, b: a + as_expr(b), expressions)
-    return max(level for level, _ in values), result
+    return functools.reduce(lambda a, b: a + as_expr(b), expressions)
 
 
-def _fold(values: Sequence[Known], number: Any, expression: Any) -> Known:
+def _fold(values: Sequence[Any], number: Any, expression: Any) -> Any:
     """The greatest or least of `values`."""
-    constants = [v for _, v in values if isinstance(v, int)]
-    expressions = [v for _, v in values if not isinstance(v, int)]
+    constants = [v for v in values if isinstance(v, int)]
+    expressions = [v for v in values if not isinstance(v, int)]
     result = number(constants) if constants else expressions.pop(0)
     for other in expressions:
         result = expression(as_expr(result), other)
-    return max(level for level, _ in values), result
+    return result

@@ -138,9 +138,7 @@ class CallWalker:
     def npu_internal(self, call: Invoke, statement: Any) -> Internal:
         notes = {str(k): v for k, v in statement.annotations.items()}
         role = str(notes.get(ROLE, ""))
-        original = None
-        if REGION in notes and OFFSET in notes:
-            original = (int(notes[REGION]), int(notes[OFFSET]))
+        original = (int(notes[REGION]), int(notes[OFFSET])) if {REGION, OFFSET} <= notes.keys() else None
         return Internal(
             self.names.unique(f"{call.function}.{statement.buffer.name}"),
             size_bytes(statement.buffer.shape, str(statement.buffer.dtype)),

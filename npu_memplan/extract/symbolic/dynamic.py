@@ -94,8 +94,7 @@ def dynamic_sizes(
         if not unknown and served:
             found[storage] = extents.size(storage.shape, storage.dtype)
         elif isinstance(storage, RelaxTensor):
-            why = "its size has no upper bound, and no pool without a size is free for it"
-            storage.external = (
-                f"its size depends on {', '.join(unknown)}, which the inputs do not tell" if unknown else why
-            )
+            storage.external = "its size has no upper bound, and no pool without a size is free for it"
+            if unknown:
+                storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
     return extents, found

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,14 +19,8 @@ _SCALARS: dict[str, Any] = {"q": ctypes.c_int64, "d": ctypes.c_double}
 _SAME = {"l": "q", "L": "Q"}  # numpy's names for integers of 8 bytes
 
 
-def int32s(values: Iterable[int]) -> array[int]:
-    """int32_t[]: indices."""
-    return array("i", values)
-
-
-def int64s(values: Iterable[int]) -> array[int]:
-    """int64_t[]: bytes."""
-    return array("q", values)
+int32s: Callable[[Iterable[int]], array[int]] = partial(array, "i")  # int32_t[]: indices
+int64s: Callable[[Iterable[int]], array[int]] = partial(array, "q")  # int64_t[]: bytes
 
 
 def floats(values: Iterable[float]) -> array[float]:
