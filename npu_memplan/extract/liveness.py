@@ -8,7 +8,7 @@ touches it. The work is linear in the number of accesses, whatever is live meanw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from ..problem import BufferKind, Lifetime
@@ -108,7 +108,7 @@ class _Analysis:
             _open(state, storage, merged(pieces), step.point + 1)
 
     def loop(self, node: Loop, state: _State, begin: int, stop: int) -> None:
-        local = set(node.local)
+        local = set(_locals((node,)))
         inner: _State = {}
         self.sequence(node.body, inner, begin)
         for storage, (_, until) in inner.items():
@@ -116,7 +116,7 @@ class _Analysis:
                 self.keep(storage, begin, until)
         for step in steps(node.body):
             for access in step.accesses:
-                if access.storage in local or _inside(node.body, access.storage):
+                if access.storage in local:
                     continue
                 self.keep(access.storage, begin, stop)
                 self.first[access.storage] = min(self.first[access.storage], begin)
@@ -145,14 +145,13 @@ class _Analysis:
                 _open(state, storage, live, begin)
 
 
-def _inside(nodes: Iterable[Node], storage: Storage) -> bool:
-    """Whether `storage` is local to a loop nested in `nodes`."""
+def _locals(nodes: Iterable[Node]) -> Iterator[Storage]:
+    """What is local to the loops among `nodes`, however deep."""
     for node in nodes:
-        if isinstance(node, Loop) and (storage in node.local or _inside(node.body, storage)):
-            return True
-        if isinstance(node, Branch) and (_inside(node.then, storage) or _inside(node.other, storage)):
-            return True
-    return False
+        if isinstance(node, Loop):
+            yield from (*node.local, *_locals(node.body))
+        elif isinstance(node, Branch):
+            yield from _locals((*node.then, *node.other))
 
 
 def _whole_end(access: StepAccess) -> int:

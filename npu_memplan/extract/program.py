@@ -244,14 +244,6 @@ class Cast:
 
 
 @dataclass(eq=False, slots=True)
-class Transfer:
-    """A copy of the bytes of `source` to `target` on another device."""
-
-    source: View | Fixed
-    target: View
-
-
-@dataclass(eq=False, slots=True)
 class Choose:
     """`if`. The value of the `if` is in the tensors of `branch.merges`, or one of `objects`.
 
@@ -265,7 +257,7 @@ class Choose:
     objects: list[tuple[Any, Value, Value]] = field(default_factory=list)
 
 
-Statement = Invoke | External | Evaluate | Cast | Transfer | Choose
+Statement = Invoke | External | Evaluate | Cast | Choose
 
 
 @dataclass(eq=False, slots=True)

@@ -55,9 +55,10 @@ def overfull(model: Model, point: int, pool: int) -> list[str]:
 
 
 Limits = Sequence[int | None]
+Place = Callable[[Limits], tuple[Sequence[int], str] | None]
 
 
-def no_room(context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]) -> PlanningError:
+def no_room(context: Context, item: int, place: Place) -> PlanningError:
     """The error of a problem in which `item` found no place, within what was tried.
 
     `place` tells heights of the pools when these are their limits, and how they were reached; None when that found no
@@ -76,33 +77,22 @@ def no_room(context: Context, item: int, place: Callable[[Limits], tuple[Sequenc
     return _error(model, pool, load_peak(model, pool), need, lines)
 
 
-def _need(
-    context: Context, item: int, place: Callable[[Limits], tuple[Sequence[int], str] | None]
-) -> tuple[int, NeededHeight]:
+def _need(context: Context, item: int, place: Place) -> tuple[int, NeededHeight]:
     """A pool that would hold a plan if it were larger, and how large that is."""
     model = context.model
     bounded = [pool for pool in reversed(model.items[item].pools) if model.capacity[pool] is not None]
     if context.least_found is not None:
         return 0, NeededHeight(context.least_found, "least height found")
-    for pool in bounded:
-        limits = [None if k == pool else size for k, size in enumerate(model.capacity)]
-        if found := _excess(model, [pool], place(limits)):
-            return found
-    if found := _excess(model, range(len(model.capacity)), place([None] * len(model.capacity))):
-        return found
+    for pools in (*([pool] for pool in bounded), range(len(model.capacity))):
+        limits = [None if k in pools else size for k, size in enumerate(model.capacity)]
+        if (placed := place(limits)) is not None:
+            heights, source = placed
+            excess = {p: heights[p] - size for p in pools if (size := model.capacity[p]) is not None}
+            most = max(excess, key=lambda p: (excess[p], -p))
+            if excess[most] > 0:
+                return most, NeededHeight(heights[most], source)
     # hurried: something quick would have fitted, had there been time to look
     return bounded[0], NeededHeight((model.capacity[bounded[0]] or 0) + 1, "or less: no plan was found in time")
-
-
-def _excess(
-    model: Model, pools: Iterable[int], placed: tuple[Sequence[int], str] | None
-) -> tuple[int, NeededHeight] | None:
-    """Of `pools` the one whose height most exceeds its size, None when none does."""
-    if placed is None:
-        return None
-    heights, source = placed
-    over = [(heights[p] - size, -p) for p in pools if (size := model.capacity[p]) is not None and heights[p] > size]
-    return (-max(over)[1], NeededHeight(heights[-max(over)[1]], source)) if over else None
 
 
 def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError:
@@ -115,15 +105,11 @@ def proven(context: Context, least: int, items: Iterable[Item]) -> PlanningError
 def _overfilled(model: Model, subset: Sequence[str] = ()) -> PlanningError | None:
     """The error of the pool that is furthest overfilled by buffers with no other choice, which is proof."""
     only = forced(model)
-    worst: tuple[int, int, Peak] | None = None
-    for pool, size in enumerate(model.capacity):
-        if size is not None:
-            peak = load_peak(model, pool, only)
-            if peak.bytes > size and (worst is None or peak.bytes - size > worst[0]):
-                worst = (peak.bytes - size, pool, peak)
-    if worst is None:
+    bounded = [(pool, size) for pool, size in enumerate(model.capacity) if size is not None]
+    peaks = [(load_peak(model, pool, only), pool, size) for pool, size in bounded]
+    peak, pool, size = max(peaks, key=lambda of: of[0].bytes - of[2], default=(Peak(0, None), 0, 0))
+    if peak.bytes <= size:
         return None
-    _, pool, peak = worst
     if not subset and peak.point is not None:
         subset = overfull(model, peak.point, pool)
     return _error(model, pool, peak, NeededHeight(peak.bytes), [], subset)

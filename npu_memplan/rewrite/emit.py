@@ -26,7 +26,6 @@ from ..extract.program import (
     RelaxTensor,
     Several,
     Statement,
-    Transfer,
     Value,
     View,
 )
@@ -258,10 +257,6 @@ class Emitter:
         elif isinstance(statement.result, Plain):
             self.values[statement.var] = result
 
-    def transfer(self, statement: Transfer) -> None:
-        copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
-        self.external(External(copy, (statement.source,), (statement.target,)))
-
     def external(self, call: External) -> None:
         """A call of a packed function that writes its results and returns nothing."""
         values = [*map(self.value, call.arguments), *(self.value(result, kind=RESULT) for result in call.results)]
@@ -291,7 +286,6 @@ _EMIT: dict[type, Callable[[Emitter, Any], None]] = {
     External: Emitter.external,
     Evaluate: Emitter.evaluate,
     Cast: Emitter.cast,
-    Transfer: Emitter.transfer,
     Choose: Emitter.choose,
 }
 

@@ -22,6 +22,7 @@ from ..program import (
     Branch,
     Cast,
     Choose,
+    External,
     ExtractionError,
     Fixed,
     Invoke,
@@ -31,7 +32,6 @@ from ..program import (
     Several,
     Step,
     StepAccess,
-    Transfer,
     Value,
     View,
     result_views,
@@ -226,8 +226,8 @@ class _Walker:
         target = self.tensor(var.name, var.ty, var)
         target.as_object()
         self.into.nodes.append(Step("to_vdevice", (*_read(source), target.touched(writes=True, exact=True))))
-        assert isinstance(source, View | Fixed)
-        self.into.statements.append(Transfer(source, target.whole))
+        copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
+        self.into.statements.append(External(copy, (source,), (target.whole,)))
         return target.whole
 
     # -- if ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from ..bounds import load_peak
 from ..errors import OutOfTime
-from ..explain import Limits
+from ..explain import Limits, Place
 from ..model import Model
 from ..registry import Context
 from .layout import Layout, first_fit, fixed_first
@@ -71,7 +71,7 @@ def best_first_fit(context: Context, orders: Sequence[Order] = ORDERS) -> Layout
     return failed if best is None else best
 
 
-def placing(model: Model, order: Order = by_size) -> Callable[[Limits], tuple[Sequence[int], str] | None]:
+def placing(model: Model, order: Order = by_size) -> Place:
     """What `no_room` asks: heights of first fit in `order`, under other limits."""
 
     def place(limits: Limits) -> tuple[Sequence[int], str] | None:

@@ -79,22 +79,17 @@ class CallWalk:
         self.body = function.body
         self.known: dict[Any, Any] = {}
         self.places: dict[Any, OwnedBytes] = {}
-        self.pools: dict[Any, OwnedBytes] = {}
         for parameter, argument in zip(function.params, arguments, strict=False):
-            if isinstance(argument, OwnedBytes):
-                self.take(parameter, argument)
-            elif isinstance(argument, int):
+            if isinstance(argument, int):
                 self.known[parameter] = argument
+            elif isinstance(argument, OwnedBytes):
+                self.places[parameter] = argument
+                if argument.shape is not None and len(argument.shape) == len(parameter.shape):
+                    for extent, actual in zip(parameter.shape, argument.shape, strict=True):
+                        if isinstance(extent, ir.Var):  # a symbol of the PrimFunc's own
+                            self.known.setdefault(extent, actual)
+        self.pools = dict(self.places)
         self.declare(iter(names))
-
-    def take(self, parameter: Any, argument: OwnedBytes) -> None:
-        """A tensor parameter; its shape says what the PrimFunc's own symbols are."""
-        if argument.shape is not None and len(argument.shape) == len(parameter.shape):
-            for extent, actual in zip(parameter.shape, argument.shape, strict=True):
-                if isinstance(extent, ir.Var):
-                    self.known.setdefault(extent, actual)
-        self.places[parameter] = argument
-        self.pools[parameter] = argument
 
     def declare(self, names: Iterator[str]) -> None:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
