@@ -15,7 +15,6 @@ from typing import Any
 import tvm
 
 from .. import planners
-from ..ethosu.hazards.waits import schedule
 from ..ethosu.program.primfunc import from_primfunc, to_primfunc
 from ..ethosu.program.program import BufferRole
 from ..ethosu.schedule.regions import places
@@ -24,9 +23,10 @@ from ..ethosu.schedule.stripes.apply import apply, copy_names
 from ..ethosu.schedule.stripes.choose import choose, least_bytes
 from ..ethosu.schedule.stripes.group import Group
 from ..ethosu.schedule.stripes.groups import Groups
-from ..ethosu.time import MemoryMap, estimate
+from ..ethosu.time import MemoryMap
 from ..problem import AllowedOverlap, Buffer, Lifetime, Placement, Plan, Pool, Problem
 from ..vocabulary import is_npu
+from .placed import stream_cycles
 
 _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
@@ -173,8 +173,7 @@ def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
         elif buffer.role is not BufferRole.CONSTANTS:  # it lies elsewhere
             base, beyond = round_up(beyond, _ALIGNMENT), round_up(beyond, _ALIGNMENT) + buffer.size_bytes
         at[buffer.name] = region, base
-    operations = [program.place(index, at.__getitem__) for index in range(len(program.operations))]
-    return estimate(schedule(operations, program.accelerator), program.accelerator, where).total
+    return stream_cycles(program, at, where, groups.costs.demands)
 
 
 def cycles_of(groups: Groups, chosen: Sequence[Group]) -> int:

@@ -7,7 +7,7 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import planners
@@ -30,6 +30,7 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
 _CUT_AGAIN = 2  # programs
 _ROUNDS = ((10, 10), (6, 4), (4, 1))  # how many of the most promising programs are searched on, to which part of WORK
+_NODES = 20_000  # of a plan in pools that are no larger: it is made for each program that is compared
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -77,10 +78,14 @@ class Race:
         whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
         cutters = [slicers(traveller.plain.posed, slices) for traveller in whole]
         found = [(traveller, index) for index, traveller in enumerate(whole)]
+        seen: list[list[object]] = [[] for _ in whole]
 
         def cut(index: int, parts: Sequence[int]) -> None:
-            made = _cut(whole[index].plain, cutters[index], parts, fast, limit)
-            found.extend((Traveller(one, self._rank, fast, limit), index) for one in made)
+            for part in parts:
+                most = max(limit // part, _LEAST_SLICE)
+                made = _cut(whole[index].plain, cutters[index], most, fast, limit, seen[index])
+                if made is not None:
+                    found.append((Traveller(made, self._rank, fast, limit), index))
 
         for index, traveller in enumerate(whole):
             if traveller.bound < min(one.promise for one, _ in found):
@@ -111,21 +116,23 @@ def _promise(traveller: Traveller) -> int:
     return traveller.promise
 
 
-def _cut(plain: Planned, cutters: Cutters, parts: Sequence[int], fast: int, limit: int) -> Iterator[Planned]:
-    """The program with convolutions of much weight in slices of several sizes, where that fits."""
-    seen: list[object] = []
-    for part in parts:
-        changed, constants = {}, []
-        for name, (old, slicer) in cutters.items():
-            program = slicer.sliced(max(limit // part, _LEAST_SLICE))
-            if program is not None:
-                changed[name], data = compact(program, slicer.slices.all)
-                constants.append((old, data))
-        if changed and changed not in seen:
-            seen.append(changed)
-            made = _planned_again(plain, posed_again(plain.posed, changed, constants), fast, limit)
-            if made is not None:
-                yield made
+def _cut(
+    plain: Planned, cutters: Cutters, most_bytes: int, fast: int, limit: int, seen: list[object]
+) -> Planned | None:
+    """The program with convolutions of more weight in slices of at most so much; None where that changes nothing,
+    was `seen`, or does not fit.
+    """
+    cut = [(name, old, slicer, slicer.sliced(most_bytes)) for name, (old, slicer) in cutters.items()]
+    operations = [program and program.operations for _, _, _, program in cut]
+    if operations in seen:
+        return None
+    seen.append(operations)
+    changed, constants = {}, []
+    for name, old, slicer, program in cut:
+        if program is not None:
+            changed[name], data = compact(program, slicer.slices.all)
+            constants.append((old, data))
+    return _planned_again(plain, posed_again(plain.posed, changed, constants), fast, limit) if changed else None
 
 
 def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
@@ -171,7 +178,9 @@ def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> P
         pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
     )
     try:
-        plan = planners.plan(replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed)
+        plan = planners.plan(
+            replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed, node_budget=_NODES
+        )
     except planners.PlanningError:
         return None
     return Planned(without, plan)

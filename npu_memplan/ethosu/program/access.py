@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from ...errors import NpuMemplanError
 from ..arch import Architecture, Language
 from ..stream.commands import MissingRegisterError, Operation
 from ..stream.fields import Activation, DmaRegion, OutputPrecision
 from ..stream.fields_u85 import OutputWord, TableWord, WeightWord
-from ..stream.groups import SCALES, WEIGHTS, WeightRegisters
+from ..stream.groups import ADDRESS_REGISTERS, SCALES, WEIGHTS, WeightRegisters
 from ..stream.isa import SHRAM_REGION, Op, Register
 from ..stream.isa_u85 import TableKind
 from .featuremap import FeatureMap
@@ -88,6 +89,28 @@ def lut_span(op: Operation) -> tuple[int, int] | None:
 
 def accesses(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     """All accesses of one operation: reads first, then writes."""
+    if op.op is Op.DMA_START:
+        return _found(op, accelerator)
+    kind = frozenset([(r, 0 if r in ADDRESS_REGISTERS else value) for r, value in op.registers.items()])
+    try:
+        at_zero = _kernel_at_zero(op.op, op.parameter, kind, op.language, accelerator)
+    except AccessError:
+        return _found(op, accelerator)  # which says where
+    return tuple(
+        Access(a.role, a.region, tuple((r, s if r is None else s + op.get(r)) for r, s in a.parts), a.is_write)
+        for a in at_zero
+    )
+
+
+@lru_cache(1 << 13)
+def _kernel_at_zero(
+    op: Op, parameter: int, registers: frozenset[tuple[Register, int]], language: Language, accelerator: Architecture
+) -> tuple[Access, ...]:
+    """Of a kernel with every base address 0: programs that are compared have most of their kernels in common."""
+    return _found(Operation(op, parameter, dict(registers), language=language), accelerator)
+
+
+def _found(op: Operation, accelerator: Architecture) -> tuple[Access, ...]:
     try:
         if op.op is Op.DMA_START:
             return _dma(op)

@@ -8,6 +8,7 @@ an operation ends, because only what is free beside the maps can be there alread
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
@@ -83,12 +84,13 @@ def _brought_late(line: Course, ends: Sequence[float], free_bytes: Sequence[int]
     latest = [0.0] * (count + 1)
     for j in range(count - 1, -1, -1):
         latest[j] = max(latest[j + 1], _port(line, before[j + 1]) + behind[count - 1 - j])
+    kernels = [i for i in range(count) if not steps[i].slow.is_transfer]
+    started = line.program.accelerator.max_outstanding_kernels - 1
     most = 0.0
     for k in range(count):
-        kernels = [i for i in range(k + 1, count) if not steps[i].slow.is_transfer]
-        started = line.program.accelerator.max_outstanding_kernels - 1
-        if len(kernels) > started:
-            first = kernels[started]
+        later = bisect_right(kernels, k) + started
+        if later < len(kernels):
+            first = kernels[later]
             most = max(most, ends[k] + latest[first] - _port(line, before[first] + free_bytes[k]))
     return most
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...program.program import NpuProgram
 from ...stream.commands import Operation
 from ...stream.isa import Op, Register
-from ...time import MemoryMap, cycles_in_a_row
+from ...time import Demands, MemoryMap, cycles_in_a_row
 from ...time.cost import demand
 from ..blocks import Blocks
 from ..regions import places
@@ -22,6 +22,7 @@ class Costs:
 
     def __init__(self, program: NpuProgram, where: MemoryMap) -> None:
         self.program, self.where = program, where
+        self.demands = Demands(program.accelerator, where)
         self._places = places(program, where)
         self._blocks = Blocks(program.accelerator, where)
         self.micro_rows = program.accelerator.ofm_micro.height
