@@ -6,7 +6,6 @@ Invariant: memory is never copied; regions are read and written in place. A stre
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -44,19 +43,20 @@ class RunStats:
 _FAULTS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    program: DecodedStream
-    stats: RunStats  # of any run
-    constants: dict[int, list[DecodedConstants]]  # decoded weights of each step, by its index; at most one set
-
-
 @dataclass(slots=True, eq=False)
 class _Binding:
     key: Any
     memory: RegionMemory
     bound: dict[int, Bound]  # by index of the step
-    owners: tuple[Any, ...]  # keeps program and arrays alive while their addresses are a key
+    owners: tuple[Any, ...]  # keeps arrays alive while their addresses are a key
+
+
+@dataclass(slots=True, eq=False)
+class _Prepared:
+    program: DecodedStream
+    stats: RunStats  # of any run
+    constants: dict[int, list[DecodedConstants]]  # decoded weights of each step, by its index; at most one set
+    binding: _Binding | None = None  # the latest
 
 
 class NpuModel:
@@ -73,7 +73,6 @@ class NpuModel:
         self._where = where
         self.checks = checks
         self._decoded = lru_cache(_REMEMBERED)(self._decode)
-        self._bindings: OrderedDict[int, _Binding] = OrderedDict()  # the latest of each program, by its id
         self._latest: tuple[Sequence[int], _Prepared] | None = None
 
     def prepare(self, words: Sequence[int]) -> DecodedStream:
@@ -163,24 +162,19 @@ class NpuModel:
     def _bind(
         self, prepared: _Prepared, regions: Sequence[Bytes | None], defined: Sequence[Shadow | None] | None
     ) -> _Binding:
-        program = prepared.program
         key = (tuple(map(_identity, regions)), None if defined is None else tuple(map(_identity, defined)))
-        binding = self._bindings.get(id(program))
+        binding = prepared.binding
         if binding is None or binding.key != key:
             _check_regions(regions, defined)
             memory = RegionMemory(self.accelerator, regions, defined)
             try:
                 bound = {
                     index: bind(step, memory, self.checks, prepared.constants.setdefault(index, []))
-                    for index, step in enumerate(program.steps)
+                    for index, step in enumerate(prepared.program.steps)
                 }
             except _FAULTS as error:
                 raise _fault(error) from error
-            binding = _Binding(key, memory, bound, (program, *regions, *(defined or ())))
-            self._bindings[id(program)] = binding
-            self._bindings.move_to_end(id(program))
-            if len(self._bindings) > _REMEMBERED:
-                self._bindings.popitem(last=False)
+            binding = prepared.binding = _Binding(key, memory, bound, (*regions, *(defined or ())))
         return binding
 
     def _execute(

@@ -89,7 +89,7 @@ class Convolution(WindowKernel):
         return [np.ascontiguousarray(whole[:, core]).reshape(-1) for core in range(order.cores)]
 
     def _arranged(self, source: list[bytes], weights: NDArray[np.int64], table: ScaleTable) -> DecodedConstants:
-        spec, dtype = self.spec, self.input.array.dtype
+        spec, dtype = self.spec, self.padded.dtype
         info = np.iinfo(spec.input.dtype)
         largest, zero = max(abs(int(info.min)), int(info.max)), spec.input.zero_point
         # sum((x - zp) * w) = sum(x * w) - zp * sum(w): the input is used as it is.
@@ -116,7 +116,7 @@ class Convolution(WindowKernel):
 
     def run(self) -> None:
         constants = self._prepare()
-        self.input.load()
+        self._load()
         blocks = (self._depthwise if self.spec.depthwise else self._convolve)(constants)
         whole = np.zeros(self.spec.output.shape if not self.plain else 0, np.int64)
         for first, sums in blocks:
@@ -135,7 +135,7 @@ class Convolution(WindowKernel):
 
     def _convolve(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
         """First row and sums of each block."""
-        spec, window, padded = self.spec, self.spec.window, self.input.array
+        spec, window, padded = self.spec, self.spec.window, self.padded
         out, height, width = spec.output, spec.output.height, spec.output.width
         taps = window.height * window.width * spec.input.shape[2]
         rows = min(self.output.rows_per_block, max(1, _PATCH_BYTES // (width * taps * padded.itemsize)))
@@ -153,7 +153,7 @@ class Convolution(WindowKernel):
             yield first, sums
 
     def _depthwise(self, constants: DecodedConstants) -> Iterator[tuple[int, NDArray[Any]]]:
-        window, out, padded = self.spec.window, self.spec.output, self.input.array
+        window, out, padded = self.spec.window, self.spec.output, self.padded
         taps = constants.taps
         for first in range(0, out.height, self.output.rows_per_block):
             rows = range(first, min(first + self.output.rows_per_block, out.height))

@@ -106,8 +106,8 @@ class Pooling(WindowKernel):
 
     def _pooled(self) -> NDArray[Any]:
         """What the windows give: [height, width, depth]."""
-        self.input.load()
-        padded, window = self.input.array, self.spec.window
+        self._load()
+        padded, window = self.padded, self.spec.window
         if self.pool.is_argmax:
             return self._places(padded)
         if self.pool is PoolMode.REDUCE_SUM:

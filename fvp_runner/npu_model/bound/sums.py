@@ -6,11 +6,13 @@ Invariant: accumulators that are kept are the sums themselves, with the input's 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from npu_memplan.ethosu.stream.isa import Upscale
 from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput
 
 from ..arithmetic.rescale import Int64, Scale
@@ -21,19 +23,25 @@ from ..spec.registers import Registers
 from ..spec.sums import Span, SumSpec
 from .memory import FeatureMapAccess, RegionMemory
 from .output import OutputPath
-from .padded_input import PaddedInput
 
 
 class WindowKernel:
-    """A bound kernel over windows. Its input holds `fill` where it is padded, and has type `dtype`."""
+    """A bound kernel over windows.
+
+    `padded` is its input, [padded height, padded width, depth] of type `dtype`, with `fill` in what is padding or left
+    out by upscaling.
+    """
 
     def __init__(
         self, spec: SumSpec, memory: RegionMemory, regs: Registers, checks: bool, dtype: Any, fill: int
     ) -> None:
         self.spec, self.regs, self.checks, self._memory = spec, regs, checks, memory
         self.output = OutputPath(spec.output, memory, regs)
-        self.input = PaddedInput(spec, memory, regs, dtype, fill)
-        self.maps = [] if spec.ignores_input else [self.input.map]
+        self._input = FeatureMapAccess(memory, regs, spec.ifm, spec.input.shape, is_write=False)
+        extents = (spec.window.padded_height, spec.window.padded_width, spec.input.shape[2])
+        self.padded: NDArray[Any] = np.full(extents, fill, dtype)
+        self._parts = list(self._unpadded())
+        self.maps = [] if spec.ignores_input else [self._input]
         self._loaded, self._matrix = (self._second(found) for found in (spec.loaded, spec.matrix))
         self._spans = [memory.span(span, regs) for span in spec.weights + spec.scales]
         self._shadows = [memory.span_shadow(span) for span in spec.weights + spec.scales]
@@ -41,6 +49,24 @@ class WindowKernel:
         # Sums start from nothing and go to the output at once.
         self.plain = not (self._continues or spec.output.kept or spec.loaded)
         self._limit = 1 << (spec.accumulator_bits - 1)
+
+    def _unpadded(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Parts of the padded input that are in memory, and where: neither padding nor left out by upscaling."""
+        window, inner = self.spec.window, self.padded[self.spec.window.inner]
+        if window.upscale is Upscale.NONE:
+            yield inner, self._input.array
+            return
+        phases = (0, 1) if window.upscale is Upscale.NEAREST else (0,)
+        for dy, dx in product(phases, phases):
+            target = inner[dy::2, dx::2]
+            if target.size:
+                yield target, self._input.array[: target.shape[0], : target.shape[1]]
+
+    def _load(self) -> None:
+        """Bring the input from memory; what is not there never changes."""
+        self._input.load()
+        for target, source in self._parts:
+            np.copyto(target, source, casting="unsafe")
 
     def _second(self, found: InputSpec | None) -> FeatureMapAccess | None:
         """IFM2, if it is this."""

@@ -29,11 +29,10 @@ def check(program: DecodedStream) -> None:
         elif isinstance(command, DecodedStep):
             mine = footprint(command, program.accelerator)
             own, others = (transfers, kernels) if command.is_dma else (kernels, transfers)
-            for position, (earlier, its) in enumerate(others):
-                _compare(earlier, its, command, mine, len(others) - 1 - position)
-            if command.is_dma and program.accelerator.max_outstanding_dma > 1:
-                for position, (earlier, its) in enumerate(own):
-                    _compare(earlier, its, command, mine, len(own) - 1 - position)
+            unordered = command.is_dma and program.accelerator.max_outstanding_dma > 1
+            for queue in (others, own) if unordered else (others,):
+                for position, (earlier, its) in enumerate(queue):
+                    _compare(earlier, its, command, mine, len(queue) - 1 - position)
             if continued and own is kernels and own:
                 own[-1] = (command, together(own[-1][1], mine))
             else:
