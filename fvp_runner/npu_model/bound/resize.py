@@ -21,7 +21,7 @@ _FRACTION = 16  # bits that OFM_SCALE has too many
 class Resizing:
     def __init__(self, spec: ResizeSpec, memory: RegionMemory, regs: Registers) -> None:
         self.spec = spec
-        self._input = FeatureMapAccess(memory, regs, spec.ifm, spec.input.shape, is_write=False)
+        self._input = FeatureMapAccess(memory, regs, spec.input.map, spec.input.shape, is_write=False)
         self.maps = [self._input]
         self.output = OutputPath(spec.output, memory, regs)
 

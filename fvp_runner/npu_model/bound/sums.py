@@ -37,7 +37,7 @@ class WindowKernel:
     ) -> None:
         self.spec, self.regs, self.checks, self._memory = spec, regs, checks, memory
         self.output = OutputPath(spec.output, memory, regs)
-        self._input = FeatureMapAccess(memory, regs, spec.ifm, spec.input.shape, is_write=False)
+        self._input = FeatureMapAccess(memory, regs, spec.input.map, spec.input.shape, is_write=False)
         extents = (spec.window.padded_height, spec.window.padded_width, spec.input.shape[2])
         self.padded: NDArray[Any] = np.full(extents, fill, dtype)
         self._parts = list(self._unpadded())
@@ -72,8 +72,7 @@ class WindowKernel:
         """IFM2, if it is this."""
         if found is None:
             return None
-        assert found.layout is not None
-        self.maps.append(FeatureMapAccess(self._memory, self.regs, found.layout, found.shape, is_write=False))
+        self.maps.append(FeatureMapAccess(self._memory, self.regs, found.map, found.shape, is_write=False))
         return self.maps[-1]
 
     def constants(self) -> Iterator[tuple[Span, NDArray[np.bool_]]]:

@@ -18,14 +18,14 @@ from npu_memplan.ethosu.stream.isa import Op, Register, Upscale
 
 from ..errors import BlockDependencyError
 from ..spec.dma import DmaSpec
-from ..spec.layout import Interval, MapLayout
+from ..spec.layout import InputSpec, Interval, MapLayout
 from ..spec.output import OutputSpec
 from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.sums import SumSpec
 from ..spec.u85.kernels import ResizeSpec
 from ..spec.window import Window
 from .footprint import Access, internal_scratch, of_pieces, table
-from .operands import MapRead, is_continued, operands
+from .operands import is_by_element, is_continued, operands
 
 Box = tuple[Interval, Interval, Interval]  # rows, columns, channels; half open
 
@@ -84,7 +84,7 @@ def _fault(previous: DecodedStep, step: DecodedStep, accelerator: Architecture, 
             f"{output.lut_slot}, which {previous.registers.where} may still read"
         )
     whole = _output_access(output, ((0, output.height), (0, output.width), (0, output.depth)))
-    if output.kept or not any(operand.layout.region == output.layout.region for operand in operands(spec)):
+    if output.kept or not any(operand.map.region == output.layout.region for operand in operands(spec)):
         return None
     last = [_output_access(output, box) for box in _last_blocks(previous, dependency)]
     for job, reads in enumerate(islice(_jobs(step), dependency)):
@@ -142,9 +142,9 @@ def _access(name: str, layout: MapLayout, box: Box) -> Access:
     return of_pieces(name, layout.region, () if empty else layout.block(*box), layout.dtype.itemsize)
 
 
-def _by_element(operand: MapRead, box: Box) -> Access:
+def _by_element(operand: InputSpec, box: Box) -> Access:
     spans = [(0, 1) if n == 1 else span for n, span in zip(operand.shape, box, strict=True)]
-    return _access(operand.name, operand.layout, (spans[0], spans[1], spans[2]))
+    return _access(operand.name, operand.map, (spans[0], spans[1], spans[2]))
 
 
 def _window_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
@@ -155,12 +155,12 @@ def _window_jobs(spec: SumSpec, box: Box) -> Iterator[list[Access]]:
     for depth in depths:
         reads = []
         for operand in operands(spec):
-            if not operand.windowed:
+            if is_by_element(spec, operand):
                 reads.append(_by_element(operand, box))
             elif operand.name == "IFM2":  # a matrix: rows of input channels for each output channel
-                reads.append(_access("IFM2", operand.layout, ((0, 1), c, depth)))
+                reads.append(_access("IFM2", operand.map, ((0, 1), c, depth)))
             else:
-                reads.append(_access("IFM", operand.layout, (*area, depth)))
+                reads.append(_access("IFM", operand.map, (*area, depth)))
         yield reads
 
 
@@ -171,7 +171,7 @@ def _resized(spec: ResizeSpec, box: Box) -> Access:
         first = (span[0] * axis.step + axis.offset) // axis.numerator
         last = ((span[1] - 1) * axis.step + axis.offset) // axis.numerator + 2
         spans.append((min(max(first, 0), extent - 1), min(max(last, 1), extent)))
-    return _access("IFM", spec.ifm, (spans[0], spans[1], box[2]))
+    return _access("IFM", spec.input.map, (spans[0], spans[1], box[2]))
 
 
 def _input_rows(window: Window, span: Interval, columns: bool) -> Interval:

@@ -134,9 +134,7 @@ def footprint(step: DecodedStep, accelerator: Architecture) -> Footprint:
             sides.append((Access(side.name, INTERNAL if side.internal else side.region, (grid,)),))
         return Footprint(sides[0] + _numbers(spec), sides[1])
     output = spec.output
-    reads = [
-        of_pieces(o.name, o.layout.region, o.layout.pieces(*o.shape), o.layout.dtype.itemsize) for o in operands(spec)
-    ]
+    reads = [of_pieces(o.name, o.map.region, o.map.pieces(*o.shape), o.dtype.itemsize) for o in operands(spec)]
     if isinstance(spec, SumSpec):
         spans = [span for span in spec.weights + spec.scales if span.length]
         reads += [Access(span.name, span.region, (Grid(span.start, span.length, ()),)) for span in spans]

@@ -15,7 +15,7 @@ from ..spec.dma import DmaSpec
 from ..spec.stream import DecodedStep, DecodedStream
 from ..spec.sums import SumSpec
 from .footprint import Access, footprint
-from .operands import groups, operands
+from .operands import groups, is_by_element, operands
 
 
 def check(program: DecodedStream) -> None:
@@ -45,9 +45,9 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
     for operand in operands(spec):
         if operand.name != read.name:
             continue
-        if operand.windowed and not (isinstance(spec, SumSpec) and _is_one_element(spec, shape[2])):
+        if not (is_by_element(spec, operand) or (isinstance(spec, SumSpec) and _is_one_element(spec, shape[2]))):
             return False
-        source = operand.layout
+        source = operand.map
         return (
             operand.shape == shape
             and source.dtype.itemsize == output.dtype.itemsize

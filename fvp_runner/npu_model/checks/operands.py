@@ -6,11 +6,10 @@ Invariant: kernels that are chained run as one: their blocks follow one another,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ..spec.dma import DmaSpec
 from ..spec.elementwise import ElementwiseSpec
-from ..spec.layout import MapLayout
+from ..spec.layout import InputSpec
 from ..spec.stream import DecodedStep
 from ..spec.sums import SumSpec
 from ..spec.u85.kernels import ResizeSpec
@@ -18,19 +17,13 @@ from ..spec.u85.kernels import ResizeSpec
 Kernel = SumSpec | ElementwiseSpec | ResizeSpec
 
 
-@dataclass(frozen=True, slots=True)
-class MapRead:
-    name: str
-    layout: MapLayout
-    shape: tuple[int, int, int]
-    windowed: bool  # read through the kernel's window; else element by element, broadcast axes aside
+def operands(spec: Kernel) -> Iterator[InputSpec]:
+    return (found for found in spec.inputs if found.layout is not None and found.layout.chain < 0)
 
 
-def operands(spec: Kernel) -> Iterator[MapRead]:
-    for found in spec.inputs:
-        if found.layout is not None and found.layout.chain < 0:
-            by_element = isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and found is spec.loaded)
-            yield MapRead(found.name, found.layout, found.shape, not by_element)
+def is_by_element(spec: Kernel, operand: InputSpec) -> bool:
+    """Read element by element, broadcast axes aside; else through the kernel's window."""
+    return isinstance(spec, ElementwiseSpec) or (isinstance(spec, SumSpec) and operand is spec.loaded)
 
 
 def is_continued(step: DecodedStep) -> bool:

@@ -175,3 +175,9 @@ class InputSpec:
     layout: MapLayout | None  # None: a scalar
     shape: Shape3  # after broadcasting is undone
     scalar: int = 0
+
+    @property
+    def map(self) -> MapLayout:
+        """The layout of what is no scalar."""
+        assert self.layout is not None
+        return self.layout

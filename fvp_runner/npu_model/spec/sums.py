@@ -60,11 +60,6 @@ class SumSpec(KernelSpec):
     start: AccumulatorInput = AccumulatorInput.RESET
 
     @property
-    def ifm(self) -> MapLayout:
-        assert self.input.layout is not None  # readers refuse scalars
-        return self.input.layout
-
-    @property
     def ignores_input(self) -> bool:
         """The results are the accumulators from IFM2; IFM is there for its extents."""
         return self.pool is PoolMode.NONE and self.loaded is not None

@@ -13,12 +13,19 @@ from npu_memplan.ethosu.stream.isa_u85 import AccumulatorInput, MicroBlock, Resi
 
 from ...arithmetic.ordered_weights import StreamOrder
 from ...arithmetic.rescale import Scale
-from ..layout import InputSpec, MapLayout
+from ..layout import InputSpec, Shape3
 from ..output import KernelSpec
 from ..registers import Registers
 from ..sums import Span, SumSpec, input_depth
 from ..window import Window
-from .maps import read_input, read_output, read_scale, read_word, results, written
+from .maps import read_input, read_output, read_scale, results, written
+
+
+def _read_map(regs: Registers, name: str, shape: Shape3) -> InputSpec:
+    found = read_input(regs, name, shape)
+    if found.layout is None:
+        regs.illegal(f"{name}_PRECISION says that the input is a scalar, which only element-wise operations take")
+    return found
 
 
 def _micro_depth(regs: Registers, accelerator: Architecture) -> int:
@@ -47,13 +54,11 @@ def read_sum(regs: Registers, accelerator: Architecture) -> SumSpec:
     window = Window.read(regs, output.height, output.width)
     depthwise = regs.op is Op.DEPTHWISE
     depth, sums = input_depth(regs, pool, output)
-    source = read_input(regs, "IFM", (*window.input_shape, depth))
-    if source.layout is None:
-        regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
+    source = _read_map(regs, "IFM", (*window.input_shape, depth))
     micro_depth = _micro_depth(regs, accelerator)
     by_matrix = regs.op is Op.CONV and bool(regs.operation.parameter & 1)
-    matrix = read_input(regs, "IFM2", (1, output.depth, depth)) if by_matrix else None
-    loaded = read_input(regs, "IFM2", results(regs)) if start is AccumulatorInput.IFM2 else None
+    matrix = _read_map(regs, "IFM2", (1, output.depth, depth)) if by_matrix else None
+    loaded = _read_map(regs, "IFM2", results(regs)) if start is AccumulatorInput.IFM2 else None
     format_word = regs.bits(r.WEIGHT_FORMAT, 0x11) if pool is None else 0
     sparse, fast = bool(format_word & 0x10) and not by_matrix, bool(format_word & 1)
     bits = 8 * source.dtype.itemsize
@@ -113,7 +118,6 @@ class ResizeAxis:
 class ResizeSpec(KernelSpec):
     kind: ResizeKind
     input: InputSpec
-    ifm: MapLayout
     y: ResizeAxis
     x: ResizeAxis
     scale: Scale
@@ -128,12 +132,9 @@ def read_resize(regs: Registers) -> ResizeSpec:
     kind = ResizeKind(regs.one_of(r.OFM_PRECISION, tuple(ResizeKind), regs.operation.parameter))
     output = written(regs, read_output(regs))
     height, width = regs.raw(r.KERNEL_HEIGHT_M1) + 1, regs.raw(r.KERNEL_WIDTH_M1) + 1
-    source = read_input(regs, "IFM", (height, width, output.depth))
-    read_word(regs, "IFM")
-    if source.layout is None:
-        regs.illegal("IFM_PRECISION says that the input is a scalar, which only element-wise operations take")
+    source = _read_map(regs, "IFM", (height, width, output.depth))
     axes = [_axis(regs, letter) for letter in "YX"]
-    return ResizeSpec(output, kind, source, source.layout, axes[0], axes[1], read_scale(regs, r.OFM_SCALE))
+    return ResizeSpec(output, kind, source, axes[0], axes[1], read_scale(regs, r.OFM_SCALE))
 
 
 def _axis(regs: Registers, letter: str) -> ResizeAxis:

@@ -25,18 +25,12 @@ _ROUNDINGS = {
 _CHAINING_BUFFERS = range(8)
 
 
-def read_word(regs: Registers, name: str) -> tuple[np.dtype[Any], bool, MapStorage]:
-    """(element type, NHCWB16?, where it is) of IFM or IFM2."""
-    register = Register[f"{name}_PRECISION"]
-    word = regs.bits(register, 0b1100_0000_1100_1101)
-    brick = regs.one_of(register, (0, 1), word >> 6 & 3)
-    storage = MapStorage(regs.one_of(register, (0, 2, 3), word >> 14))  # nobody is known to emit 3x1 tiles
-    return ELEMENT_TYPES[word >> 2 & 3, word & 1], bool(brick), storage
-
-
 def read_input(regs: Registers, name: str, shape: Shape3) -> InputSpec:
     """IFM or IFM2 with the extents that the operation gives it."""
-    dtype, brick, storage = read_word(regs, name)
+    register = Register[f"{name}_PRECISION"]
+    word = regs.bits(register, 0b1100_0000_1100_1101)
+    dtype, brick = ELEMENT_TYPES[word >> 2 & 3, word & 1], bool(regs.one_of(register, (0, 1), word >> 6 & 3))
+    storage = MapStorage(regs.one_of(register, (0, 2, 3), word >> 14))  # nobody is known to emit 3x1 tiles
     zero = regs.signed16(Register[f"{name}_ZERO_POINT"], dtype.kind == "i")
     if storage is MapStorage.NONE:
         value = regs.low(Register.OP_SCALAR)
