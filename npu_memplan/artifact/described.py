@@ -44,7 +44,10 @@ def describe(planned: Planned, module: Any) -> Artifact:
         outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
         calls=_calls(posed.program, problem),
-        operators=_operators(main),
+        operators=tuple(
+            Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
+            for o in operators_of(main)
+        ),
         vela_arena_bytes=loaded.vela_arena_bytes,
         npu_operations=sum(len(from_primfunc(f).operations) for f in npu),
         notes=loaded.notes + ((plan.note,) if plan.note else ()),
@@ -148,11 +151,4 @@ def slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorS
             zero_point=tensor.zero_point,
         )
         for entry, tensor in zip(entries, tensors, strict=True)
-    )
-
-
-def _operators(main: Any) -> tuple[Operator, ...]:
-    """The source model's operators, as `main` describes them."""
-    return tuple(
-        Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim) for o in operators_of(main)
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from ..artifact.parts import TensorSlot
 from .c_array import c_type
 from .external import ExternalFunction, declarations
-from .interface import Interface, identifier
+from .interface import C_LINKAGE, Interface, identifier
 from .program import FunctionCall, IfElse, calls_in
 
 
@@ -64,10 +64,7 @@ def print_header(
             lines += _slot_lines(interface, f"{upper}_{kind}_{index}", slot)
     lines += [
         "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
+        C_LINKAGE[0],
         "/* One inference. pools[i] is the base of pool i; 0 is success. */",
         f"int32_t {name}_run({interface.parameters});",
         "",
@@ -77,10 +74,7 @@ def print_header(
         "/* The steps of a run, in order. */",
         *dict.fromkeys(f"int32_t {c.symbol}({interface.parameters});" for c in calls_in((*steps, *initialise))),
         "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "",
+        C_LINKAGE[1],
         "#endif",
         "",
     ]

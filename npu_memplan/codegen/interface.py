@@ -15,6 +15,9 @@ from ..artifact.parts import TensorSlot
 from ..ethosu.arch import ACCELERATORS
 from . import CodegenError
 
+C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
+"""What stands around functions that C++ may call, with an empty line behind each."""
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..artifact.parts import TensorSlot
 from . import CodegenError
-from .interface import PoolSpec
+from .interface import C_LINKAGE, PoolSpec
 
 _BYTES_A_LINE = 24
 _DEVICE = ("Activate", "Open", "Close", "Deactivate")  # two before a launch, two behind it
@@ -98,8 +98,7 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
     """Text of `tvmgen_<module>.h`; `constants` are the bytes of each constant pool."""
     check_names(interface)
     guard = f"{interface.prefix}_H_".upper()
-    lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", "#ifdef __cplusplus", 'extern "C" {']
-    lines += ["#endif", ""]
+    lines = [f"#ifndef {guard}", f"#define {guard}", "#include <stdint.h>", "", C_LINKAGE[0]]
     for what, tensors in (("Input", interface.inputs), ("Output", interface.outputs)):
         for tensor in tensors:
             macro = _macro(interface, tensor.name, "SIZE")
@@ -126,7 +125,7 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
         lines += [f"/*! \\brief {pool.name} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
     for pool in interface.constant_pools:
         lines += _initialisation(interface, pool.name, constants[pool.name])
-    lines += ["", "#ifdef __cplusplus", "}", "#endif", "", f"#endif  // {guard}", ""]
+    lines += ["", C_LINKAGE[1], f"#endif  // {guard}", ""]
     return "\n".join(lines)
 
 

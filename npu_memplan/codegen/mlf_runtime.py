@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .interface import C_LINKAGE
+
 _LAUNCH = """\
 typedef void tvm_device_ethos_u_t;
 
@@ -169,9 +171,8 @@ def _header(guard: str, about: str, includes: Sequence[str], body: str = "", fun
     """A header; one that declares `functions` can be included from C++."""
     parts = [f"/* {about} */\n" if about else "", f"#ifndef {guard}\n#define {guard}\n\n"]
     parts += [*(f"#include <{name}>\n" for name in includes), "\n" if includes else ""]
-    parts += ['#ifdef __cplusplus\nextern "C" {\n#endif\n\n'] if functions else []
-    parts += [f"{body}\n" if body else ""]
-    parts += ["#ifdef __cplusplus\n}\n#endif\n\n"] if functions else []
+    before, behind = (f"{line}\n" if functions else "" for line in C_LINKAGE)
+    parts += [before, f"{body}\n" if body else "", behind]
     return "".join([*parts, "#endif\n"])
 
 

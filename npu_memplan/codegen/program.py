@@ -143,7 +143,9 @@ class _Reader:
             if isinstance(value, ir.Var) and value in known:
                 known[binding.var] = known[value]
             elif isinstance(value, ir.GenericConst) and names:
-                known[binding.var] = self.constant_pool(names.pop(0), value)
+                known[binding.var] = ConstantArgument(len(self.program.constants))  # never one array with anything else
+                self.program.constant_pools[len(self.program.constants)] = names.pop(0)
+                self.program.constants.append(value.value.numpy())
             elif isinstance(value, relax.If):
                 sides = [tuple(self.body(side, dict(known), [])) for side in (value.true_branch, value.false_branch)]
                 found.append(IfElse(self.flag(value.cond, known), *sides))
@@ -163,12 +165,6 @@ class _Reader:
                 " it an input"
             )
         return found
-
-    def constant_pool(self, name: str, value: Any) -> ConstantArgument:
-        """A packed constant pool: never one array with anything else."""
-        self.program.constant_pools[len(self.program.constants)] = name
-        self.program.constants.append(value.value.numpy())
-        return ConstantArgument(len(self.program.constants) - 1)
 
     def call(self, name: str, value: Any, known: _Known) -> FunctionCall:
         operator = value.op if isinstance(value, ir.Call) else None

@@ -56,8 +56,7 @@ def command(
         planner = "fit" if capacity and not least else "auto"
     elif least and planner not in ("auto", "optimal"):
         raise click.UsageError(f"--least and --planner {planner} contradict each other; give one of them")
-    given = read_problem(problem)
-    given = with_capacities(given, capacity)
+    given = with_capacities(read_problem(problem), capacity)
     known = None if incumbent is None else read_plan(incumbent, given)
     started = time.monotonic()
     try:

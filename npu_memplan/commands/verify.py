@@ -29,8 +29,7 @@ from ..verify import Violation, verify
 def command(problem: Path, plan: Path, capacity: tuple[str, ...], as_json: bool) -> None:
     """Check PLAN (.csv with a column offset, or .json) against PROBLEM (.csv or .json);
     plan.json of a compiled model is both."""
-    given = read_problem(problem)
-    given = with_capacities(given, capacity)
+    given = with_capacities(read_problem(problem), capacity)
     answer = read_plan(plan, given)
     violations = verify(given, answer)
     if as_json:

@@ -21,12 +21,12 @@ from ..errors import NpuMemplanError
 from ..ethosu.arch import accelerator, has_own_lowering
 from ..ethosu.stream.commands import Command, Operation, Wait
 from ..ethosu.stream.isa import Op, Register
-from ..ethosu.time import estimate
 from ..files.arrays import read_inputs
 from ..files.owned_folder import scratch_folder
 from ..options import CompileOptions
 from ..pipeline import compile_model
 from ..report.facts.bricks import command_streams
+from ..report.facts.work import estimates
 from .networks import PROGRAMS, EvidenceError, ListedNetwork, networks
 from .record import FVP, MODEL, Counters, EvidenceRecord, Hazards, ProgramRun, RecordedOutput
 
@@ -60,97 +60,85 @@ def gather(
     npu = accelerator(target)
     programs = [name for name, how in PROGRAMS.items() if has_own_lowering(npu) or how["npu_compiler"] == "vela"]
     asked = [(network, program) for network in networks(only) for program in programs]
-    runs, versions, board, system = [], set(), "", ""
+    made = []
     for number, (network, program) in enumerate(asked):
         said(f"{network.name}, {program}", number, len(asked))
         with scratch_folder("evidence") as folder:
-            made = _Made(network, program, target, folder / "artifact")
-            runs.append(made.run(runner, options))
-            versions.add(made.version)
-            board, system = made.board or board, made.system or system
+            made.append(_made(network, program, target, folder / "artifact", runner, options))
+    runs, versions, boards, systems = zip(*made, strict=True)
     reference = _version("tflite-micro")
     return EvidenceRecord(
         runner=runner,
-        runner_version=" / ".join(sorted(versions - {""})),
+        runner_version=" / ".join(sorted({*versions} - {""})),
         counted_by=FVP if runner == "fvp" else MODEL,
         accelerator=target,
-        board=board,
-        system_config=system,
+        board=next(filter(None, reversed(boards)), ""),
+        system_config=next(filter(None, reversed(systems)), ""),
         reference=f"tflite-micro {reference}" if reference else "",
         versions={name: _version(name) for name in _PACKAGES} | {"python": platform.python_version()},
         machine=f"{platform.system()} {platform.machine()}",
-        runs=tuple(runs),
+        runs=runs,
         remarks=(_ADAPTERS,) if runner == "fvp" else (),
     ).sealed()
 
 
-class _Made:
-    """One program of the set on its way to a row."""
+def _made(
+    network: ListedNetwork, program: str, target: str, folder: Path, runner: str, options: RunOptions
+) -> tuple[ProgramRun, str, str, str]:
+    """One program of the set: its row as far as it came, the runner's version, the board, the system configuration."""
+    from fvp_runner.runner import create
 
-    def __init__(self, network: ListedNetwork, program: str, target: str, folder: Path) -> None:
-        self._network, self._folder = network, folder
-        self._options = CompileOptions(target, **PROGRAMS[program])
-        self.row = ProgramRun(network.name, network.sha256, program, self._options.flags(), input=_INPUT)
-        self.version = self.board = self.system = ""
+    asked = CompileOptions(target, **PROGRAMS[program])
+    row = ProgramRun(network.name, network.sha256, program, asked.flags(), input=_INPUT)
+    version = board = system = ""
+    try:
+        artifact = compile_model(network.path, asked, folder)
+        system, row = artifact.target.system_config, _described(row, artifact, folder)
+        started = create(runner, folder, replace(options, npu_cycles=True, pools_after=False))
+        firmware = getattr(started, "firmware", None)
+        board = firmware.board.name if firmware is not None else ""
+        values = read_inputs(artifact.name, artifact.inputs, [_INPUT])
+        ran = started.run(values)
+        version, row = ran.version, _judged(row, network, artifact, ran, values)
+    except NpuMemplanError as error:
+        row = replace(row, error=_PATH.sub("", str(error)))
+    return row, version, board, system
 
-    def run(self, runner: str, options: RunOptions) -> ProgramRun:
-        from fvp_runner.runner import create
 
-        try:
-            artifact = compile_model(self._network.path, self._options, self._folder)
-            self._describe(artifact)
-            started = create(runner, self._folder, replace(options, npu_cycles=True, pools_after=False))
-            firmware = getattr(started, "firmware", None)
-            self.board = firmware.board.name if firmware is not None else ""
-            values = read_inputs(artifact.name, artifact.inputs, [_INPUT])
-            ran = started.run(values)
-            self.version = ran.version
-            self._judge(artifact, ran, values)
-        except NpuMemplanError as error:
-            self.row = replace(self.row, error=_PATH.sub("", str(error)))
-        return self.row
+def _described(row: ProgramRun, artifact: Artifact, folder: Path) -> ProgramRun:
+    spent = [time for _, time in estimates(artifact, folder)]
+    ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
+    texts = b"".join(path.read_bytes() for path in sorted((folder / "src").glob("*_npu.c")))
+    return replace(
+        row,
+        plan_sha256=hashlib.sha256((folder / "plan.json").read_bytes()).hexdigest(),
+        pools_bytes={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
+        stream_sha256=hashlib.sha256(texts).hexdigest(),
+        estimated=Counters(sum(e.total for e in spent), *ports),
+        hazards=_hazards(commands for _, commands in command_streams(artifact, folder)),
+    )
 
-    def _describe(self, artifact: Artifact) -> None:
-        plan = (self._folder / "plan.json").read_bytes()
-        npu, where = accelerator(artifact.target.accelerator), artifact.memory_map
-        assert where is not None
-        streams = [commands for _, commands in command_streams(artifact, self._folder)]
-        spent = [estimate(commands, npu, where) for commands in streams]
-        ports = [sum(e.beats(port, writes) for e in spent) for port in (0, 1) for writes in (False, True)]
-        texts = b"".join(path.read_bytes() for path in sorted((self._folder / "src").glob("*_npu.c")))
-        self.system = artifact.target.system_config
-        self.row = replace(
-            self.row,
-            plan_sha256=hashlib.sha256(plan).hexdigest(),
-            pools_bytes={pool.name: artifact.pool_bytes(pool.name) for pool in artifact.run_pools},
-            stream_sha256=hashlib.sha256(texts).hexdigest(),
-            estimated=Counters(sum(e.total for e in spent), *ports),
-            hazards=_hazards(streams),
-        )
 
-    def _judge(self, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]) -> None:
-        from fvp_runner.result import compare
+def _judged(
+    row: ProgramRun, network: ListedNetwork, artifact: Artifact, ran: RunOutputs, values: Sequence[Array]
+) -> ProgramRun:
+    from fvp_runner.result import compare
 
-        expected = _expected(self._network, values)
-        names = [slot.name for slot in artifact.outputs]
-        found: list[int | None] = [None] * len(names)
-        if expected is not None:
-            found = [o.mismatches for o in compare("evidence", names, ran.outputs, expected).outputs]
-        outputs = tuple(
-            RecordedOutput(
-                name, int(array.size), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest(), wrong
-            )
-            for name, array, wrong in zip(names, ran.outputs, found, strict=True)
-        )
-        hazards = self.row.hazards
-        assert hazards is not None
-        self.row = replace(
-            self.row,
-            outputs=outputs,
-            counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
-            hazards=replace(hazards, found=tuple(ran.notes)),
-            transcript=tuple(_plain(ran.transcript)),
-        )
+    expected = _expected(network, values)
+    names = [slot.name for slot in artifact.outputs]
+    found: list[int | None] = [None] * len(names)
+    if expected is not None:
+        found = [o.mismatches for o in compare("evidence", names, ran.outputs, expected).outputs]
+    digests = [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in ran.outputs]
+    sizes = [int(array.size) for array in ran.outputs]
+    assert row.hazards is not None
+    return replace(
+        row,
+        outputs=tuple(RecordedOutput(*told) for told in zip(names, sizes, digests, found, strict=True)),
+        counted=Counters(ran.npu_cycles, *(ran.npu_beats or ())),
+        hazards=replace(row.hazards, found=tuple(ran.notes)),
+        transcript=tuple(_plain(ran.transcript)),
+    )
 
 
 def _hazards(streams: Iterable[Iterable[Command]]) -> Hazards:

@@ -69,7 +69,7 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class MemoryView:
-    """All pools of one plan, and the length of its time axis in points."""
+    """All pools of one plan, and the length of its time axis: one past the last point."""
 
     pools: tuple[PoolView, ...]
     end: int
@@ -99,19 +99,14 @@ def memory_view(problem: Problem, plan: Plan) -> MemoryView:
                 curve=live_curve(buffers, placed, sharing),
             )
         )
-    return MemoryView(tuple(views), time_end(problem))
+    last = max((t.last for b in problem.buffers for t in b.lifetimes), default=0)
+    return MemoryView(tuple(views), max(last, len(problem.points), 1))
 
 
 def sharing_names(problem: Problem) -> set[str]:
     """Buffers that may lie on another one that lives at the same time: aliases and proven overlaps."""
     names = {name for group in problem.aliases for name, _ in group.members}
     return names | {name for o in problem.overlaps for name in (o.first, o.second)}
-
-
-def time_end(problem: Problem) -> int:
-    """One past the last point of the program."""
-    last = max((t.last for b in problem.buffers for t in b.lifetimes), default=0)
-    return max(last, len(problem.points), 1)
 
 
 def point_label(problem: Problem, point: int) -> str:

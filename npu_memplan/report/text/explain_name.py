@@ -59,7 +59,8 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
     for buffer in artifact.problem.buffers:
         if buffer.name == name:
             return _explain_buffer(artifact, buffer, directory)
-    numbered = _numbered(artifact)
+    names = Names()
+    numbered = [(operator, names.unique(operator.kind.lower())) for operator in artifact.operators]
     for operator, short in numbered:
         if name == operator.name or _plain(name) == _plain(short):
             return _explain_operator(artifact, operator, short)
@@ -82,12 +83,6 @@ def explain_name(artifact: Artifact, name: str, directory: Path | None = None) -
 def _plain(name: str) -> str:
     """Letters and digits only: `conv2d_7` and `CONV_2D_7` are the same."""
     return "".join(c for c in name.lower() if c.isalnum())
-
-
-def _numbered(artifact: Artifact) -> list[tuple[Operator, str]]:
-    """Every operator with its kind and number among its kind: conv_2d, conv_2d_1, ..."""
-    names = Names()
-    return [(operator, names.unique(operator.kind.lower())) for operator in artifact.operators]
 
 
 def _explain_buffer(artifact: Artifact, buffer: Buffer, directory: Path | None) -> NameExplanation:
