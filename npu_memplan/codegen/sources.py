@@ -16,7 +16,7 @@ carry the model's name, so that two models link together. The files are
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,9 @@ def print_sources(module: Any, interface: Interface) -> Sources:
 
 
 def _constant_arrays(
-    program: PlannedProgram, interface: Interface, wanted: Sequence[int], prefix: str, files: dict[str, bytes]
+    program: PlannedProgram, interface: Interface, calls: Iterable[FunctionCall], prefix: str, files: dict[str, bytes]
 ) -> tuple[str, dict[int, tuple[str, int]], int]:
-    """C definitions of constants that lie in no pool, index -> (array, true size in bytes) of all, their bytes.
+    """C of the constants of `calls` that lie in no pool, index -> (array, true size in bytes) of all, their bytes.
 
     Into `files` goes what is taken in from files.
     """
@@ -120,7 +120,7 @@ def _constant_arrays(
     table = {i: (pools[pool], program.constants[i].nbytes) for i, pool in program.constant_pools.items()}
     texts: list[str] = []
     total = 0
-    for index in dict.fromkeys(wanted):
+    for index in dict.fromkeys(a.index for c in calls for a in c.arguments if isinstance(a, ConstantArgument)):
         if index in table:
             continue
         symbol = f"{prefix}_{len(texts)}"
@@ -134,17 +134,13 @@ def _constant_arrays(
     return "\n".join(texts), table, total
 
 
-def _constants_of(calls: Sequence[FunctionCall]) -> list[int]:
-    return [a.index for call in calls for a in call.arguments if isinstance(a, ConstantArgument)]
-
-
 def _npu_file(
     program: PlannedProgram, interface: Interface, files: dict[str, bytes]
 ) -> tuple[str, int, dict[str, NpuLaunch]]:
     """Text of the file, bytes of its constants, and symbol -> launch."""
     calls = {c.symbol: c for c in program.calls if c.is_npu}
-    wanted = _constants_of(list(calls.values()))
-    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_npu_constants", files)
+    prefix = f"{interface.name}_npu_constants"
+    arrays, table, total = _constant_arrays(program, interface, calls.values(), prefix, files)
     macros = [pool_macro(interface, index) for index in range(len(interface.pools))]
     launches = {symbol: print_launch(call, table, macros, interface.payloads) for symbol, call in calls.items()}
     parts = [
@@ -166,8 +162,8 @@ def _host_file(program: PlannedProgram, interface: Interface, files: dict[str, b
             calls[call.symbol] = replace(
                 call, primfunc=trimmed, arguments=tuple(call.arguments[index] for index in kept)
             )
-    wanted = _constants_of(list(calls.values()))
-    arrays, table, total = _constant_arrays(program, interface, wanted, f"{interface.name}_host_constant", files)
+    prefix = f"{interface.name}_host_constant"
+    arrays, table, total = _constant_arrays(program, interface, calls.values(), prefix, files)
     functions: dict[str, Any] = {}
     read_only: dict[str, list[bool]] = {}
     wrappers = []

@@ -78,8 +78,9 @@ def run(
         finally:
             if mine:
                 works.shutdown(wait=True, cancel_futures=not over)
-            else:
-                sweep.cancel()
+            else:  # nothing more for an executor that goes on without us
+                for future in sweep.running:
+                    future.cancel()
             if kept is not None:
                 kept.close()
     return Swept(every, {case.key: results[case.key] for case in every}, len(todo))
@@ -117,11 +118,6 @@ class _Sweep:
                 self.results[case.key] = result
                 if self.progress is not None:
                     self.progress(len(self.results), self.total, result)
-
-    def cancel(self) -> None:
-        """Nothing more for an executor that goes on without us."""
-        for future in self.running:
-            future.cancel()
 
     def _submit(self, case: Case, attempt: int) -> None:
         try:

@@ -55,7 +55,10 @@ def parse_targets(text: str, attributes: Sequence[tuple[str, str]]) -> Targets:
     notes: tuple[str, ...] = ()
     if "cmsis-nn" in kinds:
         notes = ("cmsis-nn is taken as the host: its operators become plain C, CMSIS-NN's kernels are not called",)
-    return Targets(kinds, accelerator, cascader, striping, _strings(kinds, host), notes)
+    last = host.get(kinds[-1], {})
+    words = [kinds[-1], "-keys=arm_cpu,cpu" if "mcpu" in last else "-keys=cpu"]
+    words += [f"-{name}={value}" for name, value in sorted(last.items())]
+    return Targets(kinds, accelerator, cascader, striping, (" ".join(words),), notes)
 
 
 def _npu(attributes: dict[str, str], wanted: bool) -> tuple[str | None, bool, bool]:
@@ -86,10 +89,3 @@ def switch(option: str, value: str) -> bool:
     if value.lower() not in values:
         raise TvmcError(f"{option}={value} is neither 0 nor 1")
     return values[value.lower()]
-
-
-def _strings(kinds: Sequence[str], host: dict[str, dict[str, str]]) -> tuple[str, ...]:
-    last = kinds[-1]
-    words = [last, "-keys=arm_cpu,cpu" if "mcpu" in host.get(last, {}) else "-keys=cpu"]
-    words += [f"-{name}={value}" for name, value in sorted(host.get(last, {}).items())]
-    return (" ".join(words),)

@@ -106,7 +106,7 @@ class _Process:
         finally:
             theirs.close()
             os.close(lifeline)
-        self._end = weakref.finalize(self, _clear, self._popen, self._link, life, self._said)
+        self.end = weakref.finalize(self, _clear, self._popen, self._link, life, self._said)
         if self._answer(time.monotonic() + _START_S)[0] is None:
             words = self._last_words()
             self.end()
@@ -114,10 +114,7 @@ class _Process:
 
     @property
     def ended(self) -> bool:
-        return not self._end.alive
-
-    def end(self) -> None:
-        self._end()
+        return not self.end.alive
 
     def kill(self) -> None:
         if self._popen.poll() is None:
