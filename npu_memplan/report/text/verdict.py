@@ -15,15 +15,10 @@ def verdict(artifact: Artifact) -> str:
     bounded = any(pool.size_bytes is not None for pool in artifact.problem.pools)
     fits = fit.verdict if fit is not None else "fits" if bounded else ""
     where = f"{fits} on {fit.board.name}" if fit is not None and fit.short is None else fits
-    parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}", time_of(artifact)]
+    parts = [where, f"{_pools(artifact)}, {artifact.plan.status.value}"]
+    if artifact.timing is not None and artifact.estimated_cycles:
+        parts.append(f"NPU about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)")
     return f"{artifact.name}: " + "; ".join(part for part in parts if part)
-
-
-def time_of(artifact: Artifact) -> str:
-    """The NPU's milliseconds at its clock; empty where it does nothing."""
-    if artifact.timing is None or not artifact.estimated_cycles:
-        return ""
-    return f"NPU about {artifact.timing.milliseconds(artifact.estimated_cycles):.3f} ms (estimated)"
 
 
 def _pools(artifact: Artifact) -> str:
