@@ -16,6 +16,7 @@ from npu_memplan.ethosu.time.compute import multiplier_cycles, output_cycles
 from npu_memplan.ethosu.time.cost import demand
 from npu_memplan.ethosu.time.work import work_of
 from tests.support.hand_made import STOP, conv, dma, elementwise, pool, view
+from tests.support.traffic import bytes_of
 
 U55, SMALL, DUAL = (accelerator(f"ethos-{n}") for n in ("u55-256", "u55-32", "u65-512"))
 SRAM = Memory("sram", 0, 1.0, Direction(32), Direction(32))
@@ -173,7 +174,7 @@ def test_the_cause_is_what_takes_longest() -> None:
     heavy = CONV.with_registers({Register.WEIGHT_LENGTH: 9216, Register.WEIGHT_REGION: 0})
     share = estimate((heavy,), U55, WHERE).shares[0]
     assert str(share.bound) == "reading flash"
-    assert share.bytes_of("flash") == 9216 + 16
+    assert bytes_of(share, "flash") == 9216 + 16
     assert share.cycles > 9216
     tiny = blocks(elementwise(view("IFM", 0, (1, 1, 8)), view("OFM", 4096, (1, 1, 8))), (2, 2, 8))
     assert str(estimate((tiny,), U55, WHERE).shares[0].bound) == "latency of sram"

@@ -17,6 +17,7 @@ from npu_memplan.ethosu.time import Direction, Estimate, MemoryMap, Pulse, estim
 from npu_memplan.ethosu.vela import VelaOptions, VelaResult, compile_tflite
 from npu_memplan.target_data import load_memory_mode
 from tests.support.real_data import REPOSITORY, shared_folder
+from tests.support.traffic import bytes_of
 
 FVP = {"ethos-u55": "FVP_Ethos_U55_High_End", "ethos-u65": "FVP_Ethos_U65_High_End"}
 LIMITS = {"ethos-u55": 10, "ethos-u65": 15}  # per cent
@@ -110,7 +111,7 @@ def test_an_estimate_is_never_below_what_its_memories_need(fvp: Path) -> None:
             where = around(system, "Shared_Sram")
             found = timed(compiled(fvp, model, U55), where)
             for memory in (where.regions[0], where.regions[1]):
-                moved = sum(share.bytes_of(memory.name) for share in found.shares)
+                moved = sum(bytes_of(share, memory.name) for share in found.shares)
                 assert found.total >= moved / (8 * memory.clock_scale)
 
 

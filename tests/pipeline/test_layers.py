@@ -18,6 +18,7 @@ from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.network import CpuOperator
 from npu_memplan.models.tflite import read_network
 from tests.support.real_data import REPOSITORY, shared_folder
+from tests.support.traffic import bytes_of
 
 PRODUCERS = (("--npu-compiler", "vela"), ("--npu-compiler", "tvm"), ("--npu-compiler", "tvm", "--stripes"))
 COMPUTED = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "AVERAGE_POOL_2D", "ADD", "SOFTMAX", "MEAN")
@@ -134,7 +135,7 @@ def test_no_estimate_of_a_foreign_network_is_below_it(name: str) -> None:
             where = default_memory_map(call.accelerator)
             time = estimate(decode(call.words), call.accelerator, where)
             for memory in {memory.name: memory for memory in (*where.regions.values(), where.stream)}.values():
-                moved = sum(share.bytes_of(memory.name) for share in time.shares)
+                moved = sum(bytes_of(share, memory.name) for share in time.shares)
                 assert time.total >= moved / (call.accelerator.port_bytes * memory.clock_scale), memory.name
 
 

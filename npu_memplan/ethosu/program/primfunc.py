@@ -12,6 +12,7 @@ their value.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
@@ -170,19 +171,15 @@ class _Reader:
         self._buffers: list[NpuBuffer] = []
         self._by_var: dict[Any, str] = {}
         self._pools: dict[Any, int] = {}  # pool parameter -> region
-        attributes = function.attrs
-        self._name = str(attributes["global_symbol"]) if "global_symbol" in attributes else "npu"
+        self._name = str(function.attrs.get("global_symbol", "npu"))
 
     def program(self) -> NpuProgram:
         if not is_npu(self._function):
             raise PrimFuncError(f"function {self._name} is no NPU program: attribute {KIND} is not {KIND_ETHOSU!r}")
         self._target = accelerator(str(self._function.attrs[ACCELERATOR]))
         self._read_parameters()
-        operations = []
-        for statement in self._statements(self._function.body):
-            operation = self._statement(statement)
-            if operation is not None:
-                operations.append(operation)
+        found = map(self._statement, self._statements(self._function.body))
+        operations = [operation for operation in found if operation is not None]
         served = [int(index) for index in self._function.attrs.get(OPERATORS, ())]
         if served and len(served) != len(operations):
             raise PrimFuncError(
@@ -198,8 +195,7 @@ class _Reader:
         parameters = list(self._function.params)
         if self._planned:
             regions = [int(r) for r in attributes[REGIONS]]
-            for parameter, region in zip(parameters, regions, strict=False):
-                self._pools[parameter] = region
+            self._pools = dict(zip(parameters, regions, strict=False))
             for parameter in parameters[len(regions) :]:
                 self._add(parameter, BufferRole.CONSTANTS, 16, 0, 0)
             return
@@ -210,10 +206,7 @@ class _Reader:
     def _add(self, var: Any, role: BufferRole, alignment: int, region: int, offset: int) -> None:
         shape = tuple(int(d) for d in var.shape)
         dtype = str(var.dtype)
-        elements = 1
-        for extent in shape:
-            elements *= extent
-        size = elements * (8 if dtype.endswith("64") else 4 if "32" in dtype else 2 if "16" in dtype else 1)
+        size = math.prod(shape) * (8 if dtype.endswith("64") else 4 if "32" in dtype else 2 if "16" in dtype else 1)
         name = str(var.name)
         self._buffers.append(
             NpuBuffer(name, size, role, alignment, region, offset, shape if role.is_parameter else (), dtype)

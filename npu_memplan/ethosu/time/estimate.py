@@ -58,10 +58,6 @@ class Share:
     def is_transfer(self) -> bool:
         return self.operation.op is Op.DMA_START
 
-    def bytes_of(self, memory: str) -> int:
-        """Bytes read from and written to `memory`."""
-        return sum(size for (name, _), (size, _, _) in self.traffic.items() if name == memory)
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
