@@ -61,7 +61,7 @@ def _item(
     fixed: int | None,
 ) -> Item:
     """The item of `parts`, which live in `spans`; its index is given when all are known."""
-    size = max(delta + buffer.size_bytes for buffer, delta in parts)
+    size = max([delta + buffer.size_bytes for buffer, delta in parts])
     first, last = (spans[0][0], spans[-1][1]) if spans else (0, 0)
     return Item(-1, parts[0][0].name, parts, size, first, last, spans, modulus, residue, pools, fixed)
 
@@ -275,8 +275,8 @@ class Model:
 
     def look(self, pairs: int) -> None:
         """Counts looks at pairs; `OutOfTime` when there is no time for more, which is asked now and then."""
-        self._looks += pairs
-        if self._looks >= CHECK_EVERY:
+        looks = self._looks = self._looks + pairs
+        if looks >= CHECK_EVERY:
             self._looks = 0
             if self.late():
                 raise OutOfTime

@@ -36,17 +36,23 @@ def fixed_first(model: Model, order: Iterable[int]) -> list[int]:
 
 def lowest_place(model: Model, layout: Layout, item: Item, pool: int) -> int | None:
     """Lowest origin of `item` in `pool` beside its placed neighbours; its fixed one, None where that is taken."""
-    pools, origins, items = layout.pools, layout.origins, model.items
+    pools, origins, fixed = layout.pools, layout.origins, item.fixed
     near = model.neighbours[item.index]
     model.look(4 * len(near) + 10)
-    if model.special or item.fixed is not None:
-        placed = ((j, origins[j]) for j in near if pools[j] == pool)
-        zones = [(at + low, at + high) for j, at in placed for low, high in model.zones(item.index, j)]
-        if item.fixed is not None:
-            return None if any(low < item.fixed < high for low, high in zones) else item.fixed
+    zones: list[tuple[int, int]] = []
+    if model.special or fixed is not None:
+        for j in near:
+            if pools[j] == pool:
+                at = origins[j]
+                zones += [(at + low, at + high) for low, high in model.zones(item.index, j)]
+        if fixed is not None:
+            return None if any(low < fixed < high for low, high in zones) else fixed
     else:
-        size = item.size
-        zones = [(origins[j] - size, origins[j] + items[j].size) for j in near if pools[j] == pool]
+        size, sizes = item.size, model.sizes
+        for j in near:
+            if pools[j] == pool:
+                at = origins[j]
+                zones.append((at - size, at + sizes[j]))
     zones.sort()
     at = item.align(0)
     for low, high in zones:
@@ -71,7 +77,8 @@ def first_fit(
     cannot be there. `OutOfTime` when the model's time is over.
     """
     limit = model.capacity if limit is None else limit
-    layout = Layout([-1] * len(model.items), [-1] * len(model.items), [0] * len(limit))
+    pools, origins, heights = [-1] * len(model.items), [-1] * len(model.items), [0] * len(limit)
+    layout = Layout(pools, origins, heights)
     for i in order:
         item = model.items[i]
         for pool in item.pools if forced is None else forced[i : i + 1]:
@@ -80,8 +87,9 @@ def first_fit(
                 break
         else:
             return i
-        layout.pools[i], layout.origins[i] = pool, at
-        layout.heights[pool] = max(layout.heights[pool], at + item.size)
+        pools[i], origins[i] = pool, at
+        if at + item.size > heights[pool]:
+            heights[pool] = at + item.size
         if pool != item.pools[0]:
             layout.cost += model.spill_cost(i, pool)
     return layout
