@@ -118,14 +118,16 @@ class Greedy:
 
     def _ahead(self, index: int) -> None:
         """Send what is read later, while the port is idle."""
+        if self.run.clock.idle < 0:
+            return
         for piece in list(self.waiting):
-            if self.run.clock.idle < 0:
-                return
             if self.not_before[piece] <= index < self.line.pieces[piece].readers[0]:
                 copy = self._place(piece, index)
                 if copy is not None:
                     self._send(copy)
                     self.waiting.remove(piece)
+                    if self.run.clock.idle < 0:
+                        return
             if self.choice.in_turn and piece in self.waiting and self.choice.earliest(self.line, piece) <= index:
                 return
 
