@@ -36,7 +36,7 @@ from .traveller import Traveller
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
-_FAR = 2  # of these shares: where constants are read in place
+_FAR, _AGAIN = 2, 1  # of these shares: where constants are read in place, or once
 
 
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
@@ -178,15 +178,18 @@ def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
 
 def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cut]]:
     """Stripes whose constants are near, copied into what stripes leave of the pool, or far, read where they are but for
-    those that groups keep. Each by rows alone, and by channels where that is better.
+    those that groups keep; or far only for parts that read them again. Each by rows alone, and by channels where that
+    is better.
     """
     programs, reuse = _programs(posed), posed.loaded.request.options.reuse_inputs
     near, cutters = where.with_constants_near(), slicers(posed, {})
     limits = [int(size * share) for share in _SHARES]
 
-    def ways(memories: MemoryMap) -> tuple[dict[Any, Groups], ...]:
-        found = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
-        both = {v: Groups(p, reuse_inputs=reuse, where=memories, slicer=found[v]) for v, p in programs.items()}
+    def ways(memories: MemoryMap, again: MemoryMap | None = None) -> tuple[dict[Any, Groups], ...]:
+        cut = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
+        both = {
+            v: Groups(p, reuse_inputs=reuse, where=memories, slicer=cut[v], again=again) for v, p in programs.items()
+        }
         return {v: groups.by_rows() for v, groups in both.items()}, both
 
     def cut(memories: MemoryMap, limit: int, chosen: Iterator[dict[Any, Striping]]) -> tuple[_Cut, _Cut]:
@@ -198,9 +201,10 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
         fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
                    for way in fronts)  # fmt: skip
         yield cut(near, limit, fitting)
-    far = ways(where)
-    for limit in limits[:_FAR]:
-        yield cut(where, limit, ({v: at_limit(groups, limit) for v, groups in way.items()} for way in far))
+    for memories, again, count in ((where, None, _FAR), (near, where, _AGAIN)):
+        found = ways(memories, again)
+        for limit in limits[:count]:
+            yield cut(memories, limit, ({v: at_limit(groups, limit) for v, groups in way.items()} for way in found))
 
 
 def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:

@@ -47,7 +47,7 @@ class Groups:
 
     `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once they were read;
     `where`: the memories, of which the last region's has the feature maps; `slicer`: of the program, without which it
-    is cut by rows alone.
+    is cut by rows alone; `again`: from which memories come constants that parts read once more, if not from `where`.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class Groups:
         reuse_inputs: bool = True,
         where: MemoryMap | None = None,
         slicer: Slicer | None = None,
+        again: MemoryMap | None = None,
     ) -> None:
         self.program, self.slicer = program, slicer
+        self._again = again and Costs(program, again)
         self.costs = Costs(program, where or default_memory_map(program.accelerator))
         self._reuse_inputs = reuse_inputs
         counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
@@ -227,7 +229,9 @@ class Groups:
         """Estimated cycles of all parts of a layer, most of which have as many rows as others."""
         heights, counts = np.unique(made[made > 0], return_counts=True)
         parts = zip(heights.tolist(), counts.tolist(), strict=True)
-        return sum(count * self.costs.rows(layer.index, rows, near) for rows, count in parts)
+        cycles: int = sum(count * self.costs.rows(layer.index, rows, near) for rows, count in parts)
+        kept = self.costs.kept(layer.index) if self._again and not near else None
+        return cycles + (self._again.copy(kept) * (int(counts.sum()) - 1) if self._again and kept else 0)
 
     def keeping(self, group: RowGroup, spare_bytes: int) -> RowGroup:
         """`group` with weights kept in at most `spare_bytes`, those first that win most cycles with a byte."""
