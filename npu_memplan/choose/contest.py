@@ -36,7 +36,8 @@ from .traveller import Traveller
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
-_FAR, _AGAIN = 2, 1  # of these shares: where constants are read in place, or once
+_FAR = _SHARES[:2]  # where constants are read in place
+_AGAIN = _SHARES[1:2]  # where they are read once
 
 
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
@@ -201,9 +202,9 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
         fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
                    for way in fronts)  # fmt: skip
         yield cut(near, limit, fitting)
-    for memories, again, count in ((where, None, _FAR), (near, where, _AGAIN)):
+    for memories, again, shares in ((where, None, _FAR), (near, where, _AGAIN)):
         found = ways(memories, again)
-        for limit in limits[:count]:
+        for limit in (int(size * share) for share in shares):
             yield cut(memories, limit, ({v: at_limit(groups, limit) for v, groups in way.items()} for way in found))
 
 
