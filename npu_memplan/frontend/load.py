@@ -92,8 +92,7 @@ def _read_tosa(path: Path, data: bytes, request: Request) -> Loaded:
         )
     from .tosa.lifted import import_tosa
 
-    imported = import_tosa(data, vela_options(options), path.name)
-    return _of_vela(path, data, request, imported.module, imported.vela)
+    return _of_vela(path, data, request, *import_tosa(data, vela_options(options), path.name))
 
 
 def _read_graph(path: Path, data: bytes, kind: str, request: Request) -> Loaded:

@@ -89,6 +89,11 @@ class Network:
         """What an operator reads, then what it writes."""
         return [self.tensors[i] for i in (*operator.inputs, *operator.outputs) if i >= 0]
 
+    def keeps_bytes(self, operator: CpuOperator) -> bool:
+        """Whether the first output of an operator that only changes a shape may be the first input itself."""
+        source, target = (self.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+        return source.dtype == target.dtype and source.size_bytes == target.size_bytes
+
     @property
     def states(self) -> tuple[int, ...]:
         """Variable tensors that operators read: they outlive an inference; `Tensor.start` is what they start with."""

@@ -75,12 +75,9 @@ def read_raw(data: bytes, name: str) -> Network:
 
 
 def _raw_tensors(fields: dict[str, Any], kind: str) -> list[tuple[tuple[int, ...], int, int, int]]:
+    columns = (fields[f"{kind}_{what}"] for what in ("shape", "elem_size", "region", "offset"))
+    shapes, sizes, regions, offsets = columns
     return [
-        (
-            tuple(int(d) for d in fields[f"{kind}_shape"][i]),
-            int(fields[f"{kind}_elem_size"][i]),
-            int(fields[f"{kind}_region"][i]),
-            int(fields[f"{kind}_offset"][i]),
-        )
-        for i in range(len(fields[f"{kind}_shape"]))
+        (tuple(int(d) for d in shape), int(sizes[i]), int(regions[i]), int(offsets[i]))
+        for i, shape in enumerate(shapes)
     ]

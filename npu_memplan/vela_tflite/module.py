@@ -20,8 +20,6 @@ from ..models.tensor import Tensor
 from ..models.vela import NpuCall
 from .parts import Divided, NpuPart, as_network
 
-_RESHAPE = "RESHAPE"
-
 
 def step_name(number: int) -> str:
     """The function of a step."""
@@ -56,10 +54,8 @@ def as_module(divided: Divided) -> Any:
 
 def _is_view(network: Network, operator: CpuOperator, inputs: Sequence[int]) -> bool:
     """Whether the planned inputs are the one tensor that a reshape sees in another shape."""
-    if operator.name != _RESHAPE or not operator.inputs or tuple(inputs) != operator.inputs[:1]:
-        return False
-    source, target = network.tensors[operator.inputs[0]], network.tensors[operator.outputs[0]]
-    return source.dtype == target.dtype and source.size_bytes == target.size_bytes
+    alone = operator.name == "RESHAPE" and operator.inputs and tuple(inputs) == operator.inputs[:1]
+    return bool(alone) and network.keeps_bytes(operator)
 
 
 def _touching(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Any:

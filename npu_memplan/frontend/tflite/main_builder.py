@@ -150,8 +150,9 @@ class MainBuilder:
             self._if(operator)
             return
         looks = operator.name == "READ_VARIABLE" and may_look(self.network, operator)
-        if looks or (operator.name in TFLITE_RESHAPING and self._keeps_bytes(operator)):
-            self._reshaped(operator)
+        if looks or (operator.name in TFLITE_RESHAPING and self.network.keeps_bytes(operator)):
+            target, source = operator.outputs[0], self.value(operator.inputs[0])
+            self.bind(target, relax.op.reshape(source, self.network.tensors[target].shape or (1,)))
             return
         self.host_call(operator, for_good)
 
@@ -184,14 +185,6 @@ class MainBuilder:
             body = results[0] if len(results) == 1 else relax.Tuple(results)
             sides.append(relax.SeqExpr([builder._end_block()], body))
         self._bind_all(operator.outputs, relax.If(condition, *sides))
-
-    def _reshaped(self, operator: CpuOperator) -> None:
-        target = operator.outputs[0]
-        self.bind(target, relax.op.reshape(self.value(operator.inputs[0]), self.network.tensors[target].shape or (1,)))
-
-    def _keeps_bytes(self, operator: CpuOperator) -> bool:
-        source, target = (self.network.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
-        return source.dtype == target.dtype and source.size_bytes == target.size_bytes
 
     def _label(self, index: int) -> str:
         return self.network.tensors[index].name or f"tensor{index}"

@@ -5,7 +5,6 @@ Invariant: inputs and outputs are those of the file, in its order, with its name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import NpuMemplanError
@@ -25,16 +24,8 @@ class TosaError(NpuMemplanError):
     """What a TOSA file is asked to be compiled to is not possible."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ImportedTosa:
-    """A TOSA graph as a module, and what Vela made of it."""
-
-    module: Any  # tvm.IRModule
-    vela: VelaResult
-
-
-def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
-    """Compile the TOSA flatbuffer `data` with Vela and import its stream.
+def import_tosa(data: bytes, options: VelaOptions, name: str) -> tuple[Any, VelaResult]:
+    """The TOSA flatbuffer `data`, compiled by Vela, as an IRModule, and what Vela made of it.
 
     Raises `NetworkError` (no sound TOSA file), `UnsupportedModelError`, `VelaError`, `LiftError`.
     """
@@ -53,7 +44,7 @@ def import_tosa(data: bytes, options: VelaOptions, name: str) -> ImportedTosa:
         assert isinstance(call, NpuCall)
         add_npu_call(builder, call, served)
 
-    return ImportedTosa(builder.build(emit, attributes), vela)
+    return builder.build(emit, attributes), vela
 
 
 def _described(source: Network, operator: CpuOperator, vela: VelaResult) -> SourceOperator:
