@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .common import require_same_type
+from .common import ends
 from .operator import Lowering, lowering, require
 
 _PI = 3.14159265358979323846264338327
@@ -45,7 +45,7 @@ _MACROS = {
         "WIDE(x)": "(x)",
         "ROUNDED(x)": "(x)",
         "DIVIDED(x, k)": "((void)(k), (x))",
-        "COMPLEX": "npu_memplan_complex_SUFFIX",
+        **_FIXED,
         "HALF(x)": "((x) * 0.5f)",
         "FINISHED(values, count)": "for (int32_t at = 0; at < (count); at++) (values)[at] /= (float)(count)",
     },
@@ -53,47 +53,31 @@ _MACROS = {
 _LARGEST = {"int16": 32767, "int32": 2147483647}
 
 
-@lowering("SignalRfft")
-def rfft(work: Lowering) -> None:
-    """Rows of real numbers, filled up with zeros to `fft_length`, to rows of complex ones."""
-    data, output = work.tensor(0), work.output()
-    kind, size = _checked(work)
-    length, pitch, rows = data.shape[-1], output.shape[-1], math.prod(data.shape[:-1])
-    fits = 0 < length <= 2 * size and pitch >= 2 * size + 2 and math.prod(output.shape) == rows * pitch
-    _transform(work, "signal_rfft", kind, size, fits, (rows, length), (pitch,))
+@lowering("SignalRfft", "SignalIrfft")
+def transform(work: Lowering) -> None:
+    """Rows of reals, filled up with zeros to `fft_length`, to rows of complex numbers; or these to `fft_length` reals.
 
-
-@lowering("SignalIrfft")
-def irfft(work: Lowering) -> None:
-    """Rows of complex numbers to rows of `fft_length` real ones."""
-    data, output = work.tensor(0), work.output()
-    kind, size = _checked(work)
-    pitch, rows = data.shape[-1] // 2 * 2, math.prod(data.shape[:-1])
-    fits = pitch >= 2 * size + 2 and output.shape[-1] == 2 * size and math.prod(output.shape) == rows * 2 * size
-    _transform(work, "signal_irfft", kind, size, fits, (rows, pitch), ())
-
-
-def _transform(
-    work: Lowering, name: str, kind: str, size: int, fits: bool, first: tuple[int, ...], last: tuple[int, ...]
-) -> None:
-    """The call; numbers are `first`, the length of the complex transform, the number of its stages, `last`."""
-    shapes = list(work.tensor(0).shape), list(work.output().shape)
-    require(fits, f"{shapes[0]} to {shapes[1]} is no transform of {2 * size}")
-    tables, count = _tables(work, kind, size, inverse=name == "signal_irfft")
-    buffers = work.read(0, "input"), *tables, work.function.scratch("work", (2 * size,), kind), work.write()
-    arguments = (*buffers, *first, size, count, *last)
-    work.run_c(f"signal_fft {name}", *arguments, suffix=kind, macros=_MACROS[kind])
-
-
-def _checked(work: Lowering) -> tuple[str, int]:
-    """Type of the elements, and the length of the complex transform."""
+    Numbers of the call: rows, their length, the length of the complex transform, its stages, the length of its results.
+    """
     number, length = (int(value) for value in work.custom("T", "fft_length"))
     message = f"its type T is {number}; the reference has int16, int32 and float32"
     require(number in _TENSOR_TYPES, message)
-    kind = _TENSOR_TYPES[number]
-    require_same_type((work.tensor(0), work.output()), (kind,), scaled=False)
+    kind, inverse = _TENSOR_TYPES[number], work.operator.name == "SignalIrfft"
+    data, output = ends(work, (kind,), scaled=False)
     require(length >= 4 and length % 2 == 0, f"its length {length} is odd or below 4")
-    return kind, length // 2
+    rows, given, made, size = math.prod(data.shape[:-1]), data.shape[-1], output.shape[-1], length // 2
+    if inverse:
+        given = given // 2 * 2
+        fits = given >= length + 2 and made == length
+    else:
+        fits = 0 < given <= length and made >= length + 2
+    fits = fits and math.prod(output.shape) == rows * made
+    require(fits, f"{list(data.shape)} to {list(output.shape)} is no transform of {length}")
+    tables, stages = _tables(work, kind, size, inverse=inverse)
+    buffers = work.read(0, "input"), *tables, work.function.scratch("work", (length,), kind), work.write()
+    numbers = (rows, given, size, stages) if inverse else (rows, given, size, stages, made)
+    name = "signal_irfft" if inverse else "signal_rfft"
+    work.run_c(f"signal_fft {name}", *buffers, *numbers, suffix=kind, macros=_MACROS[kind])
 
 
 def _factors(size: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ...models.tensor import Tensor
-from .common import ends, require_same_type
+from .common import ends
 from .operator import Lowering, OwnState, lowering, require
 
 _SEGMENTS = np.arange(129) / 128
@@ -42,8 +42,8 @@ def window(work: Lowering) -> None:
     _expect(weights, "int16", 1)
     size = weights.shape[0]
     frames = math.prod(data.shape) // max(size, 1)
-    _expect(data, "int16", elements=frames * size)
-    _expect(output, "int16", elements=frames * size)
+    for tensor in (data, output):
+        _expect(tensor, "int16", elements=frames * size)
     buffers = work.read(0, "input"), work.read(1, "window"), work.write()
     work.run_c("signal_window", *buffers, frames, size, _within("shift", shift, 0, 31))
 
@@ -146,10 +146,6 @@ def logarithm(work: Lowering) -> None:
     work.run_c("signal_log", *buffers, data.shape[0], int(scale), shift)
 
 
-def _int16(*tensors: Tensor) -> None:
-    require_same_type(tensors, ("int16",), scaled=False)
-
-
 def _flag(tensor: Tensor) -> None:
     is_one = tensor.dtype == "bool" and math.prod(tensor.shape) == 1
     require(is_one, f"output {tensor.name!r} is {tensor.dtype}{list(tensor.shape)}, not one bool")
@@ -174,11 +170,9 @@ def _framer_keeps(work: Lowering) -> list[OwnState]:
 @lowering("SignalFramer", keeps=_framer_keeps)
 def framer(work: Lowering) -> None:
     """A stream to frames that overlap, and whether all of them are complete."""
-    data, output, valid = work.tensor(0), work.output(), work.output(1)
-    size, step, room = _frame(work)
+    (data, output), (size, step, room) = ends(work, ("int16",), scaled=False), _frame(work)
     rows, frames = _rows(data), data.shape[-1] // step
-    _int16(data, output)
-    _flag(valid)
+    _flag(work.output(1))
     fits = data.shape[-1] % step == 0 and math.prod(output.shape) == rows * frames * size
     require(fits, f"{list(data.shape)} in steps of {step} is not {list(output.shape)}")
     source, states = work.read(0, "input"), (work.own_state(0, "queue"), work.own_state(1, "waiting"))
@@ -200,10 +194,8 @@ def _stacker_keeps(work: Lowering) -> list[OwnState]:
 @lowering("SignalStacker", keeps=_stacker_keeps)
 def stacker(work: Lowering) -> None:
     """A frame with its neighbours, and whether they are all there."""
-    data, output, valid = work.tensor(0), work.output(), work.output(1)
-    channels, left, size, step = _stack(work)
-    _int16(data, output)
-    _flag(valid)
+    (data, output), (channels, left, size, step) = ends(work, ("int16",), scaled=False), _stack(work)
+    _flag(work.output(1))
     require(channels <= step <= size and left >= 0, f"steps of {step} samples do not fit stacks of {size}")
     fits = (math.prod(data.shape), math.prod(output.shape)) == (channels, size)
     require(fits, f"{list(data.shape)} is no frame of a stack {list(output.shape)}")
@@ -219,9 +211,8 @@ def _delay_keeps(work: Lowering) -> list[OwnState]:
 @lowering("SignalDelay", keeps=_delay_keeps)
 def delay(work: Lowering) -> None:
     """The same rows, later."""
-    data, output = work.tensor(0), work.output()
+    data, output = ends(work, ("int16",), scaled=False)
     length = int(work.custom("delay_length")[0])
-    _int16(data, output)
     fits = length >= 1 and data.shape == output.shape
     require(fits, f"{list(data.shape)} delayed by {length} is not {list(output.shape)}")
     buffers = work.read(0, "input"), work.own_state(0, "queue"), work.write()
