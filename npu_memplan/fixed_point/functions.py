@@ -47,15 +47,9 @@ def _exp_quarter(a: IntArray) -> IntArray:
     return EXP_MINUS_EIGHTH + high_mul(EXP_MINUS_EIGHTH, x + rounding_shift(inner, 1))
 
 
-def _rounding_half_sum(a: IntArray, b: int) -> IntArray:
-    total = a + b
-    # Truncating division, as in C: halves go away from zero.
-    return np.sign(total) * ((np.abs(total) + 1) >> 1)
-
-
 def reciprocal_one_plus(a: IntArray, subtract_one: bool) -> IntArray:
     """1/(1+a), or (1-a)/(1+a), for a in [0, 1), all with 31 fraction bits (three Newton steps)."""
-    half_denominator = _rounding_half_sum(a, INT32_MAX)
+    half_denominator = (a + INT32_MAX + 1) >> 1
     x = 1515870810 + high_mul(half_denominator, -1010580540)  # 48/17, -32/17 with 29 fraction bits
     for _ in range(3):
         product = high_mul(half_denominator, x)

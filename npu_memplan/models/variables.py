@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .file import UnsupportedModelError
 from .network import CpuOperator, Network
@@ -168,13 +167,10 @@ def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], in
                 f"variable {name!r} is {first.dtype}{list(first.shape)} and {value.dtype}{list(value.shape)}"
             )
     default = (*assigned, *values)[0].zero_point & 0xFF
-    content = np.full(first.size_bytes, default, np.uint8) if initial is None else _bytes(initial)
+    known = None if initial is None else initial.data
+    content = np.full(first.size_bytes, default, np.uint8) if known is None else known
     state = replace(first, index=index, name=name, data=None, is_variable=True, arena_offset=-1)
     return state if np.array_equal(content, state.start()) else replace(state, initial=content)
-
-
-def _bytes(constant: Tensor) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(constant.array()).reshape(-1).view(np.uint8)
 
 
 def with_kept_variables(network: Network) -> Network:

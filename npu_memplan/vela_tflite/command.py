@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..files.whole_file import OutputError, write_whole
 from ..options import CompileOptions
-from .emit import EmitError, Emitted, check_free, emit, write
+from .emit import EmitError, Emitted, emit
 
 
 def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, as_json: bool) -> str:
@@ -19,10 +20,17 @@ def emit_file(model: Path, output: Path, options: CompileOptions, force: bool, a
         raise EmitError(
             f"--emit vela-tflite writes one file: give --output a name that ends in .tflite, not {output.name!r}"
         )
-    check_free(output, force)
+    _check_free(output, force)
     emitted = emit(model, options)
-    write(emitted, output, force)
+    _check_free(output, force)  # it has taken a while
+    write_whole(output, emitted.content)
     return json.dumps({**summary(emitted), "file": str(output)}) if as_json else "\n".join(_lines(emitted, output))
+
+
+def _check_free(path: Path, force: bool) -> None:
+    """`OutputError` when there is such a file already, unless `force`."""
+    if path.exists() and not force:
+        raise OutputError(f"{path} exists already; give --force to replace it, or another --output")
 
 
 def summary(emitted: Emitted) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import build_payload, payload_of
 from ..extract.program import Invoke, View
-from ..files.whole_file import OutputError, write_whole
 from ..models.file import read_file
 from ..models.network import CpuOperator
 from ..models.tflite import read_network
@@ -70,18 +69,6 @@ def emit(model: Path, options: CompileOptions) -> Emitted:
     posed = pipeline.pose(loaded)
     planned = pipeline.hasten(pipeline.plan(posed.under_terms(_for_tflite_micro)))
     return _written(parts, planned, rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan))
-
-
-def check_free(path: Path, force: bool) -> None:
-    """`OutputError` when there is such a file already, unless `force`."""
-    if path.exists() and not force:
-        raise OutputError(f"{path} exists already; give --force to replace it, or another --output")
-
-
-def write(emitted: Emitted, path: Path, force: bool) -> None:
-    """Write the file, all or nothing."""
-    check_free(path, force)
-    write_whole(path, emitted.content)
 
 
 def _check(options: CompileOptions, model: Path) -> None:

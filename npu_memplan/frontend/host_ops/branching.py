@@ -60,7 +60,7 @@ class _Inlined:
             values[index] = self.work.function.inner(f"g{self.number}_t{index}", tensor.shape, tensor.dtype)
         buffers = [*map(value, lowered.inputs), *constants, *(values[i] for i in lowered.outputs)]
         table = dict(zip(function.params, buffers, strict=True))
-        self.work.function.inline(tvm_ffi.structural_map(function.body, (ir.Var, lambda v: table.get(v, v))))
+        self.work.function.add(tvm_ffi.structural_map(function.body, (ir.Var, lambda v: table.get(v, v))))
 
     def _tables(self, lowered: Any) -> list[tuple[Any, Any]]:
         parameters = list(lowered.primfunc.params)[len(lowered.inputs) :]

@@ -109,17 +109,16 @@ def lower_external(work: Lowering) -> None:
     name = "".join(c if c.isalnum() else "_" for c in operator.name.lower())
     symbol = f"{EXTERNAL_PREFIX}{name}_{operator.index}"
     _pass(work, symbol, [], scratch, [])
-    given = {f"input_{i}": tensor for i in range(len(operator.inputs)) if (tensor := work.optional(i)) is not None}
-    made = {f"output_{i}": work.output(i) for i in range(len(operator.outputs))}
-    tensors = given | made
+    rows = [
+        (f"input_{i}", t.dtype, _told(t)) for i in range(len(operator.inputs)) if (t := work.optional(i)) is not None
+    ]
+    rows += [(f"output_{i}", tensor.dtype, _told(tensor)) for i, tensor in enumerate(work.outputs())]
+    rows += [("scratch", "uint8", f"{scratch} bytes")] if scratch else []
     work.attributes[EXTERNAL] = {
         "symbol": symbol,
-        "parameters": [*tensors, *(["scratch"] if scratch else [])],
-        "types": [*(tensor.dtype for tensor in tensors.values()), *(["uint8"] if scratch else [])],
-        "tensors": [
-            *(f"   {parameter}: {_told(tensor)}" for parameter, tensor in tensors.items()),
-            *([f"   scratch: {scratch} bytes"] if scratch else []),
-        ],
+        "parameters": [name for name, _, _ in rows],
+        "types": [dtype for _, dtype, _ in rows],
+        "tensors": [f"   {name}: {told}" for name, _, told in rows],
     }
 
 

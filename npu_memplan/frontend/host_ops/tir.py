@@ -70,7 +70,7 @@ class Function:
         """`buffer[indices] = value`, cast to the buffer's type."""
         dtype = str(buffer.dtype)
         places = [const(i) if isinstance(i, int) else i for i in indices] or [const(0)]
-        self._add(tirx.BufferStore(buffer, cast(value, dtype), places))
+        self.add(tirx.BufferStore(buffer, cast(value, dtype), places))
 
     def bind(self, value: Expr, name: str, dtype: str = "int32") -> Expr:
         """A named value, computed once, here.
@@ -104,7 +104,7 @@ class Function:
         yield variables
         for variable, extent in reversed(opened):
             body = self._end()
-            self._add(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
+            self.add(tirx.For(variable, const(0), const(extent), tirx.ForKind.SERIAL, body))
 
     @contextmanager
     def when(self, condition: Expr | None) -> Iterator[None]:
@@ -114,7 +114,7 @@ class Function:
             return
         self._blocks.append([])
         yield
-        self._add(tirx.IfThenElse(condition, self._end(), None))
+        self.add(tirx.IfThenElse(condition, self._end(), None))
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
@@ -122,14 +122,14 @@ class Function:
         self._blocks.append([])
         yield
         body, before = self._end(), self._blocks[-1].pop()
-        self._add(tirx.IfThenElse(before.condition, before.then_case, body))
+        self.add(tirx.IfThenElse(before.condition, before.then_case, body))
 
     @contextmanager
     def repeat(self, condition: Expr) -> Iterator[None]:
         """Statements as long as a condition holds."""
         self._blocks.append([])
         yield
-        self._add(tirx.While(condition, self._end()))
+        self.add(tirx.While(condition, self._end()))
 
     def copy(self, source: Buffer, target: Buffer) -> None:
         """The elements of `source` to `target`, in the order in which they lie, whatever the shapes."""
@@ -140,14 +140,11 @@ class Function:
     def inner(self, name: str, shape: Sequence[int], dtype: str) -> Buffer:
         """A planned allocation that is there from here on, in the loop or branch that is being built."""
         buffer = self.buffer(name, shape, dtype)
-        self._add(tirx.AllocBuffer(buffer))
+        self.add(tirx.AllocBuffer(buffer))
         return buffer
 
-    def inline(self, statement: Any) -> None:
-        """The body of another function, on buffers of this one."""
-        self._add(statement)
-
-    def _add(self, statement: Any) -> None:
+    def add(self, statement: Any) -> None:
+        """A statement, such as the body of another function on buffers of this one."""
         self._blocks[-1].append(statement)
 
     def _end(self) -> Any:
@@ -164,7 +161,7 @@ class Function:
                 values.append(tirx.FloatImm("float64", argument))
             else:
                 values.append(tirx.address_of(first_of(argument)))
-        self._add(tirx.Evaluate(tirx.call_extern("void", function, *values)))
+        self.add(tirx.Evaluate(tirx.call_extern("void", function, *values)))
 
     def finish(self, parameters: Sequence[Buffer], name: str) -> Any:
         """The PrimFunc."""
