@@ -20,12 +20,6 @@ ACTIVATION_TYPES = ("int8", "int16", "uint8")
 EIGHT_BITS = ("int8", "uint8")
 
 
-def require_types(data: Tensor, weights: Tensor, output: Tensor) -> None:
-    """Activations of one type, weights int8, or uint8 for uint8."""
-    wanted = "uint8" if require_same_type((data, output), ACTIVATION_TYPES) == "uint8" else "int8"
-    require(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
-
-
 def require_same_type(tensors: tuple[Tensor, ...], allowed: tuple[str, ...], *, scaled: bool = True) -> str:
     """All tensors have one of the `allowed` types, the same one, and (if `scaled`) a scale."""
     kind = tensors[0].dtype

@@ -17,6 +17,7 @@ from tvm import tirx
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
 from .common import (
+    ACTIVATION_TYPES,
     ImageAxis,
     accumulator_type,
     as_it_is,
@@ -27,7 +28,6 @@ from .common import (
     inside,
     require_same_batches,
     require_same_type,
-    require_types,
     shape4,
 )
 from .elementwise import broadcast
@@ -81,11 +81,6 @@ class ConvolutionGeometry:
     def kernel(self) -> tuple[int, int]:
         """Height and width."""
         return self.down.kernel, self.across.kernel
-
-
-def transposed_activation(options: Any) -> int:
-    """The fused activation of TRANSPOSE_CONV; older files do not have the field."""
-    return options.FusedActivationFunction() if hasattr(options, "FusedActivationFunction") else 0
 
 
 def matrix_of(data: Tensor, weights: Tensor, output: Tensor, options: Any) -> tuple[int, int, int]:
@@ -150,12 +145,13 @@ class Products:
 
 def check_weighted(work: Lowering, data: int = 0) -> None:
     """Refuses inputs, weights and outputs (and biases of float32) of types that do not go together."""
-    found = work.tensor(data), work.tensor(1), work.output()
-    if not work.plain:
-        return require_types(*found)
-    bias = work.optional(max(data, 1) + 1)
-    same(found if bias is None else (*found, bias), REAL)
-    return None
+    image, weights, output = work.tensor(data), work.tensor(1), work.output()
+    if work.plain:
+        bias = work.optional(max(data, 1) + 1)
+        same((image, weights, output) if bias is None else (image, weights, output, bias), REAL)
+    else:
+        wanted = "uint8" if require_same_type((image, output), ACTIVATION_TYPES) == "uint8" else "int8"
+        require(weights.dtype == wanted, f"weights {weights.name!r} are {weights.dtype}, not {wanted}")
 
 
 @lowering("CONV_2D", both=True)
@@ -193,6 +189,8 @@ def _convolution(work: Lowering, kind: str, *, depthwise: bool) -> None:
 def transpose_conv(work: Lowering) -> None:
     """Inputs are the output's shape, weights [out channels, kernel h, kernel w, in channels], data, bias."""
     options, function = work.options("TransposeConvOptions"), work.function
+    # Older files do not have the field.
+    activation = options.FusedActivationFunction() if hasattr(options, "FusedActivationFunction") else 0
     check_weighted(work, data=2)
     g = ConvolutionGeometry.of(work, options, data=2)
     products, target = Products(work, g.out_c, data=2, wide=True), work.write()
@@ -200,7 +198,7 @@ def transpose_conv(work: Lowering) -> None:
     with function.grid(products.output.shape, "nyxc") as (n, y, x, c):
         products.begin(c)
         gather(work, g, products, n, y, x, c)
-        function.store(target, products.result(c, transposed_activation(options)), n, y, x, c)
+        function.store(target, products.result(c, activation), n, y, x, c)
 
 
 def _by_weights(work: Lowering, g: ConvolutionGeometry, products: Products, *place: Expr) -> None:

@@ -6,8 +6,6 @@ nearest with halves away from zero, and input and output have the same scale and
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS
@@ -20,38 +18,18 @@ from .common import (
     shape4,
 )
 from .operator import Lowering, lowering, require
-from .plain.numbers import REAL, activated, largest_of, least, same
-from .tir import Expr, both, cast, const, dtype_of, largest, library, raw_load, real, select, smallest
+from .plain.numbers import REAL, activated, largest_of, least
+from .tir import Expr, both, cast, const, largest, library, number, raw_load, select, smallest
 
 
-@lowering("AVERAGE_POOL_2D", "MAX_POOL_2D")
+@lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", both=True)
+@lowering("L2_POOL_2D", plain=True)
 def pool_2d(work: Lowering) -> None:
     """A window of `FilterHeight` x `FilterWidth` moves over each channel."""
-    activation = work.options("Pool2DOptions").FusedActivationFunction()
-    data, output = ends(work, ACTIVATION_TYPES)
-    alike = abs(data.scale - output.scale) <= 1e-6 and data.zero_point == output.zero_point
+    options, function, kind, plain = work.options("Pool2DOptions"), work.function, work.operator.name, work.plain
+    data, output = ends(work, REAL if plain else ACTIVATION_TYPES, scaled=not plain)
+    alike = plain or (abs(data.scale - output.scale) <= 1e-6 and data.zero_point == output.zero_point)
     require(alike, "its output has another scale or zero point than its input")
-    average = work.operator.name == "AVERAGE_POOL_2D"
-
-    def join(total: Expr, element: Expr) -> Expr:
-        element = cast(element, "int32")
-        return total + element if average else largest(total, element)
-
-    def result(total: Expr, count: Callable[[], Expr]) -> Expr:
-        if average:
-            places = count()
-            half = tirx.truncdiv(places, const(2))
-            total = tirx.truncdiv(total + select(total > 0, half, -half), places)
-        return clamp_to_range(total, activation, output)
-
-    pool(work, const(0 if average else LIMITS[data.dtype][0]), join, result)
-
-
-def pool(
-    work: Lowering, start: Expr, join: Callable[[Expr, Expr], Expr], result: Callable[[Expr, Callable[[], Expr]], Expr]
-) -> None:
-    """output = result(total, number of places), where total = join(total, element) for each place inside the image."""
-    options, data, output = work.options("Pool2DOptions"), work.tensor(0), work.output()
     _, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, out_depth = shape4(output)
     require_same_batches(data, output)
@@ -61,46 +39,40 @@ def pool(
     down = ImageAxis.padded(same, in_h, out_h, options.FilterHeight(), options.StrideH())
     across = ImageAxis.padded(same, in_w, out_w, options.FilterWidth(), options.StrideW())
 
-    function = work.function
+    def join(total: Expr, element: Expr) -> Expr:
+        element = function.bind(element, "element", "float32") if plain else cast(element, "int32")
+        if kind == "MAX_POOL_2D":
+            return largest_of(function, total, element, "float32") if plain else largest(total, element)
+        return total + (element * element if kind == "L2_POOL_2D" else element)
+
+    def mean(total: Expr, places: Expr) -> Expr:
+        places = function.bind(places, "count")
+        if plain:
+            return total / cast(places, "float32")
+        half = tirx.truncdiv(places, const(2))
+        return tirx.truncdiv(total + select(total > 0, half, -half), places)
+
     source, target = work.read(0, "input"), work.write()
-    value = function.local("value", dtype_of(start))
+    value = function.local("value", "float32" if plain else "int32")
+    least_of_all = least("float32") if plain else LIMITS[data.dtype][0]
     with function.grid(output.shape, "nyxc") as (n, y, x, c):
-        value.set(start)
+        value.set(number(least_of_all if kind == "MAX_POOL_2D" else 0, "float32" if plain else "int32"))
         with function.grid((down.kernel, across.kernel), ("ky", "kx")) as (ky, kx):
             row, column = down.under(y, ky), across.under(x, kx)
             with function.when(both(down.inside(row), across.inside(column))):
                 value.set(join(value.get(), raw_load(source, [n, row, column, c])))
-
-        def count() -> Expr:
-            return function.bind(_extent_inside(y, down) * _extent_inside(x, across), "count")
-
-        function.store(target, result(value.get(), count), n, y, x, c)
+        total = value.get()
+        if kind != "MAX_POOL_2D":
+            total = mean(total, _extent_inside(y, down) * _extent_inside(x, across))
+        total = library("sqrtf", total) if kind == "L2_POOL_2D" else total
+        activation = options.FusedActivationFunction()
+        limited = (
+            activated(function, total, activation, "float32") if plain else clamp_to_range(total, activation, output)
+        )
+        function.store(target, limited, n, y, x, c)
 
 
 def _extent_inside(window: Expr, axis: ImageAxis) -> Expr:
     """Number of window rows (or columns) that lie inside the image."""
     origin = window * axis.stride - axis.before
     return smallest(const(axis.kernel), const(axis.size) - origin) - largest(const(0), const(0) - origin)
-
-
-@lowering("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", plain=True)
-def pool_2d_of_floats(work: Lowering) -> None:
-    """A window of `FilterHeight` x `FilterWidth` moves over each channel."""
-    activation = work.options("Pool2DOptions").FusedActivationFunction()
-    same((work.tensor(0), work.output()), REAL)
-    function, kind = work.function, work.operator.name
-
-    def join(total: Expr, element: Expr) -> Expr:
-        element = function.bind(element, "element", "float32")
-        if kind == "MAX_POOL_2D":
-            return largest_of(function, total, element, "float32")
-        return total + (element if kind == "AVERAGE_POOL_2D" else element * element)
-
-    def result(total: Expr, count: Callable[[], Expr]) -> Expr:
-        if kind != "MAX_POOL_2D":
-            total = total / cast(count(), "float32")
-        if kind == "L2_POOL_2D":
-            total = library("sqrtf", total)
-        return activated(function, total, activation, "float32")
-
-    pool(work, real(least("float32") if kind == "MAX_POOL_2D" else 0), join, result)
