@@ -36,6 +36,7 @@ from .traveller import Traveller
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
+_STEP = 120  # per cent, from one limit of stripes to the next, beside these
 _FAR = _SHARES[:2]  # where constants are read in place
 _AGAIN = _SHARES[1:2]  # where they are read once
 
@@ -197,7 +198,7 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
         rows, both = (_Cut(posed, programs, memories, cutters, c, limit) for c in chosen)
         return rows, both if both.rank < rows.rank else rows
 
-    fronts = [{v: front(groups, limits) for v, groups in way.items()} for way in ways(near)]
+    fronts = [{v: front(groups, limits, _STEP) for v, groups in way.items()} for way in ways(near)]
     for limit in limits:
         fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
                    for way in fronts)  # fmt: skip

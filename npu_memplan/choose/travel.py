@@ -30,6 +30,7 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE = 2048  # bytes
 _CUT_AGAIN = 2  # programs
 _ROUNDS = ((10, 10), (6, 4), (4, 1))  # how many of the most promising programs are searched on, to which part of WORK
+_HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
 _NODES = 20_000  # of a plan in pools that are no larger: it is made for each program that is compared
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
@@ -68,9 +69,13 @@ class Race:
             searched = sorted(searched, key=_promise)[:count]
             for traveller in searched:
                 traveller.search(WORK // part)
-        for number, traveller in enumerate(sorted(searched, key=_promise)):
-            if max(traveller.bound, traveller.promise) < self.best.rank[0]:
-                self.entrants += traveller.entrants(WORK, both=not number)
+        lost: list[float] = []  # parts of a promise that were lost when it was given places
+        for traveller in sorted(searched, key=_promise):
+            hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
+            if max(traveller.bound, hoped) < self.best.rank[0]:
+                made = list(traveller.entrants(WORK, both=not lost))
+                self.entrants += made
+                lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
 
     def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
