@@ -36,7 +36,6 @@ from .traveller import Traveller
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
 _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is made
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
-_STEP = 120  # per cent, from one limit of stripes to the next, beside these
 _FAR = _SHARES[:2]  # where constants are read in place
 _AGAIN = _SHARES[1:2]  # where they are read once
 
@@ -198,7 +197,7 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
         rows, both = (_Cut(posed, programs, memories, cutters, c, limit) for c in chosen)
         return rows, both if both.rank < rows.rank else rows
 
-    fronts = [{v: front(groups, limits, _STEP) for v, groups in way.items()} for way in ways(near)]
+    fronts = [{v: front(groups, limits) for v, groups in way.items()} for way in ways(near)]
     for limit in limits:
         fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
                    for way in fronts)  # fmt: skip
@@ -212,7 +211,7 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
 def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:
     """The best, with the line that says why, as what was asked for."""
     best, others = race.best, [entrant for entrant in race.entrants if _lifts(entrant) != _lifts(race.best)]
-    made = best.made(rank)
+    made = race.made
     text = f"{_maker(best)}, {_figures(best.rank)}, {bound_of(made, rank):,} at least"
     if others:
         other = min(others, key=lambda entrant: entrant.rank)

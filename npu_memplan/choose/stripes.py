@@ -98,14 +98,14 @@ def best_choice(groups: Groups, capacity_bytes: int | None = None) -> Striping:
     return min(found, key=lambda c: (c.size_bytes, c.cycles))
 
 
-def front(groups: Groups, limits: Sequence[int] = (), step: int = _STEP) -> tuple[Striping, ...]:
+def front(groups: Groups, limits: Sequence[int] = ()) -> tuple[Striping, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
-    at steps of so many per cent of the limit before, and at `limits`.
+    at steps of five per cent, and at `limits`.
     """
     whole = _measured(groups, ())
-    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits, step))]
+    found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
     best: list[Striping] = []
     for choice in sorted(found, key=lambda c: (c.size_bytes, c.cycles)):
         if not best or choice.cycles < best[-1].cycles:
@@ -122,15 +122,11 @@ def at_limit(groups: Groups, limit_bytes: int) -> Striping:
     return _measured(groups, choose(groups, limit_bytes))
 
 
-def _choices(
-    groups: Groups, whole: Striping, least: int, limits: Sequence[int] = (), step: int = _STEP
-) -> Iterator[tuple[int, Striping]]:
+def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] = ()) -> Iterator[tuple[int, Striping]]:
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fastest = inf
     seen: set[tuple[Group, ...]] = {()}
-    for limit in sorted(
-        {*_limits(least, whole.size_bytes, step), *(n for n in limits if least < n < whole.size_bytes)}
-    ):
+    for limit in sorted({*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}):
         chosen = choose(groups, limit)
         cycles = cycles_of(groups, chosen)
         if chosen not in seen and (limit <= least or cycles < fastest * _FASTER):
@@ -139,12 +135,12 @@ def _choices(
             yield limit, _measured(groups, chosen)
 
 
-def _limits(least: int, most: int, step: int) -> Iterator[int]:
+def _limits(least: int, most: int) -> Iterator[int]:
     """Bytes to look for groups at: a little below the least that groups alone can do, since a plan of all may."""
     yield from (least * below // 100 for below in _BELOW)
     while least < most:
         yield least
-        least = least * step // 100 + 1
+        least = least * _STEP // 100 + 1
 
 
 def _measured(groups: Groups, chosen: Sequence[Group]) -> Striping:

@@ -20,6 +20,7 @@ from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
 from ..stages import Planned, Posed
+from ..verify import VerificationError
 from .entrant import Entrant
 from .modules import Cutters, called_once, posed_again, slicers
 from .placed import npu_calls
@@ -40,11 +41,11 @@ def travel(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    return Race((planned,), rank).best.made(rank)
+    return Race((planned,), rank).made
 
 
 class Race:
-    """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`.
+    """Programs of one model, each as it is and with its constants copied otherwise; the fastest is the `best`, `made`.
 
     Who cannot win by its bound is not searched, nor who promises less than another has reached. A pool that has no
     size is no larger than the largest of the programs makes it.
@@ -54,13 +55,22 @@ class Race:
         self._rank = rank
         self.entrants = [Entrant(program, rank(program)) for program in programs]
         self.travellers: list[Traveller] = []
+        self.best = min(self.entrants, key=_rank)
+        self.made = self.best.plain
         fast = fast_pool(programs[0].posed.problem.pools, rank.where)
         if fast is not None:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
-    @property
-    def best(self) -> Entrant:
-        return min(self.entrants, key=_rank)
+    def _enter(self, entrants: Sequence[Entrant]) -> None:
+        """Who is the best has to keep the laws: a kernel in other blocks may no longer write over what it reads."""
+        for entrant in sorted(entrants, key=_rank):
+            if entrant.rank < self.best.rank:
+                try:
+                    self.made = entrant.made(self._rank)
+                except VerificationError:
+                    continue
+                self.best = entrant
+            self.entrants.append(entrant)
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:
         self.travellers = self._starting(_different(programs, fast, limit), fast, limit)
@@ -74,7 +84,7 @@ class Race:
             hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
             if max(traveller.bound, hoped) < self.best.rank[0]:
                 made = list(traveller.entrants(WORK, both=not lost))
-                self.entrants += made
+                self._enter(made)
                 lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
 
     def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:

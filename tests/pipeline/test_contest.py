@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.real_data import shared_folder
+
 MODELS = Path(__file__).resolve().parents[1] / "models"
 
 
@@ -58,6 +60,19 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
         assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
     assert made["roomy"].json["estimated_cycles"] < 25_000  # 31,087 with one convolution, whatever the memory
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
+
+
+def test_blocks_in_which_a_kernel_may_not_write_over_its_input_are_not_taken(
+    cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The fastest copies of this one ask for higher blocks of a stripe that trails its input."""
+    model = shared_folder("zoo") / "fingerprint.tflite"
+    if not model.is_file():
+        pytest.skip(f"{model} is not here")
+    made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
+    assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
 def test_without_a_size_auto_is_velas_stream_with_the_fewest_bytes(cli: Callable[..., Any], tmp_path: Path) -> None:
