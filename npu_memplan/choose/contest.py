@@ -64,9 +64,16 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
             ours = list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where))
         except NpuMemplanError as error:
             failures.append(error)
+    if lifted:
+        ours = [made for made in ours if _on_host(made) <= _on_host(lifted[0])]  # whose time no sum counts
     if not lifted and not ours:
         raise failures[0]
     return _said(Race([*lifted, *ours], rank), rank, options)
+
+
+def _on_host(planned: Planned) -> int:
+    """Calls that the NPU does not make."""
+    return sum(not is_npu(call.primfunc) for call in planned.posed.program.calls)
 
 
 def _named(loaded: Loaded, maker: str) -> Loaded:

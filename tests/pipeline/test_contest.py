@@ -75,6 +75,18 @@ def test_blocks_in_which_a_kernel_may_not_write_over_its_input_are_not_taken(
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
 
+def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Own lowering leaves this layer of int16 to the host."""
+    model = shared_folder("zoo") / "leaky_relu_int16.tflite"
+    if not model.is_file():
+        pytest.skip(f"{model} is not here")
+    made = cli("compile", model, "--pool", "sram=15360", "--json", "-o", tmp_path / "out")
+    assert made.code == 0, made.err
+    (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
+    assert note.startswith("taken: Vela's stream, ")
+    assert made.json["estimated_cycles"] > 0
+
+
 def test_without_a_size_auto_is_velas_stream_with_the_fewest_bytes(cli: Callable[..., Any], tmp_path: Path) -> None:
     model = MODELS / "hello_world_int8.tflite"
     one, other = (
