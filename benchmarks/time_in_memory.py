@@ -56,7 +56,7 @@ def rows(model: Path, options: CompileOptions) -> Iterator[tuple[str, float]]:
         why = next((note for note in made.notes if note.startswith("taken: ")), "")
         yield (
             f"{name:10} {limit:>9,} Vela {theirs:>9,} ours {ours:>9,} {ours / theirs:.3f} {spent:5.1f} s {why}",
-            ours / theirs,
+            ours / theirs if ours else math.nan,  # 0: nothing is left on the NPU
         )
 
 
