@@ -28,9 +28,9 @@ from .ranking import Rank, Ranking
 from .traveller import Traveller
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
-_LEAST_SLICE = 2048  # bytes
+_LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _CUT_AGAIN = 2  # programs
-_ROUNDS = ((10, 10), (6, 4), (4, 1))  # how many of the most promising programs are searched on, to which part of WORK
+_ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
 _HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
 _NODES = 20_000  # of a plan in pools that are no larger: it is made for each program that is compared
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
@@ -97,7 +97,7 @@ class Race:
 
         def cut(index: int, parts: Sequence[int]) -> None:
             for part in parts:
-                most = max(limit // part, _LEAST_SLICE)
+                most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
                 made = _cut(whole[index].plain, cutters[index], most, fast, limit, seen[index])
                 if made is not None:
                     found.append((Traveller(made, self._rank, fast, limit), index))
