@@ -31,6 +31,7 @@ _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
 _CUT_AGAIN = 2  # programs
 _ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
+_FURTHER = 2  # times WORK, for the most promising program, when some have places
 _HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
 _NODES = 20_000  # of a plan in pools that are no larger: it is made for each program that is compared
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
@@ -80,12 +81,22 @@ class Race:
             for traveller in searched:
                 traveller.search(WORK // part)
         lost: list[float] = []  # parts of a promise that were lost when it was given places
-        for traveller in sorted(searched, key=_promise):
-            hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
-            if max(traveller.bound, hoped) < self.best.rank[0]:
-                made = list(traveller.entrants(WORK, both=not lost))
-                self._enter(made)
-                lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
+        found = sorted(searched, key=_promise)
+        for traveller in found:
+            self._give_places(traveller, lost)
+        for traveller in found[:1]:
+            before = traveller.promise
+            traveller.search(_FURTHER * WORK)
+            if traveller.promise < before:
+                self._give_places(traveller, lost)
+
+    def _give_places(self, traveller: Traveller, lost: list[float]) -> None:
+        """Enter what keeps of its promise more than the best has, if it may: as others `lost`."""
+        hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
+        if max(traveller.bound, hoped) < self.best.rank[0]:
+            made = list(traveller.entrants(WORK, both=not lost))
+            self._enter(made)
+            lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
 
     def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
