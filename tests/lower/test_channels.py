@@ -11,15 +11,13 @@ import pytest
 from npu_memplan.choose.stripes import best_choice
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import Lowered, lower
-from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
+from npu_memplan.ethosu.program.program import BufferRole
 from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.stripes.apply import apply
 from npu_memplan.ethosu.schedule.stripes.group import ChannelGroup
 from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.ethosu.stream.groups import WEIGHTS
-from npu_memplan.planners import plan
-from npu_memplan.verify import verify
-from tests.support.chains import Chain, deep_chain, problem_of, run_at
+from tests.support.chains import Chain, deep_chain, planned_alone, run_at
 from tests.support.on_model import random_inputs, run_program
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
@@ -45,13 +43,6 @@ def _random_groups(groups: Groups, rng: random.Random) -> tuple[ChannelGroup, ..
     return tuple(found)
 
 
-def _planned(program: NpuProgram) -> tuple[dict[str, int], int]:
-    problem = problem_of(program)
-    made = plan(problem)
-    assert verify(problem, made) == ()
-    return {p.buffer: p.offset_bytes for p in made.placements}, made.usage[0].used_bytes
-
-
 @pytest.mark.parametrize("seed", range(16))
 def test_random_slices_of_random_networks_compute_the_same(seed: int) -> None:
     graph = deep_chain(seed, ("int8", "uint8", "int8", "int16")[seed // 4])
@@ -61,7 +52,7 @@ def test_random_slices_of_random_networks_compute_the_same(seed: int) -> None:
     assert chosen
     program = apply(lowered.program, chosen, slicer=slicer)
     inputs = random_inputs(graph, seed)
-    found = run_at(program, slicer.slices.all, _planned(program)[0], inputs, fuzz=4)
+    found = run_at(program, slicer.slices.all, planned_alone(program)[0], inputs, fuzz=4)
     for ours, theirs in zip(found, run_program(lowered, inputs), strict=True):
         assert np.array_equal(ours, theirs)
 
@@ -73,12 +64,12 @@ def test_weights_are_read_once_and_as_few_bytes_are_needed_as_said(dtype: str) -
     chain.conv(0, 3, 2, depthwise=True)
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
     groups, slicer = _cuttable(lowered)
-    limit = _planned(lowered.program)[1] * 6 // 10
+    limit = planned_alone(lowered.program)[1] * 6 // 10
     chosen = best_choice(groups, limit)
     (group,) = chosen.groups
     assert isinstance(group, ChannelGroup)
     program = apply(lowered.program, chosen.groups, slicer=slicer)
-    assert _planned(program)[1] <= chosen.size_bytes <= limit
+    assert planned_alone(program)[1] <= chosen.size_bytes <= limit
     (ring,) = (b for b in program.buffers if b.role is BufferRole.ROLLING)
     assert ring.size_bytes * 96 == lowered.program.buffer(ring.name).size_bytes * group.step
     read = [
@@ -100,7 +91,7 @@ def test_slices_that_read_others_weights_are_caught() -> None:
     layers = groups.by_channels.chain(0, 1)
     assert layers
     program = apply(lowered.program, [groups.by_channels.group(layers, 16)], slicer=slicer)
-    inputs, offsets = random_inputs(chain.graph(), 2), _planned(program)[0]
+    inputs, offsets = random_inputs(chain.graph(), 2), planned_alone(program)[0]
     (expected,) = run_program(lowered, inputs)
     for index in range(6):
         operations = list(program.operations)

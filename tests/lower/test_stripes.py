@@ -24,7 +24,7 @@ from npu_memplan.ethosu.time import default_memory_map, estimate
 from npu_memplan.planners import plan
 from npu_memplan.problem import Placement, used_bytes
 from npu_memplan.verify import Law, verify
-from tests.support.chains import Chain, problem_of, random_chain, run_at
+from tests.support.chains import Chain, planned_alone, problem_of, random_chain, run_at
 from tests.support.on_model import random_inputs, run_program
 
 NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
@@ -49,13 +49,6 @@ def _random_groups(groups: Groups, rng: random.Random) -> tuple[Group, ...]:
     return tuple(found)
 
 
-def _planned(program: NpuProgram) -> tuple[dict[str, int], int]:
-    problem = problem_of(program)
-    made = plan(problem)
-    assert verify(problem, made) == ()
-    return {p.buffer: p.offset_bytes for p in made.placements}, made.usage[0].used_bytes
-
-
 @pytest.mark.parametrize("seed", range(16))
 def test_random_stripes_of_random_networks_compute_the_same(seed: int) -> None:
     graph = random_chain(seed)
@@ -63,7 +56,7 @@ def test_random_stripes_of_random_networks_compute_the_same(seed: int) -> None:
     inputs = random_inputs(graph, seed)
     groups = Groups(lowered.program)
     program = apply(lowered.program, _random_groups(groups, random.Random(seed)))
-    offsets, _ = _planned(program)
+    offsets, _ = planned_alone(program)
     expected = run_program(lowered, inputs)
     for ours, theirs in zip(run_at(program, lowered.constants, offsets, inputs), expected, strict=True):
         assert np.array_equal(ours, theirs)
@@ -74,8 +67,8 @@ def test_the_best_choice_needs_the_bytes_it_says(seed: int) -> None:
     graph = random_chain(100 + seed)
     lowered = lower(graph, accelerator("ethos-u55-256"))
     chosen = best_choice(Groups(lowered.program))
-    _, whole = _planned(lowered.program)
-    offsets, size = _planned(apply(lowered.program, chosen.groups))
+    _, whole = planned_alone(lowered.program)
+    offsets, size = planned_alone(apply(lowered.program, chosen.groups))
     assert size <= chosen.size_bytes <= whole + 16
     inputs = random_inputs(graph, seed)
     expected = run_program(lowered, inputs)
@@ -157,7 +150,7 @@ def test_every_point_of_a_front_is_what_a_pool_of_its_bytes_gets(seed: int) -> N
         assert chosen.size_bytes <= point.size_bytes
         assert chosen.cycles <= point.cycles
         program = apply(lowered.program, point.groups)
-        total = _estimated(program, _planned(program)[0])
+        total = _estimated(program, planned_alone(program)[0])
         assert point.cycles == pytest.approx(total, rel=0.02), "but for waits at other places"
     assert best_choice(groups, 1).size_bytes == points[0].size_bytes, "the least where nothing fits"
 
@@ -214,7 +207,7 @@ def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, turn
         layers = groups.chain(kernels[0], kernels[5])
         assert layers is not None
         program = apply(lowered.program, [groups.even(layers, 3)])
-        offsets, _ = _planned(program)
+        offsets, _ = planned_alone(program)
         inputs = random_inputs(chain.graph(), 6)
         (found,), (expected,) = run_at(program, lowered.constants, offsets, inputs), run_program(lowered, inputs)
         assert np.array_equal(found, expected)
@@ -234,5 +227,5 @@ def test_rows_that_nobody_reads_keep_layers_together() -> None:
         assert next(iter(group.rings.values())) < 9
         program = apply(lowered.program, [group])
         inputs = random_inputs(chain.graph(), 8)
-        (found,) = run_at(program, lowered.constants, _planned(program)[0], inputs)
+        (found,) = run_at(program, lowered.constants, planned_alone(program)[0], inputs)
         assert np.array_equal(found, run_program(lowered, inputs)[0])

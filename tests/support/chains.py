@@ -21,7 +21,9 @@ from npu_memplan.ethosu.lower.tensors import LayerTensor, Padding
 from npu_memplan.ethosu.program.program import BufferRole, NpuProgram
 from npu_memplan.ethosu.stream.encode import encode
 from npu_memplan.ethosu.stream.isa import ElementwiseMode
+from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
+from npu_memplan.verify import verify
 
 _FIXED = (BufferRole.CONSTANTS, BufferRole.LUT)
 
@@ -201,6 +203,14 @@ def problem_of(program: NpuProgram) -> Problem:
             buffers.append(Buffer(buffer.name, buffer.size_bytes, (Lifetime(first, last),)))
     overlaps = tuple(o.allowed for o in program.overlaps())
     return Problem(tuple(buffers), (Pool("arena"),), overlaps=overlaps)
+
+
+def planned_alone(program: NpuProgram) -> tuple[dict[str, int], int]:
+    """Where the buffers of `program` lie, in a verified plan of its own, and the bytes of its pool."""
+    problem = problem_of(program)
+    made = plan(problem)
+    assert verify(problem, made) == ()
+    return {p.buffer: p.offset_bytes for p in made.placements}, made.usage[0].used_bytes
 
 
 def run_at(
