@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ..arch import Architecture
 from ..program.program import BufferRole, NpuProgram
 from ..time import Demands, MemoryMap
 
@@ -24,15 +23,15 @@ def reordered(program: NpuProgram, where: MemoryMap) -> NpuProgram:
     touched = _touched(program)
     if not program.accelerator.lut_reserved and any(_TABLES in names for names in touched):
         return program  # tables do not survive operations between
-    order = _Order(program, touched, _cycles(program, program.accelerator, where)).best()
+    order = _Order(program, touched, _cycles(program, where)).best()
     if order == list(range(len(order))):
         return program
     return replace(program, operations=tuple(program.operations[i] for i in order))
 
 
-def _cycles(program: NpuProgram, accelerator: Architecture, where: MemoryMap) -> list[float]:
+def _cycles(program: NpuProgram, where: MemoryMap) -> list[float]:
     """Of each operation alone."""
-    known = Demands(accelerator, where)
+    known = Demands(program.accelerator, where)
     return [known(program.at_zero(index)).floor for index in range(len(program.operations))]
 
 
