@@ -22,7 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.planner_generate import inference_like, training_like
-from npu_memplan.planners import clock, plan
+from npu_memplan import clock
+from npu_memplan.planners import plan
 from npu_memplan.problem import Buffer, Plan, PlanStatus, Pool, Problem
 from npu_memplan.problem.files import read_problem
 

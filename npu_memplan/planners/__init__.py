@@ -7,7 +7,7 @@ are loaded, and numpy imported (for many buffers), only once a cheap planner has
 
 One folder a family, its idea told in its `__init__`: `first_fit` (every order of it), `exact` and `local` (one pool,
 plain conflicts), `general` (anything), `scale` (very many), `spill` (several pools); `auto` chooses among them.
-`compiled` is how their C is built. At the top is what all share: the `registry` and what a planner is given, the
+At the top is what all share: the `registry` and what a planner is given, the
 problem restated (`model`), heights that no plan can go below (`bounds`, `live_bytes`), errors (`errors`, `explain`).
 """
 
@@ -18,11 +18,11 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..clock import now
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
 from ..verify import VerificationError, check, violations_of
 from . import auto  # noqa: F401  registers planners, as do the next two
 from .bounds import load_peak
-from .clock import now
 from .errors import OutOfTime, PlannerUseError, PlanningError
 from .explain import no_room
 from .first_fit import hill_climb, planners  # noqa: F401

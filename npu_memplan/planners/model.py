@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
 
+from ..clock import now
 from ..problem import AllowedOverlap, Buffer, Placement, Problem, ProblemError, validate
 from ..problem.spans import merged
-from .clock import now
 from .errors import OutOfTime
 
 CHECK_EVERY = 100_000  # looks at pairs, some 10 ms, between two looks at the clock

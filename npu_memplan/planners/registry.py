@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from ..clock import now
+from ..compiled import compiled
 from ..problem import Placement, Plan, Problem
-from .clock import now
-from .compiled import compiled
 from .errors import PlannerUseError
 from .model import Model
 

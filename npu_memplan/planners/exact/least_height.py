@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from random import Random
 
-from ..clock import now
+from ...clock import now
 from ..local.ejection import Ejection
 from ..registry import Context
 from .portfolio import LOOSE, ORDERS, TIGHT, Order, Portfolio

@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 from math import lcm, log
 from typing import Any
 
-from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
+from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible
@@ -27,8 +27,8 @@ MEMO_BITS = 19
 FOLLOW_SPREAD = 4.0  # scores from top to bottom of the best placement; chance is added to them
 
 
-_Graph = structure("exact/fill.h", "Graph")
-_Call = structure("exact/fill.h", "Call")
+_Graph = structure("planners/exact/fill.h", "Graph")
+_Call = structure("planners/exact/fill.h", "Call")
 
 
 @dataclass

@@ -15,9 +15,9 @@ from functools import cached_property
 from itertools import accumulate, chain, islice
 from random import Random
 
+from ...clock import now
+from ...compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ..bounds import live_peak
-from ..clock import now
-from ..compiled import FOUND, INFEASIBLE, Struct, chances, compiled, floats, int32s, int64s, structure, verdict
 from ..first_fit.layout import first_fit, fixed_first
 from ..model import Item, Model
 from ..registry import Context
@@ -32,8 +32,8 @@ FULL_NODES = 500
 PAIRS_A_UNIT = 1000  # a choice looks at every pair: that many cost a unit of work
 
 
-_Network = structure("general/distances.h", "Network")
-_Task = structure("general/distances.h", "Task")
+_Network = structure("planners/general/distances.h", "Network")
+_Task = structure("planners/general/distances.h", "Task")
 
 
 @dataclass

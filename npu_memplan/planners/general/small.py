@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..clock import now
+from ...clock import now
 from ..model import Item, Model
 from ..registry import Context
 from ..subsets import irreducible

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from math import sqrt
 
-from ..compiled import Struct, chances, compiled, int32s, int64s, structure, verdict
+from ...compiled import Struct, chances, compiled, int32s, int64s, structure, verdict
 from ..exact.sections import Sections
 
 MOST_MEETINGS = 50_000_000  # of two items in one section: a fraction of a second to list the conflicts
@@ -19,7 +19,7 @@ SCALE = 64  # penalty of the lightest item, so that it can fade by small parts
 MOST_WEIGHT = 1e6  # of an item, in those of the lightest: sums of penalties stay far below 2**63
 
 
-_Memory = structure("local/eject.h", "Memory")
+_Memory = structure("planners/local/eject.h", "Memory")
 
 
 class Ejection:

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ...compiled import Struct, compiled, structure, verdict
 from ..bounds import load_peak
-from ..compiled import Struct, compiled, structure, verdict
 from ..exact import least_height
 from ..exact import search as exact
 from ..first_fit.layout import Layout
@@ -78,7 +78,7 @@ def place_large(context: Context) -> Layout | None:
     return layout
 
 
-_Items = structure("scale/scale.h", "Items")
+_Items = structure("planners/scale/scale.h", "Items")
 
 
 def _call(name: str, items: Struct, *arguments: Any) -> int:

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...c_compiler import compiler, missing_compiler
+from ..c_compiler import compiler, missing_compiler
 from ..clock import paused
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
-FOLDERS = ("compiled", "exact", "local", "general", "scale")
+FOLDERS = ("compiled", "planners/exact", "planners/local", "planners/general", "planners/scale")
 TIMEOUT_S = 120.0
 
 

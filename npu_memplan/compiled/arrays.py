@@ -56,7 +56,7 @@ class Struct(ctypes.Structure):
 
 
 def structure(header: str, name: str) -> type[Struct]:
-    """The structure `name` of a header in `planners/`; of single members only `int64_t` and `double` are known."""
+    """The structure `name` of a header of this package; of single members only `int64_t` and `double` are known."""
     text = re.sub(r"/\*[\s\S]*?\*/", "", (Path(__file__).parent.parent / header).read_text(encoding="utf-8"))
     (body,) = re.findall(r"typedef struct \{([^{}]*)\} " + name + ";", text)
     members = {}

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from npu_memplan.c_compiler import compiler
-from npu_memplan.planners.compiled import library
-from npu_memplan.planners.compiled.arrays import address, structure
+from npu_memplan.compiled import library
+from npu_memplan.compiled.arrays import address, structure
 
 # a problem that first fit leaves above its bound
 HARD = """
 import json, sys
 from random import Random
 from npu_memplan.planners import plan
-from npu_memplan.planners.compiled import compiled
+from npu_memplan.compiled import compiled
 from npu_memplan.problem import Buffer, Lifetime, Pool, Problem
 random = Random(3)
 lives = [(at := random.randint(0, 30), at + random.randint(1, 15)) for _ in range(60)]
@@ -132,7 +132,7 @@ def test_c_gets_what_it_expects_or_nothing() -> None:
 
 
 def test_a_structure_is_what_its_header_says() -> None:
-    assert structure("general/distances.h", "Task").members == {
+    assert structure("planners/general/distances.h", "Task").members == {
         "ceiling": "q",
         "nodes": "q",
         "trust": "d",
@@ -141,7 +141,7 @@ def test_a_structure_is_what_its_header_says() -> None:
         "origin": "q*",
         "spent": "q",
     }
-    assert list(structure("exact/fill.h", "Graph").members)[:4] == ["items", "sections", "size", "align"]
+    assert list(structure("planners/exact/fill.h", "Graph").members)[:4] == ["items", "sections", "size", "align"]
 
 
 def test_each_step_of_a_search_fits_a_screen() -> None:
