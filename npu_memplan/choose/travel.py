@@ -63,7 +63,7 @@ class Race:
             self._run(programs, fast, max(_limit(program, fast) for program in programs))
 
     def _enter(self, entrants: Sequence[Entrant]) -> None:
-        """Who is the best has to keep the laws: a kernel in other blocks may no longer write over what it reads."""
+        """Who becomes the best has to keep the laws: the plan of a program with copies is verified here first."""
         for entrant in sorted(entrants, key=_rank):
             if entrant.rank < self.best.rank:
                 try:

@@ -211,3 +211,7 @@ def test_a_compile_begun_early_leaves_errors_to_the_compile() -> None:
     vela_worker._end_started()
     assert worker.process.returncode is not None
     assert not vela_worker._STARTED
+
+
+def test_an_empty_stream_has_no_values() -> None:
+    assert decode_weights(b"").shape == (0,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,34 @@ def test_in_place_crosses_the_boundary_of_a_call():
         ],
         (0, 0),
     )
+
+
+def half(operation: NpuOperation, inputs: int, outputs: int) -> NpuOperation:
+    """Two rows of `operation`, from so many bytes behind its input's start to so many behind its output's."""
+    heights = [r for r in operation.registers if "HEIGHT" in r.name and "KERNEL" not in r.name]
+    behind = {name: inputs if "IFM" in name.name else outputs for name in operation.addresses}
+    addresses = {r: (buffer, behind[r]) for r, (buffer, _) in operation.addresses.items()}
+    return replace(operation, registers={**operation.registers, **dict.fromkeys(heights, 1)}, addresses=addresses)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_stripes_write_over_what_is_read_no_more_whatever_runs_between_them(between: bool):
+    """Nobody reads `a`, which is written anew, between two stripes; what was proven of both is true of that time."""
+    whole = program("npu")
+    down, up = pool_1x1("input0", "a"), pool_1x1("a", "output0")
+    other = (pool_1x1("b", "b"),) if between else ()
+    operations = (half(down, 0, 0), half(up, 0, 0), *other, half(down, SIZE // 2, 0), half(up, 0, SIZE // 2))
+    striped = replace(whole, operations=(pool_1x1("input0", "b"), *operations) if between else operations)
+    builder = relax.BlockBuilder()
+    ty = relax.TensorType((1, 4, 4, 16), "int8")
+    x = relax.Var("x", ty)
+    with builder.function("main", [x]):
+        gv = builder.add_func(to_primfunc(striped), "npu")
+        builder.emit_func_output(builder.emit(relax.call_tir(gv, relax.Tuple([x]), ty), "y"))
+    problem = extract(builder.finalize(), (Pool("sram"),))
+    assert len(problem.buffer("npu.a").lifetimes) == 1 + between
+    found = {(o.first, o.second): (o.lowest, o.highest) for o in problem.overlaps}
+    assert found["x", "npu.a"] == (None, -SIZE // 2)
 
 
 def test_in_place_is_not_offered_while_main_needs_the_input():

@@ -126,3 +126,15 @@ def test_what_is_needed_in_full_is_not_cut(case: str) -> None:
     found = {(a, b) for a in range(count) for b in range(a + 1, count) if by_channels.chain(a, b)}
     later = {(0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)}
     assert found == {"read later": later, "summed": {(0, 1)}, "two makers": {(0, 1)}}[case]
+
+
+def test_a_core_without_channels_has_no_weights_to_cut() -> None:
+    """Of one channel, the second core of ethos-u65-512 makes none."""
+    chain = Chain(9, (6, 5, 16))
+    chain.conv(1, 1, 1)
+    lowered = lower(chain.graph(), accelerator("ethos-u65-512"))
+    _, slicer = _cuttable(lowered)
+    (operation,) = lowered.program.operations
+    assert operation.registers[WEIGHTS[1].length] == 0
+    assert not slicer.may_cut(operation)
+    assert slicer.sliced(1) is None

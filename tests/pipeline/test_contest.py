@@ -62,15 +62,14 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
 
 
-def test_blocks_in_which_a_kernel_may_not_write_over_its_input_are_not_taken(
-    cli: Callable[..., Any], tmp_path: Path
-) -> None:
-    """The fastest copies of this one ask for higher blocks of a stripe that trails its input."""
+def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """As the fastest ones of this network do."""
     model = shared_folder("zoo") / "fingerprint.tflite"
     if not model.is_file():
         pytest.skip(f"{model} is not here")
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
+    assert made.json["estimated_cycles"] <= 55_513
     ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 

@@ -121,10 +121,12 @@ class Slicer:
         npu, registers = self.program.accelerator, operation.registers
         count = npu.cores if registers.get(Register.PARALLEL_MODE) else 1
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
+        if depth < count or block % count:
+            return None  # a core without channels has no weights
         found = []
         for core in range(count):
             places = [operation.addresses.get(stream.base) for stream in (WEIGHTS[core], SCALES[core])]
-            if block % count or any(place is None or place[0] != self.constants for place in places):
+            if any(place is None or place[0] != self.constants for place in places):
                 return None
             (_, start), (_, scale) = (place for place in places if place is not None)
             weights = vela.decode_weights(self.slices.data[start : start + registers[WEIGHTS[core].length]])
