@@ -7,15 +7,13 @@ here knows a rate.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...hazards.waits import schedule
-from ...program.access import Role
 from ...program.program import NpuProgram
 from ...stream.commands import Operation, Wait
 from ...stream.isa import Op, Register
 from ...time import Clock, Demand, stream_words
-from ...time.cost import Load
 from .fitted import Changes, Fitted
 from .reads import REGIONS, Parcel
 
@@ -88,6 +86,24 @@ class Course:
     def step(self, index: int) -> _Step:
         return self._steps[index]
 
+    def otherwise(self, steps: Sequence[_Step]) -> Course:
+        """The same with other needs."""
+        other = object.__new__(Course)
+        other.__dict__.update(self.__dict__, _steps=list(steps))
+        return other
+
+    def forms(self, index: int) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
+        """What an operation needs with its constants in place, and with a copy: in the best blocks, and in its own."""
+        step = self._steps[index]
+        if not any((index, copied) in self.blocks for copied in (False, True)):
+            return (step.slow,), (step.fast,)
+        slow, fast = (
+            needs.of(needs.operation.with_registers(self.blocks.get((index, copied), {})))
+            for copied, needs in ((False, step.slow), (True, step.fast))
+        )
+        own = [self._fitted.demands(needs.operation) for needs in (step.slow, step.fast)]
+        return (slow, own[0]), (fast, own[1])
+
     def transfer(self, size_bytes: int) -> Demand:
         """A copy of so many bytes."""
         if size_bytes not in self._transfers:
@@ -97,40 +113,6 @@ class Course:
             copy = Operation(Op.DMA_START, 0, registers)
             self._transfers[size_bytes] = self._fitted.demands(copy)
         return self._transfers[size_bytes]
-
-    def with_least_needs(self) -> Course:
-        """The same kernels as no choice of copies makes them faster: see `_least`."""
-        other = object.__new__(Course)
-        other.__dict__.update(self.__dict__)
-        other._steps = [
-            replace(step, slow=_least(step.slow, step.fast)) if index in self.reads else step
-            for index, step in enumerate(self._steps)
-        ]
-        return other
-
-
-def _least(one: Demand, other: Demand) -> Demand:
-    """The less of two needs of one kernel, part by part. Constants keep the sooner of their arrivals and no memory
-    busy: read in place they spare the memory that copies of them take, and the other way round.
-    """
-    least: dict[tuple[Role, bool], Load] = {}
-    for load in (*one.loads, *other.loads):
-        known = least.setdefault((load.role, load.writes), load)
-        if (load.cycles, load.asking) < (known.cycles, known.asking):
-            least[load.role, load.writes] = load
-    for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):
-        arrivals = [load for load in (*one.loads, *other.loads) if load.role is role]
-        if arrivals:
-            soonest = min(arrivals, key=lambda load: load.latency + load.asking)
-            least[role, soonest.writes] = replace(soonest, cycles=0.0)
-    return replace(
-        one,
-        multipliers=min(one.multipliers, other.multipliers),
-        output=min(one.output, other.output),
-        loads=tuple(least.values()),
-        blocks=max(one.blocks, other.blocks),
-        jobs=max(one.jobs, other.jobs),
-    )
 
 
 class Run:
