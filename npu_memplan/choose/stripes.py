@@ -143,8 +143,14 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: Groups, chosen: Sequence[Group]) -> Striping:
+def _measured(groups: Groups, chosen: tuple[Group, ...]) -> Striping:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
+    if chosen not in groups.measured:
+        groups.measured[chosen] = _directed(groups, chosen)
+    return groups.measured[chosen]
+
+
+def _directed(groups: Groups, chosen: Sequence[Group]) -> Striping:
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
     made = planners.plan(problem)

@@ -47,8 +47,10 @@ def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
         for last in range(first, min(first + _LONGEST, count)):
             if max(groups.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):
                 layers = groups.chain(first, last)
-                found = layers and _cheapest(groups, layers, limit_bytes)
-                if found:
+                key = first, last, limit_bytes
+                if layers and key not in groups.cheapest:
+                    groups.cheapest[key] = _cheapest(groups, layers, limit_bytes)
+                if found := groups.cheapest.get(key):
                     options[last + 1].append(found)
                 if groups.by_channels:
                     options[last + 1] += islice(groups.by_channels.fitting(first, last, limit_bytes), _FEWEST)

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +74,8 @@ class Groups:
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._exact: dict[int, Mapping[Hashable, int]] = {}
         self._groups: dict[tuple[int, int, tuple[Rows, ...], bool], RowGroup] = {}
+        self.cheapest: dict[tuple[int, int, int], RowGroup | None] = {}  # that were chosen: (first, last, limit)
+        self.measured: dict[tuple[Group, ...], Any] = {}  # what was found of groups that were chosen
 
     def by_rows(self) -> Groups:
         """The same by rows alone; what is known is known to both."""
