@@ -193,11 +193,11 @@ def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cu
     near, cutters = where.with_constants_near(), slicers(posed, {})
     limits = [int(size * share) for share in _SHARES]
 
+    cut_up = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
+    whole = {v: Groups(p, reuse_inputs=reuse, where=near, slicer=cut_up[v]) for v, p in programs.items()}
+
     def ways(memories: MemoryMap, again: MemoryMap | None = None) -> tuple[dict[Any, Groups], ...]:
-        cut = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
-        both = {
-            v: Groups(p, reuse_inputs=reuse, where=memories, slicer=cut[v], again=again) for v, p in programs.items()
-        }
+        both = {v: groups.among(memories, again) for v, groups in whole.items()}
         return {v: groups.by_rows() for v, groups in both.items()}, both
 
     def cut(memories: MemoryMap, limit: int, chosen: Iterator[dict[Any, Striping]]) -> tuple[_Cut, _Cut]:

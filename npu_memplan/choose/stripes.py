@@ -147,7 +147,8 @@ def _measured(groups: Groups, chosen: tuple[Group, ...]) -> Striping:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     if chosen not in groups.measured:
         groups.measured[chosen] = _directed(groups, chosen)
-    return groups.measured[chosen]
+    known: Striping = groups.measured[chosen]
+    return known
 
 
 def _directed(groups: Groups, chosen: Sequence[Group]) -> Striping:
@@ -216,6 +217,6 @@ def _problem(groups: Groups, chosen: Sequence[Group], overlaps: Sequence[Sequenc
         now = (Lifetime(points[group.first], points[group.first] + 1),)
         buffers += [Buffer(names[index], kept.size_bytes, now) for index, kept in group.kept.items()]
     inside = {index for group in chosen for index in range(group.first, group.last + 1)}
-    allowed = [o.allowed for o in groups.whole_overlaps if o.last not in inside]
+    allowed = [o.allowed for o in groups.chains.whole_overlaps if o.last not in inside]
     allowed += [o for pair in overlaps for o in pair]
     return Problem(tuple(buffers), (Pool(_POOL),), overlaps=tuple(dict.fromkeys(allowed)))

@@ -33,10 +33,10 @@ NPUS = ("ethos-u55-256", "ethos-u55-128", "ethos-u55-32", "ethos-u65-512")
 def _random_groups(groups: Groups, rng: random.Random) -> tuple[Group, ...]:
     """Disjoint groups of random lengths, cuts and directions, some of which keep weights near."""
     found, index = [], 0
-    while index < len(groups.layers):
+    while index < len(groups.chains.layers):
         layers = None
-        for last in range(min(index + rng.randint(0, 6), len(groups.layers) - 1), index - 1, -1):
-            layers = layers or groups.chain(index, last)
+        for last in range(min(index + rng.randint(0, 6), len(groups.chains.layers) - 1), index - 1, -1):
+            layers = layers or groups.chains.chain(index, last)
         if layers is None:
             index += 1
             continue
@@ -92,7 +92,7 @@ def _cascade() -> tuple[Chain, tuple[int, ...]]:
 def _striped(chain: Chain, ends: tuple[int, ...], upwards: bool) -> tuple[Lowered, NpuProgram]:
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
     groups = Groups(lowered.program)
-    layers = groups.chain(ends[0], ends[-1])
+    layers = groups.chains.chain(ends[0], ends[-1])
     assert layers is not None
     cuts = tuple((row, row + 2) for row in range(0, 16, 2))
     return lowered, apply(lowered.program, [groups.group(layers, cuts, upwards)])
@@ -171,7 +171,7 @@ def test_kept_weights_are_read_from_afar_once() -> None:
         chain.conv(32, 3, 1)
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
     groups, target = Groups(lowered.program), lowered.program.accelerator
-    layers = groups.chain(0, 2)
+    layers = groups.chains.chain(0, 2)
     assert layers is not None
     plain = groups.even(layers, 2)
     kept = groups.keeping(plain, 1 << 20)
@@ -200,11 +200,11 @@ def test_layers_with_tables_take_turns_where_tables_have_a_memory(npu: str, turn
     lowered = lower(chain.graph(), accelerator(npu))
     groups = Groups(lowered.program)
     assert len(lowered.program.operations) == 18, "a convolution looks its results up itself"
-    kernels = [i for i, layer in enumerate(groups.layers) if layer is not None]
-    assert (groups.chain(kernels[0], kernels[7]) is not None) == turns
-    assert groups.chain(kernels[0], kernels[8]) is None, "there are eight slots"
+    kernels = [i for i, layer in enumerate(groups.chains.layers) if layer is not None]
+    assert (groups.chains.chain(kernels[0], kernels[7]) is not None) == turns
+    assert groups.chains.chain(kernels[0], kernels[8]) is None, "there are eight slots"
     if turns:
-        layers = groups.chain(kernels[0], kernels[5])
+        layers = groups.chains.chain(kernels[0], kernels[5])
         assert layers is not None
         program = apply(lowered.program, [groups.even(layers, 3)])
         offsets, _ = planned_alone(program)
@@ -220,7 +220,7 @@ def test_rows_that_nobody_reads_keep_layers_together() -> None:
     chain.pool(PoolKind.AVERAGE, 3, 3)
     lowered = lower(chain.graph(), accelerator("ethos-u55-256"))
     groups = Groups(lowered.program)
-    layers = groups.chain(0, 1)
+    layers = groups.chains.chain(0, 1)
     assert layers is not None
     for upwards in (False, True):
         group = groups.group(layers, ((0, 2), (2, 4), (4, 5)), upwards)

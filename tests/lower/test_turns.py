@@ -56,10 +56,10 @@ def kept(layers: Sequence[Sliced], order: Sequence[Part], buffer: str) -> int:
 def test_turns_are_the_rows_that_are_needed(seed: int) -> None:
     rng = random.Random(seed)
     groups = Groups(lower(random_chain(seed), accelerator("ethos-u55-128")).program)
-    count = len(groups.layers)
+    count = len(groups.chains.layers)
     for first in range(count):
         for last in range(first, min(first + 6, count)):
-            layers = groups.chain(first, last)
+            layers = groups.chains.chain(first, last)
             if layers is None:
                 continue
             if rng.random() < 0.5:

@@ -29,6 +29,7 @@ class ChannelGroups:
         self.program, self._costs, self._sizes, self._live, self._slicer = costs.program, costs, sizes, live, slicer
         self._layers = [self._deep(index) for index in range(len(self.program.operations))]
         self._chains: dict[Rows, tuple[Deep, ...] | None] = {}
+        self._least: dict[Rows, int | None] = {}
         self._groups: dict[tuple[int, int, int], ChannelGroup] = {}
 
     def _deep(self, index: int) -> Deep | None:
@@ -105,6 +106,8 @@ class ChannelGroups:
 
     def least_bytes(self, first: int, last: int) -> int | None:
         """Of the lowest slices; None where the operations cannot be made together."""
-        layers = self.chain(first, last)
-        steps = self.steps(layers) if layers else []
-        return self.size_bytes(layers, steps[-1]) if layers and steps else None
+        if (first, last) not in self._least:
+            layers = self.chain(first, last)
+            steps = self.steps(layers) if layers else []
+            self._least[first, last] = self.size_bytes(layers, steps[-1]) if layers and steps else None
+        return self._least[first, last]

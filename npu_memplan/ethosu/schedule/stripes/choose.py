@@ -21,14 +21,14 @@ _LOWER = 3  # heights that are tried where a higher one fits too: what they need
 def least_bytes(groups: Groups) -> int:
     """The fewest bytes that any choice of groups keeps alive at its worst operation."""
     best = [0]  # of the first k operations
-    for last in range(len(groups.layers)):
-        reached = max(best[last], groups.whole_bytes[last])
+    for last in range(len(groups.chains.layers)):
+        reached = max(best[last], groups.chains.whole_bytes[last])
         starts = range(max(0, last + 1 - _LONGEST), last + 1)
         bounds = sorted((max(best[first], groups.least_bytes(first, last)), -first) for first in starts)
         for bound, first in bounds:
             if bound >= reached:
                 break
-            layers = groups.chain(-first, last)
+            layers = groups.chains.chain(-first, last)
             if layers is not None:
                 reached = min(reached, max(best[-first], groups.even(layers, 1).size_bytes))
             channels = groups.by_channels and groups.by_channels.least_bytes(-first, last)
@@ -40,13 +40,13 @@ def least_bytes(groups: Groups) -> int:
 
 def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
     """The cheapest groups with which at most `limit_bytes` are alive, or as few more as can be."""
-    count = len(groups.layers)
+    count = len(groups.chains.layers)
     best: list[tuple[int, int, tuple[Group, ...]]] = [(0, 0, ())]  # (bytes above the limit, cycles, groups)
     options: list[list[Group]] = [[] for _ in range(count + 1)]  # by the operation behind the group
     for first in range(count):
         for last in range(first, min(first + _LONGEST, count)):
-            if max(groups.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):
-                layers = groups.chain(first, last)
+            if max(groups.chains.whole_bytes[first : last + 1]) > limit_bytes >= groups.least_bytes(first, last):
+                layers = groups.chains.chain(first, last)
                 key = first, last, limit_bytes
                 if layers and key not in groups.cheapest:
                     groups.cheapest[key] = _cheapest(groups, layers, limit_bytes)
@@ -56,7 +56,7 @@ def choose(groups: Groups, limit_bytes: int) -> tuple[Group, ...]:
                     options[last + 1] += islice(groups.by_channels.fitting(first, last, limit_bytes), _FEWEST)
     for stop in range(1, count + 1):
         above, cycles, chosen = best[stop - 1]
-        over = max(0, groups.whole_bytes[stop - 1] - limit_bytes)
+        over = max(0, groups.chains.whole_bytes[stop - 1] - limit_bytes)
         candidates = [(max(above, over), cycles + groups.whole_cycles(stop - 1), chosen)]
         for group in options[stop]:
             above, cycles, chosen = best[group.first]
@@ -76,10 +76,10 @@ def _cheapest(groups: Groups, layers: tuple[Sliced, ...], limit_bytes: int) -> R
     for rows in _HEIGHTS:
         if rows >= layers[-1].output.height:
             continue
-        group = groups.even(layers, rows)
-        if group.size_bytes > limit_bytes:
+        group = groups.within(layers, rows, limit_bytes)
+        if group is None:
             if rows == 1 and best is None:
-                return group
+                return groups.even(layers, rows)
             continue
         lower += 1
         group = groups.keeping(group, limit_bytes - group.size_bytes)

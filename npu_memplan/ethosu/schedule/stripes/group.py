@@ -15,9 +15,10 @@ from ...program.program import NpuOperation, NpuProgram
 from ..copies.slices import Slicer
 from .channels import Deep, Inner
 from .kept import Kept
-from .order import Done, Part, parts
-from .rows import Rows, Sliced
+from .order import Part, parts
+from .rows import Sliced
 from .tables import transfers
+from .turns import RowTurns
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -48,21 +49,29 @@ class Group(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RowGroup(Group):
-    """Rows at a time. `rings`: rows kept of buffers between the layers."""
+    """Rows at a time."""
 
-    layers: tuple[Sliced, ...]
-    done: Done  # rows of each layer before each turn, counted in the direction of work
-    rings: Mapping[str, int]
-    cuts: tuple[Rows, ...]  # of the last layer, in the order of the rows
+    turns: RowTurns
+
+    @property
+    def layers(self) -> tuple[Sliced, ...]:
+        """In program order."""
+        return self.turns.layers
+
+    @property
+    def rings(self) -> Mapping[str, int]:
+        """Rows kept of buffers between the layers."""
+        return self.turns.rings
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The operations in order, with rows that count from the first."""
         if not self.upwards:
-            return tuple(parts(self.done))
+            return tuple(parts(self.turns.done))
         heights = [layer.output.height for layer in self.layers]
         return tuple(
-            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0])) for p in parts(self.done)
+            Part(p.member, (heights[p.member] - p.rows[1], heights[p.member] - p.rows[0]))
+            for p in parts(self.turns.done)
         )
 
     @property

@@ -1,0 +1,284 @@
+"""Which successive operations can be made in turns of rows, and in how many bytes; whatever that costs.
+
+Invariant: bytes are those of all buffers of the program that are alive meanwhile, less the best single overlap; nothing
+here depends on where memories are, or how fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from ....problem import AllowedOverlap
+from ...hazards.inplace import in_place_distances
+from ...program.overlap import span_distances
+from ...program.program import BufferRole, NpuProgram, Overlap
+from ..shram import round_up
+from .order import Ring, interleave, ring_rows, spans
+from .rows import Map, Rows, Sliced, sliced
+from .tables import may_lie_beside, transfers
+
+ALIGNMENT = 16
+_BOUNDARY = (BufferRole.INPUT, BufferRole.OUTPUT)
+
+
+class Chains:
+    """Of one program; `io_in_pools`: its inputs and outputs count; `reuse_inputs`: and their bytes may be reused once
+    they were read.
+    """
+
+    def __init__(self, program: NpuProgram, io_in_pools: bool, reuse_inputs: bool) -> None:
+        self.program = program
+        self._reuse_inputs = reuse_inputs
+        counted = (BufferRole.FEATURE_MAP, BufferRole.ROLLING, *(_BOUNDARY if io_in_pools else ()))
+        self.true_sizes = {b.name: b.size_bytes for b in program.buffers}
+        self.sizes = {b.name: round_up(b.size_bytes, ALIGNMENT) for b in program.buffers if b.role in counted}
+        self.live = self._lifetimes()
+        self._chains: dict[Rows, tuple[Sliced, ...] | None] = {}
+        self._least: dict[Rows, int] = {}
+        self._exact: dict[int, Mapping[Hashable, int]] = {}
+        self._turns: dict[tuple[int, int, tuple[Rows, ...], bool], RowTurns] = {}
+
+    def _lifetimes(self) -> dict[str, Rows]:
+        """First and last operation, inclusive; inputs live from the start, outputs to the end."""
+        live = {name: span for name, span in self.program.live_ranges().items() if name in self.sizes}
+        end = len(self.program.operations) - 1
+        for name, (first, last) in live.items():
+            role = self.program.buffer(name).role
+            if role is BufferRole.INPUT:
+                live[name] = (0, last if self._reuse_inputs else end)
+            elif role is BufferRole.OUTPUT:
+                live[name] = (first, end)
+        return live
+
+    @cached_property
+    def layers(self) -> tuple[Sliced | None, ...]:
+        """Every operation row by row, None where it cannot be."""
+        found = [sliced(self.program, index) for index in range(len(self.program.operations))]
+        made = [layer.output for layer in found if layer is not None and layer.output.fills_rows]
+        heights = {view.buffer: view.height for view in made}
+        return tuple(layer and layer.reading_of(heights) for layer in found)
+
+    @cached_property
+    def whole_overlaps(self) -> tuple[Overlap, ...]:
+        """Permissions of operations that are made at once."""
+        found = (o for o in self.program.overlaps() if o.operation == o.last)
+        return tuple(o for o in found if o.allowed.first in self.sizes and o.allowed.second in self.sizes)
+
+    @cached_property
+    def whole_bytes(self) -> tuple[int, ...]:
+        """Bytes alive at each operation when it is made at once."""
+        credit = [0] * len(self.program.operations)
+        for o in self.whole_overlaps:
+            credit[o.last] = max(credit[o.last], self.shared(o.allowed))
+        return tuple(
+            sum(self.sizes[name] for name in self.alive(index, index)) - credit[index]
+            for index in range(len(self.program.operations))
+        )
+
+    @cached_property
+    def _least_ring(self) -> dict[str, int]:
+        """Bytes of the rows that one output row reads of each buffer: no ring has fewer."""
+        found: dict[str, int] = {}
+        for layer in self.layers:
+            if layer is not None and layer.window is not None:
+                source = layer.inputs[0]
+                rows = min(layer.window.height, source.height)
+                found[source.buffer] = max(found.get(source.buffer, 0), (rows - 1) * source.stride + source.row_bytes)
+        return {name: min(size, self.sizes[name]) for name, size in found.items() if name in self.sizes}
+
+    def chain(self, first: int, last: int) -> tuple[Sliced, ...] | None:
+        """The layers `first` to `last` if they can be made in turn."""
+        if (first, last) not in self._chains:
+            self._chains[first, last] = self._chain(first, last)
+        return self._chains[first, last]
+
+    def _chain(self, first: int, last: int) -> tuple[Sliced, ...] | None:
+        layers = [layer for layer in self.layers[first : last + 1] if layer is not None]
+        if (
+            self.layers[first] is None
+            or self.layers[last] is None
+            or not may_lie_beside(self.program, range(first, last + 1))
+        ):
+            return None
+        if len(layers) + len(transfers(self.program, first, last)) <= last - first:
+            return None
+        made: dict[str, list[Map]] = {}
+        read: set[str] = set()
+        for layer in layers:
+            if any(not _same_rows(maker, source) for source in layer.inputs for maker in made.get(source.buffer, ())):
+                return None
+            read |= {source.buffer for source in layer.inputs}
+            makers = made.setdefault(layer.output.buffer, [])
+            if layer.output.buffer in read or any(not _same_rows(maker, layer.output) for maker in makers):
+                return None  # all of its makers come before all who read it
+            makers.append(layer.output)
+        inner = {layer.output.buffer for layer in layers[:-1]}
+        if not inner <= self.live.keys():
+            return None  # an output that is read, and lies in another pool
+        complete = all(len(made[name]) == self.writers[name] and self.live[name][0] >= first for name in inner)
+        return tuple(layers) if complete and inner <= read else None
+
+    @cached_property
+    def writers(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for index in range(len(self.program.operations)):
+            for name, is_write in self.program.touched(index):
+                if is_write:
+                    found[name] = found.get(name, 0) + 1
+        return found
+
+    def least_bytes(self, first: int, last: int) -> int:
+        """No way to make `first` to `last` together, row by row, needs less."""
+        if (first, last) not in self._least:
+            self._least[first, last] = self._least_bytes(first, last)
+        return self._least[first, last]
+
+    def _least_bytes(self, first: int, last: int) -> int:
+        before = after = inner = 0
+        for name in self.alive(first, last):
+            begin, end = self.live[name]
+            given = begin < first or self.program.buffer(name).role is BufferRole.INPUT
+            before += self.sizes[name] if given else 0
+            after += self.sizes[name] if end > last else 0
+            inner += self._least_ring.get(name, 0) if not given and end <= last else 0
+        return max(before, after) + inner
+
+    def turns(self, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool = False) -> RowTurns:
+        """`layers` made in turn, the last of them in the stripes `cuts`; `upwards`: rows count from the last one."""
+        key = (layers[0].index, layers[-1].index, cuts, upwards)
+        if key not in self._turns:
+            self._turns[key] = RowTurns(self, layers, cuts, upwards)
+        return self._turns[key]
+
+    def alive(self, first: int, last: int) -> list[str]:
+        return [name for name, (begin, end) in self.live.items() if begin <= last and end >= first]
+
+    def may_overlap(self, first: str, second: str, begin: int, end: int) -> bool:
+        """Whether `first` dies and `second` is born between operations `begin` and `end`."""
+        if first not in self.live or second not in self.live or first == second:
+            return False
+        before = self.live[first][0] < begin or self.program.buffer(first).role is BufferRole.INPUT
+        return before and self.live[first][1] <= min(end, self.live[second][1]) and self.live[second][0] >= begin
+
+    def shared(self, o: AllowedOverlap, ring_bytes: int | None = None) -> int:
+        """Most bytes that two buffers may share, the second in full or as a ring."""
+        first, second = self.sizes[o.first], ring_bytes or self.sizes[o.second]
+        if o.highest is not None:
+            at = min(o.highest // ALIGNMENT * ALIGNMENT, max(0, first - second))
+        else:
+            assert o.lowest is not None
+            at = max(round_up(o.lowest, ALIGNMENT), min(0, first - second))
+        return min(first, at + second) - max(0, at)
+
+    def in_place(self, layer: Sliced) -> Mapping[Hashable, int]:
+        """Distances at which a layer may write over what it reads, by input."""
+        if layer.index not in self._exact:
+            holder = {m.view: m.buffer for m in (layer.output, *layer.inputs)}
+            self._exact[layer.index] = in_place_distances(self.program.at_zero(layer.index), holder)
+        return self._exact[layer.index]
+
+
+class RowTurns:
+    """Layers in turn, the last of them in the stripes `cuts`; `upwards`: planned upside down, rows and distances count
+    from the ends.
+
+    `done`: rows of each layer before each turn, counted in the direction of work; `rings`: rows kept of buffers between
+    the layers; `alive_bytes`: of all buffers, without any overlap.
+    """
+
+    def __init__(self, chains: Chains, layers: tuple[Sliced, ...], cuts: tuple[Rows, ...], upwards: bool) -> None:
+        self.layers, self.cuts, self.upwards, self._chains = layers, cuts, upwards, chains
+        self.first, self.last = layers[0].index, layers[-1].index
+        self._ordered = tuple(x.upside_down(chains.true_sizes) for x in layers) if upwards else layers
+        inner = {layer.output.buffer: layer.output for layer in self._ordered[:-1]}
+        kept = {
+            name: made
+            for name, made in inner.items()
+            if chains.live[name][1] <= self.last and chains.program.buffer(name).role is BufferRole.FEATURE_MAP
+        }
+        self.done = interleave(self._ordered, cuts, frozenset(inner.keys() - kept.keys()))
+        rows = {name: ring_rows(self._ordered, self.done, name) for name in kept}
+        self.rings = {name: n for name, n in rows.items() if n < kept[name].height}
+        self._ring_sizes = {name: round_up(n * kept[name].stride, ALIGNMENT) for name, n in self.rings.items()}
+        alive = chains.alive(self.first, self.last)
+        self.alive_bytes = sum(self._ring_sizes.get(name, chains.sizes[name]) for name in alive)
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """Of everything alive, less the best overlap."""
+        return self.alive_bytes - max(
+            (self._chains.shared(o, self._ring_sizes.get(o.second)) for o in self._found), default=0
+        )
+
+    def may_fit(self, limit_bytes: int) -> bool:
+        """Whether `size_bytes` are within the limit, if overlaps are as large as they could be."""
+        sizes = self._chains.sizes
+        shared = (min(sizes[a], self._ring_sizes.get(b, sizes[b])) for a, b in self._pairs)
+        return self.alive_bytes - max(shared, default=0) <= limit_bytes
+
+    @cached_property
+    def heights(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Of each layer: rows at a time, and how often so many."""
+        found = []
+        for made in np.diff(self.done, axis=0).T:
+            rows, counts = np.unique(made[made > 0], return_counts=True)
+            found.append(tuple(zip(rows.tolist(), counts.tolist(), strict=True)))
+        return tuple(found)
+
+    @property
+    def overlaps(self) -> tuple[AllowedOverlap, ...]:
+        """Pairs that may share bytes, at distances that count from the starts."""
+        if not self.upwards:
+            return self._found
+        sizes = self._chains.true_sizes
+        bytes_of = sizes | {x.output.buffer: self.rings[x.output.buffer] * x.output.stride
+                            for x in self.layers if x.output.buffer in self.rings}  # fmt: skip
+        return tuple(
+            replace(
+                o,
+                lowest=self._turn(o, o.highest, bytes_of[o.second]),
+                highest=self._turn(o, o.lowest, bytes_of[o.second]),
+            )
+            for o in self._found
+        )
+
+    def _turn(self, pair: AllowedOverlap, distance: int | None, second_bytes: int) -> int | None:
+        """The distance of two starts from the distance of two ends, or the other way round."""
+        return None if distance is None else self._chains.true_sizes[pair.first] - second_bytes - distance
+
+    @cached_property
+    def _pairs(self) -> tuple[tuple[str, str], ...]:
+        """A dying and a new buffer each, which may share bytes as far as their lives go."""
+        made = dict.fromkeys(layer.output.buffer for layer in self.layers)
+        read = dict.fromkeys(source.buffer for layer in self.layers for source in layer.inputs)
+        may, ends = self._chains.may_overlap, (self.first, self.last)
+        return tuple((a, b) for b in made for a in read if a not in made and may(a, b, *ends))
+
+    @cached_property
+    def _found(self) -> tuple[AllowedOverlap, ...]:
+        """All pairs of a dying and a new buffer that may share bytes, in the direction of work."""
+        made, chains = {layer.output.buffer: layer.output for layer in self._ordered}, self._chains
+        found = []
+        for first, second in self._pairs:
+            pair = AllowedOverlap(first, second)
+            view, rows = made[second], self.rings.get(second)
+            size = chains.true_sizes[second] if rows is None else rows * view.stride
+            ring = None if rows is None else Ring(rows, view.height if self.upwards else 0)
+            reads, writes, members = spans(self._ordered, self.done, first, second, ring)
+            exact = {chains.in_place(self._ordered[member]).get(first) for member in members}
+            agreed = exact.pop() if len(exact) == 1 else None
+            if self.upwards:
+                agreed = self._turn(pair, agreed, size)
+            allowed = span_distances(reads, writes, agreed, chains.sizes[first], round_up(size, ALIGNMENT))
+            if allowed is not None:
+                found.append(AllowedOverlap(first, second, *allowed))
+        return tuple(found)
+
+
+def _same_rows(made: Map, read: Map) -> bool:
+    """Whether row y of one map is row y of the other, in a buffer of such rows."""
+    return made.fills_rows and read.fills_rows and made.stride == read.stride and read.height == made.height
