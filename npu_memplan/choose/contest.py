@@ -30,7 +30,7 @@ from .entrant import Entrant
 from .modules import Cutters, posed_again, slicers
 from .ranking import Rank, Ranking
 from .stripes import Striping, at_limit, front
-from .travel import Race, fast_pool, read_in_place
+from .travel import Race, fast_pool, read_in_place, with_note
 from .traveller import Traveller
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
@@ -227,7 +227,8 @@ def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:
         about = f"{maker}, about {promised:,}"  # it was not searched further
         text += f"; {about if promised < other.rank[0] else f'{_maker(other)}, {_figures(other.rank)}'}"
     loaded = replace(made.posed.loaded, request=replace(made.posed.loaded.request, options=asked))
-    return replace(made, posed=replace(made.posed, loaded=replace(loaded, notes=(*loaded.notes, f"taken: {text}"))))
+    said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
+    return with_note(replace(made, posed=replace(made.posed, loaded=said)))
 
 
 def _maker(one: Entrant | Traveller) -> str:

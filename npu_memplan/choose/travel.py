@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import planners
+from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.compact import compact
 from ..ethosu.schedule.copies.reads import in_place
@@ -42,7 +43,16 @@ def travel(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    return Race((planned,), rank).made
+    return with_note(Race((planned,), rank).made)
+
+
+def with_note(planned: Planned) -> Planned:
+    """`planned`, which says so where copies were searched for in Python, and so less far."""
+    missing, loaded = compiled().missing, planned.posed.loaded
+    if not missing:
+        return planned
+    text = f"the compiled searches are not available, so copies were searched for less far: {missing}"
+    return replace(planned, posed=replace(planned.posed, loaded=replace(loaded, notes=(*loaded.notes, text))))
 
 
 class Race:

@@ -2,12 +2,13 @@
 
 Searches are plain Python where that is quick enough. The planners' exact search, the local one, the search over
 distances and the passes over a hundred thousand buffers look at every item at every choice, and are C:
-`planners/exact/*.c`, `local/*.c`, `general/*.c`, `scale/*.c`. What they share is `common.h` here.
+`planners/exact/*.c`, `local/*.c`, `general/*.c`, `scale/*.c`. So is the search for copies of constants, which runs the
+estimate's clock a million times: `ethosu/schedule/copies/*.c`. What they share is `common.h` here.
 
 Why C, built by the user: a C compiler is needed by whoever runs or ships what this package generates, it builds all of
 it in about a second (a just-in-time compiler took 12 to 28), and the result loads in a millisecond (that compiler and
 its libraries took over a second of every process, and 200 MB of disk). Wheels for each platform would spare that second
-at the price of a build farm; where there is no compiler the Python planners work, and the plan says what is missing.
+at the price of a build farm; where there is no compiler the Python ones work, and the plan says what is missing.
 
 `library.py` builds into a cache of the user's and loads it; `arrays.py` is how Python hands arrays to C. Chance comes
 from `common.h`, so placements depend on seed and budget only, on every machine.

@@ -27,7 +27,14 @@ from ..clock import paused
 
 # No fused multiply-add: choices must not depend on the machine.
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
-FOLDERS = ("compiled", "planners/exact", "planners/local", "planners/general", "planners/scale")
+FOLDERS = (
+    "compiled",
+    "planners/exact",
+    "planners/local",
+    "planners/general",
+    "planners/scale",
+    "ethosu/schedule/copies",
+)
 TIMEOUT_S = 120.0
 
 
@@ -51,7 +58,7 @@ def compiled() -> CFunctions:
             library = _library()
         except (_CannotBuild, OSError) as error:
             return CFunctions(None, str(error))
-    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts"):
+    for name in ("stack", "count_pairs", "list_pairs", "fit_pairs", "fit_scan", "eject", "conflicts", "copies"):
         getattr(library, f"npu_memplan_{name}").restype = ctypes.c_int64
     return CFunctions(library)
 

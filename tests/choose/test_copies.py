@@ -222,31 +222,6 @@ def test_slices_have_the_weights_and_scales_of_the_whole(
     assert scales[0] == scales[1]
 
 
-@pytest.mark.parametrize("npu_compiler", ["vela", "tvm"])
-def test_a_schedule_that_differs_late_goes_on_from_there(planned: Callable[..., Planned], npu_compiler: str) -> None:
-    """And is what it would be from the start: many changes of one piece after the other."""
-    before = planned("pretrainedResnet_quant", npu_compiler)
-    (call,) = npu_calls(before.posed.program)
-    where = before.posed.loaded.request.options.memory_map()
-    assert where is not None
-    program = in_place(call.program)
-    places = call.places(before.posed.problem, before.plan)
-    line = Course(program, pieces(program), places.__getitem__, Fitted(program.accelerator, where), 1)
-    room = Room([Held(0, len(line), 0, 30_000)], 44_000, len(line))
-    rng = np.random.default_rng(7)
-    schedule, same = Greedy(line, room), 0
-    for _ in range(60):
-        piece, ahead = int(rng.integers(len(line.pieces))), int(rng.integers(0, 8))
-        kept, sooner = schedule.choice.kept - {piece}, dict(schedule.choice.sooner)
-        sooner.pop(piece, None)
-        choice = Choice(kept | {piece}, sooner) if ahead == 7 else Choice(kept, {**sooner, piece: ahead})
-        fresh, resumed = Greedy(line, room, choice), schedule.otherwise(choice, [piece])
-        assert (resumed or schedule).made == fresh.made
-        same += resumed is None
-        schedule = resumed or fresh
-    assert 0 < same < 60
-
-
 def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planned]) -> None:
     program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
     groups = Groups(program)

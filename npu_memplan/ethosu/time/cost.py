@@ -14,7 +14,7 @@ from ..arch import Architecture, Channel
 from ..program.access import Role
 from ..stream.commands import Operation
 from ..stream.groups import kind_of
-from ..stream.isa import Op
+from ..stream.isa import Op, Register
 from .compute import multiplier_cycles, output_cycles
 from .memory import Direction, Memory, MemoryMap, Traffic
 from .traffic import Flow, dma_flows, flows
@@ -109,6 +109,11 @@ class Demand:
     @property
     def is_transfer(self) -> bool:
         return self.operation.op is Op.DMA_START
+
+    @property
+    def depends(self) -> int:
+        """BLOCKDEP: its blocks that the kernel before must not be behind by."""
+        return self.operation.registers.get(Register.BLOCKDEP, 0)
 
     def of(self, operation: Operation) -> Demand:
         """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""

@@ -131,14 +131,17 @@ class Clock:
     def fetch(self, words: int) -> None:
         """Commands pass the port while others work; they only take of the memory's time."""
         memory = self.stream
-        occupied = self.fetches.get(words)
-        if occupied is None:
-            traffic = run(4 * words, 1, self.accelerator)
-            occupied = self.fetches[words] = memory.cycles(traffic, False, self.accelerator.requesters)
-        self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + occupied
+        self.busy[memory.name] = max(self.busy.get(memory.name, 0.0), self.now) + self.fetching(words)
         if self.accelerator.command_fetch_bytes:
             arrived = self.commands.arrival(4 * words, self.now, memory.read.latency, self.accelerator)
             self.now = max(self.now, arrived)
+
+    def fetching(self, words: int) -> float:
+        """Cycles of the stream's memory for so many words."""
+        if words not in self.fetches:
+            traffic = run(4 * words, 1, self.accelerator)
+            self.fetches[words] = self.stream.cycles(traffic, False, self.accelerator.requesters)
+        return self.fetches[words]
 
     def transfer(self, needs: Demand) -> Slot:
         limit = self.accelerator.max_outstanding_dma
@@ -154,8 +157,7 @@ class Clock:
         if len(self.kernels) >= limit:
             self.now = max(self.now, self.kernels[-limit])
         before, n, jobs, passage = self.engines, needs.blocks, needs.jobs, needs.passage
-        depends = needs.operation.registers.get(Register.BLOCKDEP, 0)
-        start = max(self.now, before.fetch, before.end - depends * before.block) + self.accelerator.launch_cycles
+        start = max(self.now, before.fetch, before.end - needs.depends * before.block) + self.accelerator.launch_cycles
         first = start + passage.input_latency + passage.input_asking / jobs
         multiply = max(first, before.write)
         fetched = max(first, _alone(passage.inputs, start))

@@ -17,7 +17,7 @@ from ...time import Clock, Demand, stream_words
 from .fitted import Changes, Fitted
 from .reads import REGIONS, Parcel
 
-_COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
+COPY_WORDS = 8  # of the stream: two addresses, the length, sometimes a region, the start
 Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
 
 
@@ -33,7 +33,7 @@ class _Step:
 
 
 class Course:
-    """A program whose buffers have places. `fast_region`: where copies would lie."""
+    """A program whose buffers have places. `pieces` by first readers; `fast_region`: where copies would lie."""
 
     def __init__(self, program: NpuProgram, pieces: Sequence[Parcel], place: Place, fitted: Fitted, fast_region: int):
         self.program, self.pieces, self.where = program, pieces, fitted.where
@@ -135,7 +135,7 @@ class Run:
         line, clock = self.line, self.clock
         clock.wait(Op.KERNEL_WAIT, unfinished)
         for start, stop in line.pieces[piece].spans:
-            clock.fetch(_COPY_WORDS)
+            clock.fetch(COPY_WORDS)
             clock.transfer(line.transfer(stop - start))
             self._started.append(-1 - piece)
 

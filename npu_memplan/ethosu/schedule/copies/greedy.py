@@ -6,7 +6,7 @@ is read in place where that ends sooner.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .course import Course, Run
@@ -49,41 +49,21 @@ class Choice:
 
 
 _AHEAD = Choice()
-_MARK = 8  # operations from one mark to the next
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """A moment of a schedule, before one of its operations."""
-
-    room: Volume
-    run: Run
-    copies: Mapping[int, Copy]
-
-    def fork(self) -> _Mark:
-        return _Mark(self.room.copy(), self.run.fork(), dict(self.copies))
 
 
 class Greedy:
-    """The schedule of a choice. `marks`: of one that is the same up to there."""
+    """The schedule of a choice."""
 
-    def __init__(self, line: Course, room: Volume, choice: Choice = _AHEAD, marks: Sequence[_Mark] = ()) -> None:
-        self.line, self.choice = line, choice
-        self._marks = list(marks) or [_Mark(room.copy(), Run(line), {})]
-        begun = self._marks[-1].fork()
-        self.room, self.run, self.copies = begun.room, begun.run, dict(begun.copies)
-        self._start = _MARK * (len(self._marks) - 1)
-        firsts = {k: piece.readers[0] for k, piece in enumerate(line.pieces)}
-        waiting = (k for k in firsts if k not in choice.kept and k not in self.copies and firsts[k] >= self._start)
-        self.waiting = sorted(waiting, key=lambda k: (firsts[k], k))
+    def __init__(self, line: Course, room: Volume, choice: Choice = _AHEAD) -> None:
+        self.line, self.choice, self.room, self.run = line, choice, room.copy(), Run(line)
+        self.copies: dict[int, Copy] = {}
+        self.waiting = [k for k in range(len(line.pieces)) if k not in choice.kept]
         self.not_before = {k: choice.earliest(line, k) for k in self.waiting}
         self.made = self._made()
 
     def _made(self) -> Itinerary:
         line = self.line
-        for index in range(self._start, len(line)):
-            if index == _MARK * len(self._marks):
-                self._marks.append(_Mark(self.room, self.run, self.copies).fork())
+        for index in range(len(line)):
             piece = line.reads.get(index, -1)
             if piece in self.waiting and line.pieces[piece].readers[0] == index:
                 self.waiting.remove(piece)
@@ -91,30 +71,6 @@ class Greedy:
             self._ahead(index)
             self.run.step(index, piece in self.copies)
         return Itinerary(self.run.cycles, tuple(self.copies.values()))
-
-    @property
-    def steps(self) -> int:
-        """Operations that were run on the clock."""
-        return len(self.line) - self._start
-
-    def otherwise(self, choice: Choice, pieces: Collection[int]) -> Greedy | None:
-        """The schedule of a choice that differs for some pieces; None where it is this one."""
-        since = min((self._same_until(choice, piece) for piece in pieces), default=len(self.line))
-        if since == len(self.line):
-            return None
-        return Greedy(self.line, self.room, choice, self._marks[: since // _MARK + 1])
-
-    def _same_until(self, choice: Choice, piece: int) -> int:
-        """The operation before which a choice that differs for one piece may send something else."""
-        line, kept, was_kept = self.line, piece in choice.kept, piece in self.choice.kept
-        before, now = self.choice.earliest(line, piece), choice.earliest(line, piece)
-        if choice.in_turn:  # others wait for this one
-            return min(before, now)
-        sent = self.copies[piece].before if piece in self.copies else None  # no other piece minds what is not sent
-        same_tries = not was_kept and (kept or before <= now)
-        if same_tries and (sent is None or (not kept and now <= sent)):
-            return len(line)
-        return sent if same_tries and sent is not None else now
 
     def _ahead(self, index: int) -> None:
         """Send what is read later, while the port is idle."""

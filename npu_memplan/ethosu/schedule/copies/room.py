@@ -41,6 +41,24 @@ class Volume:
                     self._used[point] += max(0, h.stop - max(h.start, reach))
                     reach = max(reach, h.stop)
 
+    @property
+    def limit_bytes(self) -> int:
+        return self._limit
+
+    @property
+    def grain(self) -> int:
+        return self._grain
+
+    @property
+    def used(self) -> NDArray[np.int64]:
+        """Bytes at each operation."""
+        return np.array(self._used)
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        """What lies where: first and last operation, first byte and the one behind; by where it starts."""
+        return np.zeros((0, 4), np.int64)
+
     def copy(self) -> Volume:
         """The same room, to be filled otherwise."""
         other = object.__new__(type(self))
@@ -81,6 +99,10 @@ class Room(Volume):
         stops = [h.stop + -h.stop % grain for h in ordered]
         self._held = np.array([[h.first, h.last, h.start, s] for h, s in zip(ordered, stops, strict=True)], np.int64)
         self._held = self._held.reshape(-1, 4)
+
+    @property
+    def held(self) -> NDArray[np.int64]:
+        return np.array(self._held)
 
     def find(self, size_bytes: int, first: int, last: int, from_top: bool = False) -> int | None:
         """The start of the smallest hole that has `size_bytes` from operation `first` to `last`; the top comes last.

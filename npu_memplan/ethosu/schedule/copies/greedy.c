@@ -1,0 +1,162 @@
+/* Each piece is sent as soon as the port is idle and its bytes are free: `Greedy` of greedy.py. */
+#include "travel.h"
+
+/* The operation before which a piece may be sent; the one that reads it first where it stays. */
+static int32_t earliest(const Greedy *g, int32_t piece) {
+  int32_t first = g->line->first[piece], sooner = g->wish->sooner[piece];
+  if (g->wish->stays[piece]) {
+    return first;
+  }
+  return sooner < 0 || sooner > first ? 0 : first - sooner;
+}
+
+static void everyone_waits(Greedy *g) {
+  int32_t *end = &g->next[g->line->pieces];
+  for (int32_t k = 0; k < g->line->pieces; k++) {
+    g->copied[k] = 0;
+    if (!g->wish->stays[k]) {
+      g->not_before[k] = earliest(g, k);
+      *end = k;
+      end = &g->next[k];
+    }
+  }
+  *end = -1;
+}
+
+/* A copy before operation `index` into bytes that all but the last `unfinished` operations have left: its place, or
+ * -1; `of` is how many may be unfinished. */
+static int64_t place(Greedy *g, int32_t piece, int32_t index, int32_t unfinished, int32_t *of) {
+  bool from_top = g->wish->from_top;
+  int64_t size = g->line->size[piece], last = g->line->last[piece], first = max_of(0, index - unfinished);
+  int32_t *not_before = &g->not_before[piece];
+  int64_t full = room_full_at(&g->room, size, first, last);
+  if (full >= 0) {
+    if (unfinished) {
+      *not_before = (int32_t)max_of(*not_before, full + 1);
+    }
+    return -1;
+  }
+  if (unfinished == 1 && index > 1) {
+    int64_t at = room_find(&g->room, size, first - 1, last, from_top);
+    if (at >= 0) {
+      *of = 2;
+      return at;
+    }
+  }
+  int64_t at = room_find(&g->room, size, first, last, from_top);
+  if (at < 0 && unfinished) {
+    *not_before = (int32_t)max_of(*not_before, room_tight_until(&g->room, first, last) + unfinished + 1);
+  }
+  *of = unfinished;
+  return at;
+}
+
+static void send_copy(Greedy *g, int32_t piece, int32_t index, int64_t at, int32_t unfinished) {
+  Sent *sent = g->sent;
+  room_fill(&g->room, g->line->size[piece], max_of(0, index - unfinished), g->line->last[piece], at);
+  clock_send(&g->clock, piece, unfinished);
+  g->copied[piece] = 1;
+  sent->piece[sent->count] = piece;
+  sent->before[sent->count] = index;
+  sent->unfinished[sent->count] = unfinished;
+  sent->at[sent->count++] = at;
+}
+
+/* Whether an operation ends sooner with a copy that is made now. */
+static bool ends_sooner(Greedy *g, int32_t piece, int32_t index, int32_t unfinished) {
+  Moment before = g->clock.moment;
+  clock_send(&g->clock, piece, unfinished);
+  clock_step(&g->clock, index, true);
+  double copied = g->clock.moment.end;
+  g->clock.moment = before;
+  clock_step(&g->clock, index, false);
+  bool sooner = copied < g->clock.moment.end;
+  g->clock.moment = before;
+  return sooner;
+}
+
+/* Send what is read next, or leave it where it is. */
+static void in_time(Greedy *g, int32_t piece, int32_t index) {
+  int32_t unfinished;
+  int64_t at = place(g, piece, index, 1, &unfinished);
+  if (at < 0) {
+    at = place(g, piece, index, 0, &unfinished);
+  }
+  if (at >= 0 && (g->line->readers[piece] > 1 || ends_sooner(g, piece, index, unfinished))) {
+    send_copy(g, piece, index, at, unfinished);
+  }
+}
+
+/* Send what is read later, while the port is idle. */
+static void ahead(Greedy *g, int32_t index) {
+  int32_t *link = &g->next[g->line->pieces], unfinished;
+  if (clock_idle(&g->clock) < 0) {
+    return;
+  }
+  while (*link >= 0) {
+    int32_t piece = *link;
+    int64_t at = -1;
+    if (g->not_before[piece] <= index && index < g->line->first[piece]) {
+      at = place(g, piece, index, 1, &unfinished);
+    }
+    if (at >= 0) {
+      send_copy(g, piece, index, at, unfinished);
+      *link = g->next[piece];
+      if (clock_idle(&g->clock) < 0) {
+        return;
+      }
+    } else {
+      if (g->wish->in_turn && earliest(g, piece) <= index) {
+        return;
+      }
+      link = &g->next[piece];
+    }
+  }
+}
+
+/* Take a piece from those that wait; whether it waited. */
+static bool taken(Greedy *g, int32_t piece) {
+  int32_t *link = &g->next[g->line->pieces];
+  while (*link >= 0 && *link != piece) {
+    link = &g->next[*link];
+  }
+  if (*link < 0) {
+    return false;
+  }
+  *link = g->next[piece];
+  return true;
+}
+
+bool take_greedy(Arena *arena, Greedy *g, const Line *line, const Free *free) {
+  *g = (Greedy){.line = line};
+  TAKE(arena, g->next, line->pieces + 1);
+  TAKE(arena, g->not_before, line->pieces);
+  TAKE(arena, g->copied, line->pieces);
+  return take_clock(arena, &g->clock, line) && take_room(arena, &g->room, free, line) && !arena->failed;
+}
+
+/* To the nearest whole number, to the even one of two. */
+static int64_t whole(double cycles) {
+  int64_t below = (int64_t)cycles;
+  double rest = cycles - (double)below;
+  return below + (rest > 0.5 || (rest == 0.5 && below % 2));
+}
+
+/* The schedule of a wish. */
+void schedule(Greedy *g, const Wish *wish, Sent *sent) {
+  g->wish = wish;
+  g->sent = sent;
+  clock_begin(&g->clock);
+  room_empty(&g->room);
+  everyone_waits(g);
+  sent->count = 0;
+  for (int32_t index = 0; index < g->line->operations; index++) {
+    int32_t piece = g->line->reads[index];
+    if (piece >= 0 && g->line->first[piece] == index && taken(g, piece)) {
+      in_time(g, piece, index);
+    }
+    ahead(g, index);
+    clock_step(&g->clock, index, piece >= 0 && g->copied[piece]);
+  }
+  sent->cycles = whole(clock_total(&g->clock));
+}

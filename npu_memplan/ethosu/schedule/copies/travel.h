@@ -1,0 +1,126 @@
+/* A program on the estimate's clock, with copies of its constants, as search.py asks for it; made by flat.py.
+ *
+ * This is time/timeline.py's clock, room.py's free bytes and greedy.py's rule once more, for the searches that run them
+ * thousands of times: the same doubles by the same operations in the same order, which tests compare exactly. Times are
+ * cycles; left out is what only NPUs have on which constants never travel (readers' buffers, commands on demand).
+ */
+#ifndef NPU_MEMPLAN_TRAVEL_H
+#define NPU_MEMPLAN_TRAVEL_H
+
+#include "common.h"
+
+enum { MEMORIES = 8 }; /* at most; flat.py has the same number */
+
+/* Operations, pieces in the order of their first readers, and what each may need. Tables of pairs say latency or memory
+ * time first: `x_at[n] .. x_at[n + 1]` are the entries of need n. */
+typedef struct {
+  int64_t operations, pieces, memories;
+  int64_t most_kernels, most_transfers; /* in flight */
+  int64_t awaits_response;
+  int64_t stream; /* the memory of commands */
+  double begin, launch, copy_fetch;
+  const double *fetch;                 /* [operations]: cycles of the stream's memory */
+  const int32_t *reads;                /* [operations]: the piece, or -1 */
+  const int32_t *slow, *fast;          /* [operations]: what it needs with constants in place, and from a copy */
+  const int32_t *wait_at, *wait;       /* [operations + 1]: how many kernels may be unfinished */
+  const int32_t *behind_at, *behind;   /* [operations + 1]: operations whose transfers must be over */
+  const int64_t *size;                 /* [pieces]: bytes */
+  const int32_t *first, *last, *readers; /* [pieces]: operations, and how many */
+  const int32_t *span_at, *span;       /* [pieces + 1]: what each transfer of a piece needs */
+  const int8_t *transfers;             /* [needs]: whether it is no kernel's */
+  const double *multipliers, *output, *blocks, *jobs, *depends;
+  const double *input_latency, *input_asking, *output_latency, *output_cycles;
+  const int32_t *input_at, *weight_at, *pass_at; /* [needs + 1] */
+  const double *input, *weight;        /* pairs: latency, cycles of asking */
+  const double *pass;                  /* pairs: cycles in use, latency */
+  const int32_t *memory;               /* of each pair of `pass` */
+} Line;
+
+/* Bytes that are free before any copy is made. */
+typedef struct {
+  int64_t limit, grain, placed, rows;
+  const int64_t *used; /* [operations] */
+  const int64_t *held; /* [rows][4], if `placed`: first and last operation, first byte and the one behind; by `start` */
+} Free;
+
+/* What the greedy rule is told; `Choice` of greedy.py. */
+typedef struct {
+  int64_t in_turn, from_top;
+  int8_t *stays;   /* [pieces] */
+  int32_t *sooner; /* [pieces]: operations early at most, -1: any */
+} Wish;
+
+/* What it makes of that: copies in the order in which they are sent. */
+typedef struct {
+  int64_t cycles, count;
+  int32_t *piece, *before, *unfinished; /* [pieces] */
+  int64_t *at;
+} Sent;
+
+/* Where the local search stands: at a wish that takes `cycles`, with so many operations left to be run on the clock. */
+typedef struct {
+  int64_t cycles, left;
+  uint64_t *chance; /* [1] */
+} Search;
+
+/* What follows is seen in this library only, so that calls are plain calls. */
+#if defined(__GNUC__)
+#pragma GCC visibility push(hidden)
+#endif
+
+/* clock.c */
+typedef struct {
+  double now, fetch, multipliers, output, write, end, block;
+  double busy[MEMORIES];
+  int64_t kernels, transfers;
+} Moment;
+
+typedef struct {
+  const Line *line;
+  Moment moment;
+  double *kernel, *transfer; /* when those that were started end */
+  int32_t *started;          /* of each transfer: its operation, or -1 - piece */
+} Clock;
+
+bool take_clock(Arena *arena, Clock *clock, const Line *line);
+void clock_begin(Clock *clock);
+void clock_send(Clock *clock, int32_t piece, int64_t unfinished);
+void clock_step(Clock *clock, int32_t operation, bool copied);
+double clock_idle(const Clock *clock);
+double clock_total(const Clock *clock);
+
+/* room.c */
+typedef struct {
+  const Free *free;
+  int64_t operations;
+  int64_t *used;
+  int64_t *held;
+  int64_t rows;
+} Room;
+
+bool take_room(Arena *arena, Room *room, const Free *free, const Line *line);
+void room_empty(Room *room);
+int64_t room_full_at(const Room *room, int64_t size, int64_t first, int64_t last);
+int64_t room_find(const Room *room, int64_t size, int64_t first, int64_t last, bool from_top);
+int64_t room_tight_until(const Room *room, int64_t first, int64_t last);
+void room_fill(Room *room, int64_t size, int64_t first, int64_t last, int64_t at);
+
+/* greedy.c */
+typedef struct {
+  const Line *line;
+  const Wish *wish;
+  Sent *sent;
+  Clock clock;
+  Room room;
+  int32_t *next;       /* [pieces + 1]: what is waiting behind a piece, by first readers; the last entry is the head */
+  int32_t *not_before; /* [pieces]: no copy is found before this operation */
+  int8_t *copied;      /* [pieces] */
+} Greedy;
+
+bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);
+void schedule(Greedy *greedy, const Wish *wish, Sent *sent);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#endif

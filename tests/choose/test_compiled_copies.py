@@ -1,0 +1,221 @@
+"""The search for copies in C and in Python: the same schedules of the same choices, to the last bit of a double."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from npu_memplan.c_compiler import compiler
+from npu_memplan.compiled import CFunctions, compiled, library
+from npu_memplan.ethosu.arch import Architecture, accelerator
+from npu_memplan.ethosu.program.access import Role
+from npu_memplan.ethosu.schedule.copies import flat
+from npu_memplan.ethosu.schedule.copies.course import Course, Run, _Step
+from npu_memplan.ethosu.schedule.copies.flat import Flat
+from npu_memplan.ethosu.schedule.copies.greedy import Choice, Itinerary
+from npu_memplan.ethosu.schedule.copies.reads import Parcel
+from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
+from npu_memplan.ethosu.schedule.copies.search import CopySearch
+from npu_memplan.ethosu.schedule.copies.trials import Found, Trials
+from npu_memplan.ethosu.stream.commands import Operation
+from npu_memplan.ethosu.stream.isa import Op, Register
+from npu_memplan.ethosu.time import Demand, MemoryMap, Traffic
+from npu_memplan.ethosu.time.cost import Load
+from npu_memplan.ethosu.time.memory import Direction, Memory
+
+pytestmark = pytest.mark.skipif(bool(compiled().missing), reason="needs a C compiler")
+
+U55 = accelerator("ethos-u55-256")
+U65 = accelerator("ethos-u65-512")  # two transfers in flight
+OTHER = replace(U55, launch_cycles=7, awaits_response=True, max_outstanding_kernels=3)
+NPUS = {"u55": U55, "u65": U65, "other": OTHER}
+DRAWN = 60
+
+
+class Draws:
+    """Courses, free bytes and choices that no compiler made."""
+
+    def __init__(self, seed: int, npu: Architecture) -> None:
+        self.random, self.npu, self.halves = Random(seed), npu, seed % 2 == 0
+        latency = [Direction(self.random.randrange(90)) for _ in range(6)]
+        flash = Memory("flash", 1, 0.125, latency[0], latency[1])
+        sram, dram = Memory("sram", 0, 1.0, latency[2], latency[3]), Memory("dram", 1, 0.3, latency[4], latency[5])
+        self.where = MemoryMap({0: flash, 1: sram, 2: dram}, self.random.choice([flash, dram]))
+
+    def course(self) -> Course:
+        count = self.random.randint(1, 30)
+        line = object.__new__(Course)
+        line.program = SimpleNamespace(accelerator=self.npu)  # type: ignore[assignment]
+        line.where, line._transfers, line.pieces = self.where, {}, tuple(self._pieces(count))
+        line.reads = {i: k for k, piece in enumerate(line.pieces) for i in piece.readers}
+        line._fitted = SimpleNamespace(demands=lambda copy: self._needs(Op.DMA_START))  # type: ignore[assignment]
+        line._fast_region = 1
+        ops = [Op.CONV if i in line.reads or self.random.random() < 0.7 else Op.DMA_START for i in range(count)]
+        line._steps = [self._step(i, ops) for i in range(count)]
+        return line
+
+    def _pieces(self, count: int) -> Iterator[Parcel]:
+        readers = [i for i in range(count) if self.random.random() < 0.6]
+        while readers:
+            mine = sorted({readers[0], *(r for r in readers[1:] if self.random.random() < 0.1)})
+            readers = [r for r in readers if r not in mine]
+            sizes = [(16 if self.halves else 15) * self.random.randint(1, 60) for _ in range(self.random.choice((1, 1, 2)))]
+            yield Parcel("constants", tuple((4096 * i, 4096 * i + size) for i, size in enumerate(sizes)), tuple(mine))
+
+    def _step(self, index: int, ops: list[Op]) -> _Step:
+        draw = self.random
+        kernels = tuple(draw.randrange(3) for _ in range(draw.choice((0, 0, 1, 2))))
+        behind = frozenset(i for i in range(index) if ops[i] is Op.DMA_START and draw.random() < 0.5)
+        slow = self._needs(ops[index])
+        return _Step(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
+
+    def _needs(self, op: Op) -> Demand:
+        draw = self.random
+        roles = [(Role.IFM, False), (Role.IFM2, False), (Role.WEIGHTS, False), (Role.SCALES, False), (Role.OFM, True)]
+        loads = []
+        for role, writes in roles:
+            if draw.random() < 0.7:
+                cycles = draw.randrange(1, 1800) / 2 if self.halves else draw.uniform(0.5, 900)
+                memory = self.where.regions[draw.randrange(3)]
+                asking = draw.choice((cycles, 1.5 * cycles))
+                loads.append(Load(role, memory, writes, Traffic(64, 8, 1), cycles, None, asking))
+        blocks = draw.randint(1, 9)
+        operation = Operation(op, 0, {Register.BLOCKDEP: draw.randrange(4)})
+        work = (0, 0) if op is Op.DMA_START else (draw.randrange(2000), draw.randrange(900))
+        return Demand(operation, *work, tuple(loads), 0, blocks, blocks * draw.randint(1, 3))
+
+    def room(self, line: Course) -> Volume:
+        draw, held, limit = self.random, [], self.random.randint(900, 4500)
+        for _ in range(draw.randrange(12)):  # some holes are alike
+            first, start = draw.randrange(len(line)), 128 * draw.randrange(limit // 128)
+            last, size = min(len(line) - 1, first + draw.randrange(5)), draw.choice((100, 128, 384, 896))
+            held.append(Held(first, last, start, min(limit - limit % 16, start + size)))
+        return draw.choice((Volume, Room))(held, limit, len(line))
+
+    def choice(self, line: Course) -> Choice:
+        draw, pieces = self.random, range(len(line.pieces))
+        sooner = {k: draw.randrange(12) for k in pieces if draw.random() < 0.5}
+        kept = frozenset(k for k in pieces if draw.random() < 0.2)
+        return Choice(kept, sooner, in_turn=draw.random() < 0.4, from_top=draw.random() < 0.4)
+
+
+@lru_cache
+def drawn(seed: int, npu: str) -> tuple[Course, Volume, Choice, Itinerary, Found]:
+    """A course, free bytes and a choice, and what Python makes of them: its schedule, and where a search goes on to."""
+    draws = Draws(seed, NPUS[npu])
+    line = draws.course()
+    room, choice = draws.room(line), draws.choice(line)
+    trials = Trials(line, room, seed)
+    made = trials.schedule(choice)
+    return line, room, choice, made, trials.further(Found(choice, made.cycles, made), 4 * max(8, len(line)))
+
+
+def differs(seed: int, npu: str) -> bool:
+    line, room, choice, made, further = drawn(seed, npu)
+    compiled_trials = Flat(line, room, seed)
+    if compiled_trials.schedule(choice) != made:
+        return True
+    found = compiled_trials.further(Found(choice, made.cycles, made), 4 * max(8, len(line)))
+    return found != further
+
+
+@pytest.mark.parametrize("npu", NPUS)
+def test_c_makes_the_schedules_that_python_makes(npu: str) -> None:
+    made = [drawn(seed, npu)[3] for seed in range(DRAWN)]
+    assert sum(bool(one.copies) for one in made) > DRAWN // 2
+    assert {copy.unfinished for one in made for copy in one.copies} == {0, 1, 2}
+    assert not [seed for seed in range(DRAWN) if differs(seed, npu)]
+
+
+def test_what_is_found_can_be_run() -> None:
+    """Its cycles are those of the clock, and no byte is used twice."""
+    for seed in range(DRAWN):
+        line, room = drawn(seed, "u65")[:2]
+        search = CopySearch(line, room)
+        search.further(2000)
+        run, left = Run(line), room.copy()
+        sent = {copy.piece: copy for copy in search.best.copies}
+        for index in range(len(line)):
+            for copy in (c for c in search.best.copies if c.before == index):
+                piece = line.pieces[copy.piece]
+                first = max(0, index - copy.unfinished)
+                assert left.full_at(piece.size_bytes, first, piece.readers[-1]) < 0
+                rows = left.held[(left.held[:, 0] <= piece.readers[-1]) & (left.held[:, 1] >= first)]
+                assert not ((rows[:, 2] < copy.at + piece.size_bytes) & (rows[:, 3] > copy.at)).any()
+                left.take(piece.size_bytes, first, piece.readers[-1], copy.at)
+                run.copy(copy.piece, copy.unfinished)
+            run.step(index, line.reads.get(index) in sent)
+        assert run.cycles == search.best.cycles
+
+
+MUTANTS = {
+    "clock.c": [
+        ("count - 1 - unfinished", "count - unfinished"),
+        ("start + latency + occupied + shared", "start + latency + occupied"),
+        ("m->end - line->depends[n] * m->block", "m->end"),
+        ("later(made + writing / blocks, write + writing)", "later(made + writing, write + writing)"),
+        ("later(m->now, m->multipliers)", "m->now"),
+        ("line->awaits_response ? stop : written", "written"),
+        ("younger < line->most_transfers", "younger < 1"),
+    ],
+    "room.c": [
+        ("hole >= size", "hole > size"),
+        ("row[LAST] >= first", "row[LAST] > first"),
+        ("round_up(size, room->free->grain)", "size"),
+    ],
+    "greedy.c": [
+        ("rest == 0.5 && below % 2", "rest == 0.5"),
+        ("unfinished == 1 && index > 1", "unfinished == 1"),
+        ("copied < g->clock.moment.end", "copied - 5 < g->clock.moment.end"),
+        ("g->wish->in_turn && ", ""),
+        ("tight_until(&g->room, first, last) + unfinished + 1", "tight_until(&g->room, first, last) + unfinished + 2"),
+    ],
+    "search.c": [("NEAR = 3", "NEAR = 2"), ("STAY = 0.25", "STAY = 0.26"), ("found->cycles <= s", "found->cycles < s")],
+}
+
+
+@pytest.mark.parametrize("file", MUTANTS)
+def test_a_change_of_one_of_them_is_noticed(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(flat.__file__).parent
+    common = Path(library.__file__).parent
+    for old, new in MUTANTS[file]:
+        source = (folder / file).read_text()
+        assert source.count(old) == 1, old
+        for path in folder.glob("*.[ch]"):
+            shutil.copy(path, tmp_path)
+        (tmp_path / file).write_text(source.replace(old, new))
+        command = compiler()
+        assert command is not None
+        built = tmp_path / f"{abs(hash((old, new)))}.so"
+        files = [str(path) for path in sorted(tmp_path.glob("*.c"))]
+        subprocess.run([*command, *library.FLAGS, f"-I{common}", *files, "-o", str(built)], check=True)
+        mutant = ctypes.CDLL(str(built))
+        mutant.npu_memplan_copies.restype = ctypes.c_int64
+        monkeypatch.setattr(flat, "compiled", lambda functions=mutant: CFunctions(functions))
+        assert any(differs(seed, npu) for seed in range(DRAWN) for npu in NPUS), f"{file}: {old} -> {new}"
+
+
+def test_where_c_cannot_be_built_python_searches_less_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, room = drawn(3, "u55")[:2]
+    assert Flat.usable(line)
+    fast = CopySearch(line, room)
+    monkeypatch.setattr(flat, "compiled", lambda: CFunctions(None, "no compiler"))
+    assert not Flat.usable(line)
+    slow = CopySearch(line, room)
+    assert slow.best == fast.best
+    slow.further(1000)
+    assert slow.best.cycles <= fast.best.cycles
+
+
+@pytest.mark.parametrize("name", ["ethos-u85-256"])
+def test_c_says_what_it_does_not_know(name: str) -> None:
+    assert not Flat.usable(Draws(1, accelerator(name)).course())
