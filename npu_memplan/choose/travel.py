@@ -104,7 +104,7 @@ class Race:
         """Enter what keeps of its promise more than the best has, if it may: as others `lost`."""
         hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
         if max(traveller.bound, hoped) < self.best.rank[0]:
-            made = list(traveller.entrants(WORK, both=not lost))
+            made = list(traveller.entrants(WORK))
             self._enter(made)
             lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
 

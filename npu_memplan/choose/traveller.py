@@ -28,6 +28,7 @@ from .ranking import Ranking
 
 _NODES = 20_000  # of placing maps and copies together
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
+_LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for who does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
 
 
@@ -62,25 +63,42 @@ class Traveller:
             cycles += least_cycles(line, [room.free_at(index) for index in range(len(line))])
         return cycles
 
-    def entrants(self, work: int, both: bool) -> Iterator[Entrant]:
-        """The program with the copies that were found, where places for maps and copies together are; else with
-        fewer of them. There, or where `both` are asked for, with copies around the maps where they lie, too.
+    def entrants(self, work: int) -> Iterator[Entrant]:
+        """The program with copies that have places: those that were found, planned together with the maps, or fewer
+        where they do not fit; and what is found around the maps where they lie, or would lie beside the copies in a
+        larger pool.
         """
-        found = _copies(self._searches)
+        found = [search.best.copies for search in self._searches]
         if not any(found):
             yield Entrant(self.plain, self._rank(self.plain))
-        together = self._together(found)
-        if both or isinstance(together, int):
-            yield from self._with(self.plain, _copies(_further(self._begun(Room, self._limit), work)))
-        if isinstance(together, int) and together < self._limit // _EXCESS:
-            together = self._together(_copies(_further(self._begun(Volume, self._limit - together), work)))
+        together, less = self._together(found, self._limit), 0
+        for part in _LESS:
+            if isinstance(together, int) and together < self._limit // _EXCESS:
+                less += max(together, self._limit // part)
+                fewer = _further(self._begun(Volume, self._limit - less), work)
+                together = self._together([search.best.copies for search in fewer], self._limit)
         if not isinstance(together, int):
             yield from self._with(*together)
+        yield from self._around(self.plain, work)
+        endless = self._together(found, None)
+        if not isinstance(endless, int) and self._used(endless[0]) <= self._limit:
+            yield from self._around(endless[0], work)
 
-    def _begun(self, kind: type[Volume], limit: int) -> list[CopySearch]:
+    def _begun(self, kind: type[Volume], limit: int, plain: Planned | None = None) -> list[CopySearch]:
         """A search for each call."""
-        calls = self._lines
-        return [CopySearch(line, kind(held(self.plain, call, self._fast), limit, len(line))) for call, line in calls]
+        calls, there = self._lines, plain or self.plain
+        return [CopySearch(line, kind(held(there, call, self._fast), limit, len(line))) for call, line in calls]
+
+    def _around(self, plain: Planned, work: int) -> Iterator[Entrant]:
+        """Copies around maps that stay where they lie, from those on that were found where they need not."""
+        searches = self._begun(Room, self._limit, plain)
+        for search, known in zip(searches, self._searches, strict=True):
+            search.try_out(known.choice)
+        yield from self._with(plain, [search.best.copies for search in _further(searches, work)])
+
+    def _used(self, plain: Planned) -> int:
+        """Bytes of the pool that maps take."""
+        return next(u.used_bytes for u in plain.plan.usage if u.pool == plain.posed.problem.pools[self._fast].name)
 
     def _with(self, plain: Planned, copies: Copies) -> Iterator[Entrant]:
         """Entrants with these copies, which have their places: kernels in their own blocks, or in better ones."""
@@ -93,8 +111,8 @@ class Traveller:
             if moved:
                 yield with_copies(plain, moved, self._fast, self._rank)
 
-    def _together(self, copies: Copies) -> tuple[Planned, Copies] | int:
-        """Places for the maps of the pool and the copies; else the bytes that are missing."""
+    def _together(self, copies: Copies, limit: int | None) -> tuple[Planned, Copies] | int:
+        """Places for the maps of the pool and the copies below a limit; else the bytes that are missing."""
         problem, plan = self.plain.posed.problem, self.plain.plan
         pool = problem.pools[self._fast]
         inside = {p.buffer for p in plan.placements if p.pool == pool.name}
@@ -109,13 +127,14 @@ class Traveller:
         whole = replace(
             problem,
             buffers=(*(replace(b, pools=()) for b in problem.buffers if b.name in inside), *made),
-            pools=(replace(pool, size_bytes=self._limit),),
+            pools=(replace(pool, size_bytes=limit),),
             conflicts=tuple(pair for pair in problem.conflicts if inside.issuperset(pair)),
             aliases=tuple(a for a in problem.aliases if inside.issuperset(name for name, _ in a.members)),
             overlaps=tuple(o for o in problem.overlaps if inside.issuperset((o.first, o.second))),
         )
+        planner = "auto" if limit is None else "fit"
         try:
-            found = planners.plan(whole, "fit", seed=plan.seed, node_budget=_NODES)
+            found = planners.plan(whole, planner, seed=plan.seed, node_budget=_NODES)
         except planners.PlanningError as error:
             return max(1, error.excess_bytes)
         at = {p.buffer: p for p in found.placements}
@@ -134,10 +153,6 @@ def _further(searches: list[CopySearch], work: int) -> list[CopySearch]:
     for search in searches:
         search.further(work * len(search.line) // operations)
     return searches
-
-
-def _copies(searches: Sequence[CopySearch]) -> Copies:
-    return [search.best.copies for search in searches]
 
 
 def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str] = ()) -> list[Held]:

@@ -68,7 +68,9 @@ class Draws:
         while readers:
             mine = sorted({readers[0], *(r for r in readers[1:] if self.random.random() < 0.1)})
             readers = [r for r in readers if r not in mine]
-            sizes = [(16 if self.halves else 15) * self.random.randint(1, 60) for _ in range(self.random.choice((1, 1, 2)))]
+            sizes = [
+                (16 if self.halves else 15) * self.random.randint(1, 60) for _ in range(self.random.choice((1, 1, 2)))
+            ]
             yield Parcel("constants", tuple((4096 * i, 4096 * i + size) for i, size in enumerate(sizes)), tuple(mine))
 
     def _step(self, index: int, ops: list[Op]) -> _Step:

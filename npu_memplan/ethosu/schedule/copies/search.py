@@ -45,7 +45,7 @@ class CopySearch:
         self._found = Found(Choice(), first.cycles, _faster(without_copies(line), first))
         for manner in _MANNERS:
             if room.placed or not manner.from_top:
-                self._try(manner)
+                self.try_out(manner)
         self._begun = self._ended = not line.pieces
 
     @property
@@ -53,13 +53,18 @@ class CopySearch:
         """The fastest so far."""
         return self._found.best
 
+    @property
+    def choice(self) -> Choice:
+        """Where it stands."""
+        return self._found.choice
+
     def further(self, work: int) -> None:
         """Look on until `work` operations were run on the clock since the beginning."""
         if not self._begun and self.spent < work:
             self._begun = True
             everyone, manner = range(len(self.line.pieces)), self._found.choice
             for sooner in _SOONER:
-                self._try(replace(manner, sooner=dict.fromkeys(everyone, sooner)))
+                self.try_out(replace(manner, sooner=dict.fromkeys(everyone, sooner)))
         if not self._ended:
             self._found = self._trials.further(self._found, (work - self.spent) * self._trials.speed)
             self.spent = max(self.spent, work)
@@ -68,7 +73,7 @@ class CopySearch:
             self._ended = found is not None
             self._found = replace(self._found, best=found or self.best)
 
-    def _try(self, choice: Choice) -> None:
+    def try_out(self, choice: Choice) -> None:
         """Go on from what is not slower."""
         made = self._trials.schedule(choice)
         self.spent += len(self.line)
