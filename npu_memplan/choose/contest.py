@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 from .. import planners
@@ -16,6 +17,7 @@ from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
 from ..ethosu.schedule.copies.compact import compact
+from ..ethosu.schedule.copies.slices import Slices
 from ..ethosu.schedule.stripes.apply import apply
 from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups
@@ -38,6 +40,7 @@ _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is 
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
 _FAR = _SHARES[:2]  # where constants are read in place
 _AGAIN = _SHARES[1:2]  # where they are read once
+_NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
@@ -137,6 +140,14 @@ def _size(posed: Posed) -> list[tuple[int, int]]:
     return [(len(p.operations), sum(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
+class _Constants(Enum):
+    """Where kernels read them."""
+
+    NEAR = "near"  # copied before into what stripes leave of the pool
+    FAR = "far"  # where they are, but for those that groups keep
+    ONCE = "once"  # far only for parts that read them again
+
+
 @dataclass(frozen=True, slots=True)
 class _Cut:
     """A form, its functions in stripes where they say so, and where constants were taken to be."""
@@ -168,51 +179,90 @@ class _Cut:
         return posed_again(posed, changed, constants)
 
 
+class _Form:
+    """A lowering of the model, cut into stripes for limits of the pool."""
+
+    def __init__(self, posed: Posed, where: MemoryMap, slices: dict[bytes, Slices]) -> None:
+        self.posed, self._where = posed, where
+        self.programs, self.cutters = _programs(posed), slicers(posed, slices)
+        reuse = posed.loaded.request.options.reuse_inputs
+        slicer = {v: self.cutters.get(v.name_hint, (None, None))[1] for v in self.programs}
+        self._groups = {
+            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in self.programs.items()
+        }
+        self._among: dict[_Constants, dict[Any, Groups]] = {}
+        self._least: dict[_Constants, int] = {}
+        self._fronts: list[dict[Any, tuple[Striping, ...]]] = []  # near, by rows alone and by channels
+
+    def among(self, constants: _Constants) -> dict[Any, Groups]:
+        """Groups of each function."""
+        if constants not in self._among:
+            near = self._where.with_constants_near()
+            memories = self._where if constants is _Constants.FAR else near
+            again = self._where if constants is _Constants.ONCE else None
+            self._among[constants] = {v: groups.among(memories, again) for v, groups in self._groups.items()}
+        return self._among[constants]
+
+    def least_cycles(self, constants: _Constants) -> int:
+        """About what no stripes go below: every operation at once, or with its constants kept near."""
+        if constants not in self._least:
+            self._least[constants] = sum(groups.least_cycles() for groups in self.among(constants).values())
+        return self._least[constants]
+
+    def cuts(self, constants: _Constants, limits: Sequence[int]) -> tuple[_Cut, _Cut]:
+        """The choices for the first of the `limits`, which fall, by rows alone, and by channels where that is better.
+
+        Where constants are near, a choice for a lower limit may be better; at first those for all limits are looked at.
+        """
+        both = self.among(constants)
+        ways = [{v: groups.by_rows() for v, groups in both.items()}, both]
+        if constants is not _Constants.NEAR:
+            chosen = [{v: at_limit(groups, limits[0]) for v, groups in way.items()} for way in ways]
+        else:
+            self._fronts = self._fronts or [{v: front(g, limits) for v, g in way.items()} for way in ways]
+            chosen = [
+                {v: ([c for c in found if c.size_bytes <= limits[0]] or found[:1])[-1] for v, found in way.items()}
+                for way in self._fronts
+            ]
+        memories = next((groups.costs.where for groups in both.values()), self._where)
+        rows, deep = (_Cut(self.posed, self.programs, memories, self.cutters, c, limits[0]) for c in chosen)
+        return rows, deep if deep.rank < rows.rank else rows
+
+
 def _striped(forms: Sequence[Posed], where: MemoryMap) -> Iterator[Posed]:
-    """The model in stripes: for each share of the pool the form that is better in it, by rows alone and by channels."""
+    """The model in stripes, by rows alone and by channels: for each share of the pool the form that is better in it,
+    whose constants are copied into what stripes leave; then for larger shares, whose constants are read where they
+    are but for those that groups keep, or are read once.
+    """
     fast = fast_pool(forms[0].problem.pools, where)
     size = forms[0].problem.pools[fast].size_bytes if fast is not None else None
     if size is None or not forms[0].loaded.request.options.overlaps:
         return
+    slices: dict[bytes, Slices] = {}
+    known = [_Form(posed, where, slices) for posed in forms]
     seen: list[object] = []
-    for cuts in zip(*(_cuts(form, size, where) for form in forms), strict=True):
-        for ways in zip(*cuts, strict=True):
-            best = min(ways, key=lambda cut: cut.rank)
-            groups = [(str(v), c.groups) for v, c in best.chosen.items()]
-            if any(made for _, made in groups) and (best.posed, groups) not in seen:
-                seen.append((best.posed, groups))
-                yield best.made()
+    for constants, shares in ((_Constants.NEAR, _SHARES), (_Constants.FAR, _FAR), (_Constants.ONCE, _AGAIN)):
+        limits = [int(size * share) for share in shares]
+        ordered = sorted(known, key=lambda form: form.least_cycles(constants))
+        for index in range(len(limits)):
+            for best in _better(ordered, constants, limits[index:]):
+                groups = [(str(v), c.groups) for v, c in best.chosen.items()]
+                if any(made for _, made in groups) and (best.posed, groups) not in seen:
+                    seen.append((best.posed, groups))
+                    yield best.made()
 
 
-def _cuts(posed: Posed, size: int, where: MemoryMap) -> Iterator[tuple[_Cut, _Cut]]:
-    """Stripes whose constants are near, copied into what stripes leave of the pool, or far, read where they are but for
-    those that groups keep; or far only for parts that read them again. Each by rows alone, and by channels where that
-    is better.
+def _better(forms: Sequence[_Form], constants: _Constants, limits: Sequence[int]) -> Sequence[_Cut]:
+    """By rows alone, and by channels as well: the best of the forms, which come in the order of what they take at
+    least; those that hardly take less than what fits are not looked at.
     """
-    programs, reuse = _programs(posed), posed.loaded.request.options.reuse_inputs
-    near, cutters = where.with_constants_near(), slicers(posed, {})
-    limits = [int(size * share) for share in _SHARES]
-
-    cut_up = {v: cutters.get(v.name_hint, (None, None))[1] for v in programs}
-    whole = {v: Groups(p, reuse_inputs=reuse, where=near, slicer=cut_up[v]) for v, p in programs.items()}
-
-    def ways(memories: MemoryMap, again: MemoryMap | None = None) -> tuple[dict[Any, Groups], ...]:
-        both = {v: groups.among(memories, again) for v, groups in whole.items()}
-        return {v: groups.by_rows() for v, groups in both.items()}, both
-
-    def cut(memories: MemoryMap, limit: int, chosen: Iterator[dict[Any, Striping]]) -> tuple[_Cut, _Cut]:
-        rows, both = (_Cut(posed, programs, memories, cutters, c, limit) for c in chosen)
-        return rows, both if both.rank < rows.rank else rows
-
-    fronts = [{v: front(groups, limits) for v, groups in way.items()} for way in ways(near)]
-    for limit in limits:
-        fitting = ({v: ([c for c in found if c.size_bytes <= limit] or found[:1])[-1] for v, found in way.items()}
-                   for way in fronts)  # fmt: skip
-        yield cut(near, limit, fitting)
-    for memories, again, shares in ((where, None, _FAR), (near, where, _AGAIN)):
-        found = ways(memories, again)
-        for limit in (int(size * share) for share in shares):
-            yield cut(memories, limit, ({v: at_limit(groups, limit) for v, groups in way.items()} for way in found))
+    best: Sequence[_Cut] = ()
+    for form in forms:
+        if best and all(cut.rank < (0, _NEARLY * form.least_cycles(constants)) for cut in best):
+            break
+        cuts = form.cuts(constants, limits)
+        best = [min(pair, key=lambda cut: cut.rank) for pair in zip(best or cuts, cuts, strict=True)]
+    return best
 
 
 def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:

@@ -31,6 +31,7 @@ from .placed import stream_cycles
 _STEP = 105  # per cent, from one limit to the next
 _FASTER = 0.998  # of the cycles of a choice with fewer bytes: others are not worth a plan
 _BELOW = (90, 95)  # per cent
+_FAR = 110  # per cent: what is planned for so much more hardly ever fits into less
 _POOL = "arena"
 _ALIGNMENT = 16
 
@@ -102,7 +103,7 @@ def front(groups: Groups, limits: Sequence[int] = ()) -> tuple[Striping, ...]:
     """Choices from the least bytes to those of the whole program, each with fewer cycles than all that need less.
 
     The bytes are those of a plan of the program's own buffers; a pool of as many bytes asks for the choice. Looked for
-    at steps of five per cent, and at `limits`.
+    at steps of five per cent, and at `limits`; where there are some, not far above or below all of them.
     """
     whole = _measured(groups, ())
     found = [whole, *(choice for _, choice in _choices(groups, whole, least_bytes(groups), limits))]
@@ -126,7 +127,11 @@ def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] 
     """Choices and the limits that they were made for, from the least bytes on; most are faster than all before."""
     fastest = inf
     seen: set[tuple[Group, ...]] = {()}
-    for limit in sorted({*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}):
+    looked_at = {*_limits(least, whole.size_bytes), *(n for n in limits if least < n < whole.size_bytes)}
+    if limits:
+        low, high = min(limits) * 100 // _FAR, max(limits) * _FAR // 100
+        looked_at = {limit for limit in looked_at if low <= limit <= high or limit <= least}
+    for limit in sorted(looked_at):
         chosen = choose(groups, limit)
         cycles = cycles_of(groups, chosen)
         if chosen not in seen and (limit <= least or cycles < fastest * _FASTER):

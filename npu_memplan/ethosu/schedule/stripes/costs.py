@@ -55,12 +55,12 @@ class Costs:
             self._slices[key] = cycles_in_a_row(self._blocks.fitted(made), self.program.accelerator, self.where)
         return self._slices[key]
 
-    def whole(self, index: int) -> int:
-        """Cycles of operation `index` made at once."""
+    def whole(self, index: int, near: bool = False) -> int:
+        """Cycles of operation `index` made at once; `near` as for `rows`."""
         operation = self.program.operations[index]
         if operation.op is Op.DMA_START:
             return 0  # it runs beside kernels
-        return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1)
+        return self.rows(index, operation.registers[Register.OFM_HEIGHT_M1] + 1, near)
 
     def kept(self, index: int) -> Kept | None:
         if index not in self._kept:

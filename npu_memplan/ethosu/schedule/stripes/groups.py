@@ -83,6 +83,14 @@ class Groups:
     def whole_cycles(self, index: int) -> int:
         return self.costs.whole(index)
 
+    def least_cycles(self) -> int:
+        """Of all operations, each made at once, with its constants where they are or copied near for it."""
+        total = 0
+        for index in range(len(self.program.operations)):
+            whole, kept = self.whole_cycles(index), self.costs.kept(index)
+            total += min(whole, self.costs.whole(index, near=True) + self.costs.copy(kept)) if kept else whole
+        return total
+
     def least_bytes(self, first: int, last: int) -> int:
         """No way to make `first` to `last` together needs less."""
         channels = self.by_channels and self.by_channels.least_bytes(first, last)
