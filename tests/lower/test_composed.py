@@ -8,6 +8,7 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
+from npu_memplan.ethosu.stream.isa import Op, Register
 from tests.support.arithmetic_models import binary
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
@@ -220,7 +221,22 @@ def test_slices_to_the_end_of_an_axis() -> None:
     check(b.made([x], [y]).finish())
 
 
-# ---------------------------------------------------------------------- softmax beside concatenations
+# ---------------------------------------------------------------------- softmax of pixels and beside concatenations
+
+
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((1, 7, 5, 3), 7), ((1, 12, 12, 2), 12), ((1, 40, 2), 1), ((40, 3), 1), ((1, 40, 1, 3), 40)]
+)
+def test_softmax_of_pixels_has_the_rows_of_its_map(shape: tuple[int, ...], rows: int) -> None:
+    """But for the maximum; a row for each pixel would cost a request each, 31 times."""
+    b = ModelBuilder()
+    x, y = b.tensor(shape, "int8", 0.1, 3), b.tensor(shape, "int8", 1 / 256, -128)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
+    model = b.made([x], [y]).finish()
+    check(model)
+    program = lower(only_graph(partition_for_ethosu(import_relax(model))), accelerator("ethos-u55-256")).program
+    kernels = [operation for operation in program.operations if operation.op is not Op.DMA_START]
+    assert {o.registers[Register.OFM_HEIGHT_M1] + 1 for o in kernels[1:]} == {rows}
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3])

@@ -24,7 +24,6 @@ from ..lower.operands import Operand, Output, Window
 from ..lower.record import Composite, Record
 from ..lower.scaling import UNITY, Scale, double, quantise_multiplier
 from ..lower.tensors import LayerTensor
-from ..lower.views import TensorView
 from ..reading.patterns import unary
 from ..reading.reader import Match, Reader, RejectedError
 from ..stream.isa import ElementwiseMode, PoolMode, Rounding
@@ -57,11 +56,9 @@ class Softmax(Layer):
         return StorageTraits(dense=True)
 
     def emit(self, emission: Emission) -> None:
-        """31 operations on dense [rows, 1, C] maps."""
+        """31 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = emission.tensors[self.inputs[0]]
-        depth = source.shape[-1]
-        rows = int(np.prod(source.shape)) // depth
-        ifm, ofm = (reshaped(emission.operand(name), (rows, 1, depth)) for name in (source.name, self.output))
+        ifm, ofm = (emission.operand(name) for name in (source.name, self.output))
         _emit(emission.builder, self.output, ifm, ofm, source.scale, self.beta)
 
 
@@ -92,13 +89,13 @@ def exp_table(beta: float, ifm_scale: float) -> NDArray[np.int64]:
 
 
 def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: float, beta: float) -> None:
-    """Softmax over the channels; `ifm` and `ofm` are dense [rows, 1, C] maps of 8 bits."""
-    rows, _, depth = ifm.view.shape
+    """Softmax over the channels; `ifm` and `ofm` are dense [H, W, C] maps of 8 bits."""
+    height, width, depth = ifm.view.shape
     limits = np.iinfo(ifm.dtype)
     clamp8 = (int(limits.min), int(limits.max))
 
     def temporary(label: str, channels: int = 1, dtype: str = "int32") -> Operand:
-        return builder.temporary(f"{name}_{label}", (rows, 1, channels), dtype)
+        return builder.temporary(f"{name}_{label}", (height, width, channels), dtype)
 
     def constant(value: int) -> Operand:
         return Operand(builder.constant_view(np.full((1, 1, 1), value, np.int32)), "int32")
@@ -114,14 +111,13 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     add, sub = partial(binary, ElementwiseMode.ADD), partial(binary, ElementwiseMode.SUB)
     multiply, left = partial(binary, ElementwiseMode.MUL), partial(binary, ElementwiseMode.SHL)
 
-    # the maximum of each row: a pool over the channels, seen as columns
-    size = ifm.view.element_bytes
-    columns = TensorView(ifm.view.buffer, ifm.view.offset, (rows, depth, 1), (ifm.view.strides[0], size, size), size)
+    # the maximum over the channels: a pool over columns, a row for each pixel
+    rows = height * width
     largest = temporary("max", dtype=ifm.dtype)
     builder.pool(
         PoolMode.MAX,
-        Operand(columns, ifm.dtype, ifm.zero_point),
-        Operand(largest.view, ifm.dtype, ifm.zero_point),
+        reshaped(ifm, (rows, depth, 1)),
+        reshaped(Operand(largest.view, ifm.dtype, ifm.zero_point), (rows, 1, 1)),
         Window(kernel=(1, depth)),
         Output(clamp8, UNITY),
     )
