@@ -40,6 +40,7 @@ _CLOSE = 1.03  # times the port's bound, which is the same for all: no other is 
 _SHARES = (1.0, 0.85, 0.75, 0.6, 0.45, 0.3, 0.2)  # of the pool: what stripes may keep alive
 _FAR = _SHARES[:2]  # where constants are read in place
 _AGAIN = _SHARES[1:2]  # where they are read once
+_NODES = 20_000  # of a plan of own lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
@@ -110,7 +111,8 @@ def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, whe
         if some and made is forms[-1]:
             continue
         try:
-            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed)
+            budget = _NODES if options.time_limit_s is None else None
+            plan = planners.plan(made.problem, options.planner, options.time_limit_s, options.seed, budget)
         except PlanningError as error:
             missed = missed or error
         else:
@@ -150,12 +152,11 @@ class _Constants(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A form, its functions in stripes where they say so, and where constants were taken to be."""
+    """A form, its functions in stripes where they say so."""
 
     posed: Posed
-    programs: Mapping[Any, NpuProgram]
-    near: MemoryMap
-    slicers: Cutters
+    groups: Mapping[Any, Groups]
+    cutters: Cutters
     chosen: Mapping[Any, Striping]
     limit_bytes: int
 
@@ -170,12 +171,11 @@ class _Cut:
         changed, constants = {}, []
         for variable, choice in self.chosen.items():
             if choice.groups:
-                name = variable.name_hint
-                old, slicer = self.slicers.get(name, (None, None))
-                changed[name] = made = apply(self.programs[variable], choice.groups, self.near, slicer)
-                if slicer is not None and any(isinstance(group, ChannelGroup) for group in choice.groups):
-                    changed[name], data = compact(made, slicer.slices.all)
-                    constants.append((old, data))
+                name, known = variable.name_hint, self.groups[variable]
+                changed[name] = made = apply(known.program, choice.groups, known.costs.blocks, known.slicer)
+                if known.slicer and any(isinstance(group, ChannelGroup) for group in choice.groups):
+                    changed[name], data = compact(made, known.slicer.slices.all)
+                    constants.append((self.cutters[name][0], data))
         return posed_again(posed, changed, constants)
 
 
@@ -184,11 +184,10 @@ class _Form:
 
     def __init__(self, posed: Posed, where: MemoryMap, slices: dict[bytes, Slices]) -> None:
         self.posed, self._where = posed, where
-        self.programs, self.cutters = _programs(posed), slicers(posed, slices)
-        reuse = posed.loaded.request.options.reuse_inputs
-        slicer = {v: self.cutters.get(v.name_hint, (None, None))[1] for v in self.programs}
+        self._cutters, reuse = slicers(posed, slices), posed.loaded.request.options.reuse_inputs
+        slicer = {v: self._cutters.get(v.name_hint, (None, None))[1] for v in _programs(posed)}
         self._groups = {
-            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in self.programs.items()
+            v: Groups(p, reuse_inputs=reuse, where=where, slicer=slicer[v]) for v, p in _programs(posed).items()
         }
         self._among: dict[_Constants, dict[Any, Groups]] = {}
         self._least: dict[_Constants, int] = {}
@@ -224,8 +223,7 @@ class _Form:
                 {v: ([c for c in found if c.size_bytes <= limits[0]] or found[:1])[-1] for v, found in way.items()}
                 for way in self._fronts
             ]
-        memories = next((groups.costs.where for groups in both.values()), self._where)
-        rows, deep = (_Cut(self.posed, self.programs, memories, self.cutters, c, limits[0]) for c in chosen)
+        rows, deep = (_Cut(self.posed, both, self._cutters, c, limits[0]) for c in chosen)
         return rows, deep if deep.rank < rows.rank else rows
 
 

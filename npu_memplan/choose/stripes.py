@@ -71,7 +71,7 @@ def stripe(module: Any, options: StripeOptions) -> Any:
             )
             chosen = best_choice(groups, options.capacity_bytes)
             if chosen.groups:
-                made = to_primfunc(apply(program, chosen.groups, options.where))
+                made = to_primfunc(apply(program, chosen.groups, groups.costs.blocks))
                 kept = {str(k): v for k, v in function.attrs.items() if str(k) not in made.attrs}
                 functions[variable] = made.with_attr(kept) if kept else made
     return tvm.IRModule(functions, module.attrs)
@@ -171,7 +171,7 @@ def _directed(groups: Groups, chosen: Sequence[Group]) -> Striping:
 def _estimated(groups: Groups, chosen: Sequence[Group], made: Plan) -> int:
     """Cycles of the whole stream, with the waits of `made`."""
     where = groups.costs.where
-    program = apply(groups.program, chosen, where, groups.slicer)
+    program = apply(groups.program, chosen, groups.costs.blocks, groups.slicer)
     placed = {p.buffer: p.offset_bytes for p in made.placements}
     beyond = max(usage.used_bytes for usage in made.usage)
     region_of = places(program, where)

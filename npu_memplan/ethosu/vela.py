@@ -11,6 +11,8 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -202,14 +204,33 @@ def encode_weights(
         raise VelaError(f"weights must have shape [O, H, W, I] and be non-empty, not {list(values.shape)}")
     if int(values.min()) < -255 or int(values.max()) > 255:
         raise VelaError(f"weights from {values.min()} to {values.max()} do not fit the NPU's 9 bits (-255 to 255)")
-    from ethosu.vela import api
-
     # Depthwise weights have one order: the hardware ignores the part-kernel bit.
     part_kernel = part_kernel_first and not depthwise
+    made = np.ascontiguousarray(values, np.int16)
+    known = _Weights(made.shape, sha256(made.tobytes()).digest(), made)
+    return _encoded(known, target.name, dilation_xy, ifm_bits, block_depth, depthwise, part_kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights by value."""
+
+    shape: tuple[int, ...]
+    digest: bytes
+    values: NDArray[np.int16] = field(compare=False)
+
+
+@lru_cache(256)  # a model is lowered more than once, with most of its blocks alike
+def _encoded(
+    weights: _Weights, target: str, dilation_xy: tuple[int, int], ifm_bits: int, block_depth: int, depthwise: bool,
+    part_kernel: bool,
+) -> bytes:  # fmt: skip
+    from ethosu.vela import api
+
     order = api.NpuBlockTraversal.PART_KERNEL_FIRST if part_kernel else api.NpuBlockTraversal.DEPTH_FIRST
-    target_name = target.name.replace("ethos-u", "Ethos_U").replace("-", "_")
+    name = target.replace("ethos-u", "Ethos_U").replace("-", "_")
     encoded = api.npu_encode_weights(
-        api.NpuAccelerator[target_name], values.astype(np.int16), dilation_xy, ifm_bits, block_depth, depthwise, order
+        api.NpuAccelerator[name], weights.values, dilation_xy, ifm_bits, block_depth, depthwise, order
     )
     return bytes(encoded) + bytes(-len(encoded) % 16)
 

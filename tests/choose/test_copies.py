@@ -226,7 +226,7 @@ def test_stripes_share_the_slices_of_their_weights(planned: Callable[..., Planne
     program, data = only_program(planned("pretrainedResnet_quant", "tvm"))
     groups = Groups(program)
     assert Slicer(program, Slices(data)).sliced(4096) is not None
-    striped = apply(program, [groups.even(chain, 2) for chain in (groups.chain(i, i) for i in (1, 2)) if chain])
+    striped = apply(program, [groups.even(chain, 2) for chain in (groups.chains.chain(i, i) for i in (1, 2)) if chain])
     assert len(striped.operations) > len(program.operations) + 20
     slices = Slices(data)
     cut = Slicer(striped, slices).sliced(2048)

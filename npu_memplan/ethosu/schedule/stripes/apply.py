@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ....names import Names
 from ...program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram
-from ...time import MemoryMap, default_memory_map
+from ...time import default_memory_map
 from ..blocks import Blocks
 from ..copies.slices import Slicer
 from ..regions import places
@@ -25,12 +25,12 @@ def copy_names(program: NpuProgram, groups: Sequence[Group]) -> dict[int, str]:
 
 
 def apply(
-    program: NpuProgram, groups: Sequence[Group], where: MemoryMap | None = None, slicer: Slicer | None = None
+    program: NpuProgram, groups: Sequence[Group], blocks: Blocks | None = None, slicer: Slicer | None = None
 ) -> NpuProgram:
     """`program` with `groups`, which are disjoint and in program order, made part by part.
 
-    Parts get blocks of their own, the best in the memories of `where` (None: the NPU's default system). `slicer` of the
-    program makes the weights of channels; it has the constants that the result reads.
+    Parts get `blocks` of their own (None: the best in the NPU's default system). `slicer` of the program makes the
+    weights of channels; it has the constants that the result reads.
     """
     operations: list[NpuOperation] = []
     cut: list[int] = []  # indices of parts
@@ -53,8 +53,8 @@ def apply(
     rings = (b.name in sizes and replace(b, size_bytes=sizes[b.name], role=BufferRole.ROLLING) for b in program.buffers)
     buffers = (*(ring or b for ring, b in zip(rings, program.buffers, strict=True)), *near)
     cut_up = NpuProgram(program.accelerator, buffers, tuple(operations), program.name)
-    where = where or default_memory_map(program.accelerator)
-    blocks, place = Blocks(program.accelerator, where), places(cut_up, where)
+    blocks = blocks or Blocks(program.accelerator, default_memory_map(program.accelerator))
+    place = places(cut_up, blocks.where)
     for index in cut:
         stripe = operations[index]
         found = blocks.fitted(stripe.placed(place, index)).registers

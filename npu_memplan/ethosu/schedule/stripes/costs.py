@@ -24,7 +24,7 @@ class Costs:
         self.program, self.where = program, where
         self.demands = Demands(program.accelerator, where)
         self._places = places(program, where)
-        self._blocks = Blocks(program.accelerator, where)
+        self.blocks = Blocks(program.accelerator, where)
         self.micro_rows = program.accelerator.ofm_micro.height
         self._near = max(where.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
@@ -41,7 +41,7 @@ class Costs:
             if near:
                 stripe |= {Register.WEIGHT_REGION: self._near, Register.SCALE_REGION: self._near}
             if rows < operation[Register.OFM_HEIGHT_M1] + 1:
-                operation = self._blocks.fitted(operation.with_registers(stripe))
+                operation = self.blocks.fitted(operation.with_registers(stripe))
             else:
                 operation = operation.with_registers(stripe)
             self._cycles[key] = cycles_in_a_row(operation, self.program.accelerator, self.where)
@@ -52,7 +52,7 @@ class Costs:
         key = (layer.index, count, step, frozenset(inner))
         if key not in self._slices:
             made = layer.about((0, count), inner, step).placed(self._places, layer.index)
-            self._slices[key] = cycles_in_a_row(self._blocks.fitted(made), self.program.accelerator, self.where)
+            self._slices[key] = cycles_in_a_row(self.blocks.fitted(made), self.program.accelerator, self.where)
         return self._slices[key]
 
     def whole(self, index: int, near: bool = False) -> int:

@@ -54,17 +54,25 @@ class Groups:
         self.program, self.slicer = program, slicer
         self.chains = Chains(program, io_in_pools, reuse_inputs)
         self.sizes, self.live = self.chains.sizes, self.chains.live
+        self._costs: list[Costs] = []  # of all memories
         self._weigh(where or default_memory_map(program.accelerator), None)
 
     def _weigh(self, where: MemoryMap, again: MemoryMap | None) -> None:
-        self._again = again and Costs(self.program, again)
-        self.costs = Costs(self.program, where)
+        self._again = again and self._costs_in(again)
+        self.costs = self._costs_in(where)
         self.by_channels = self.slicer and ChannelGroups(self.costs, self.sizes, self.live, self.slicer)
         self._worth: dict[RowGroup, list[_Worth]] = {}
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._groups: dict[RowTurns, RowGroup] = {}
         self.cheapest: dict[tuple[int, int, int], RowGroup | None] = {}  # that were chosen: (first, last, limit)
         self.measured: dict[tuple[Group, ...], Any] = {}  # what was found of groups that were chosen
+
+    def _costs_in(self, where: MemoryMap) -> Costs:
+        found = next((costs for costs in self._costs if costs.where == where), None)
+        if found is None:
+            found = Costs(self.program, where)
+            self._costs.append(found)
+        return found
 
     def among(self, where: MemoryMap, again: MemoryMap | None = None) -> Groups:
         """The same in other memories, whose turns are known to both. `again`: from which memories come constants that
