@@ -252,3 +252,24 @@ def test_softmax_of_and_into_a_part_of_a_concatenation(axis: int, inside: bool) 
     b.operator("CONCATENATION", [q, q] if inside else [p, x], [y], "ConcatenationOptions", 2, Axis=axis)
     b.operator("LEAKY_RELU", [y], [z], "LeakyReluOptions", 2, Alpha=0.2)
     check(b.made([x], [z] if inside else [q, z]).finish())
+
+
+# ---------------------------------------------------------------------- softmax of ends
+
+
+def test_softmax_of_one_class_up_to_all_of_them() -> None:
+    """Equal maxima beside values whose exponentials are 0: reciprocals of sums that are powers of two saturate."""
+    classes, draw = 32, np.random.default_rng(0)
+    counts = np.arange(1, classes + 1)[:, None]
+    first = np.arange(classes) < counts
+    rows = [np.where(first, 127, -128), np.where(first, 127, 127 - counts), draw.integers(-128, 128, (32, classes))]
+    values = np.concatenate(rows).astype(np.int8)
+    b = ModelBuilder()
+    x, y = b.tensor(values.shape, "int8", 0.5, 0), b.tensor(values.shape, "int8", 1 / 256, -128)
+    b.operator("SOFTMAX", [x], [y], "SoftmaxOptions", 2, Beta=1.0)
+    model = b.made([x], [y]).finish()
+    lowered = lower(only_graph(partition_for_ethosu(import_relax(model))), accelerator("ethos-u55-256"))
+    assert sum(operation.op is not Op.DMA_START for operation in lowered.program.operations) == 27
+    (found,) = run_program(lowered, {"x": values})
+    (wanted,) = Reference(model).run([values])
+    assert np.array_equal(found.reshape(-1), wanted.reshape(-1))

@@ -1,4 +1,4 @@
-"""Softmax of 8-bit values as 31 NPU operations, equal to TFLite's fixed-point reference.
+"""Softmax of 8-bit values as 27 NPU operations, equal to TFLite's fixed-point reference.
 
 Invariant: every intermediate is the int32 that TFLite's reference computes: exponentials in Q0.31 from a
 table over the 256 possible differences to the row's maximum, their sum in Q12.19, and its reciprocal by
@@ -32,7 +32,7 @@ _INTEGER_BITS = 5  # of the scaled difference to the maximum
 _ACCUMULATION_BITS = 12  # integer bits of the sum
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _PRODUCT = Scale(1 << 30, 31)  # int32 MUL uses only the shift: a rounded doubling high multiplication
-_HALF = Scale(1, 1)
+_TWICE = Scale(2, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ class Softmax(Layer):
         return StorageTraits(dense=True)
 
     def emit(self, emission: Emission) -> None:
-        """31 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
+        """27 operations on dense [H, W, C] maps: what lies side by side in memory is one row."""
         source = emission.tensors[self.inputs[0]]
         ifm, ofm = (emission.operand(name) for name in (source.name, self.output))
         _emit(emission.builder, self.output, ifm, ofm, source.scale, self.beta)
@@ -144,23 +144,20 @@ def _emit(builder: Builder, name: str, ifm: Operand, ofm: Operand, ifm_scale: fl
     )
     total = temporary("sum")
     builder.pool(PoolMode.REDUCE_SUM, rescaled, total, Window(), Output(_INT32, UNITY))
-    # normalise the sum to [1, 2), remember the shift
+    # the sum as x in [1, 2) in Q1.30, and the shift that makes it so. It is also what the reference's rounded half of
+    # (x - 1) + 1 in Q0.31 comes to, whose 1 is one bit short
     headroom_plus_one = temporary("headroom_plus_one")
     builder.elementwise(ElementwiseMode.CLZ, total, None, headroom_plus_one, Output(_INT32, UNITY))
     right_shift = sub("right_shift", headroom_plus_one, constant(_ACCUMULATION_BITS + 31 - 8), swap=True)
-    one = constant(1)
-    headroom = sub("headroom", headroom_plus_one, one)
-    normalised = left("shifted_sum", total, headroom)
-    fraction = left("shifted_fraction", sub("fraction", normalised, constant(1 << 30)), one)
-    # 1 / (1 + fraction) by Newton-Raphson in Q2.29, from 48/17 - 32/17 * x
-    half = add("half_denominator", fraction, constant((1 << 31) - 1), _HALF)
+    half = left("half_denominator", total, sub("headroom", headroom_plus_one, constant(1)))
+    # 1 / x by Newton-Raphson in Q2.29, from 48/17 - 32/17 * x
     first = multiply("slope", half, constant(-1010580540), _PRODUCT)
-    x = add("estimate", first, constant(1515870810))
+    estimate = add("estimate", first, constant(1515870810))
     for step in range(3):
-        product = multiply(f"product{step}", x, half, _PRODUCT)
+        product = multiply(f"product{step}", estimate, half, _PRODUCT)
         error = sub(f"error{step}", product, constant(1 << 29), swap=True)
-        change = multiply(f"change{step}", x, error, _PRODUCT)
-        x = add(f"estimate{step}", x, multiply(f"correction{step}", change, constant(4)))
-    reciprocal = multiply("reciprocal", x, constant(2))
-    scaled = multiply("scaled_exp", exponentials, reciprocal, _PRODUCT)
+        change = multiply(f"change{step}", estimate, error, _PRODUCT)
+        correction = multiply(f"correction{step}", change, constant(4))
+        estimate = add(f"estimate{step}", estimate, correction, _TWICE if step == 2 else UNITY)  # the last in Q0.31
+    scaled = multiply("scaled_exp", exponentials, estimate, _PRODUCT)
     builder.elementwise(ElementwiseMode.SHR, scaled, right_shift, ofm, Output(clamp8, UNITY, Rounding.NATURAL))
