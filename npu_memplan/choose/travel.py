@@ -7,10 +7,9 @@ taken; its plan is a plan like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from .. import planners
 from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.compact import compact
@@ -26,15 +25,15 @@ from .entrant import Entrant
 from .modules import Cutters, called_once, posed_again, slicers
 from .placed import npu_calls
 from .ranking import Rank, Ranking
-from .traveller import Traveller
+from .traveller import Traveller, planned_again
 
 _PART, _OTHER_PARTS = 8, (4, 16, 64)  # of the pool: weights of a slice
 _LEAST_SLICE, _LEAST_POOL = 2048, 32 * 1024  # bytes: smaller pools have slices as if they were so large
+_WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _CUT_AGAIN = 2  # programs
 _ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
 _FURTHER = 2  # times WORK, for the most promising program, when some have places
 _HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
-_NODES = 20_000  # of a plan in pools that are no larger: it is made for each program that is compared
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
 
@@ -66,6 +65,7 @@ class Race:
         self._rank = rank
         self.entrants = [Entrant(program, rank(program)) for program in programs]
         self.travellers: list[Traveller] = []
+        self._forms: dict[Traveller, tuple[_Form, int]] = {}  # what each is cut from, and into slices of how many bytes
         self.best = min(self.entrants, key=_rank)
         self.made = self.best.plain
         fast = fast_pool(programs[0].posed.problem.pools, rank.where)
@@ -92,6 +92,7 @@ class Race:
                 traveller.search(WORK // part)
         lost: list[float] = []  # parts of a promise that were lost when it was given places
         found = sorted(searched, key=_promise)
+        found = [*(self._resliced(found[0]) if found else ()), *found]
         for traveller in found:
             self._give_places(traveller, lost)
         for traveller in found[:1]:
@@ -112,24 +113,59 @@ class Race:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
         slices: dict[bytes, Slices] = {}
         whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
-        cutters = [slicers(traveller.plain.posed, slices) for traveller in whole]
-        found = [(traveller, index) for index, traveller in enumerate(whole)]
-        seen: list[list[object]] = [[] for _ in whole]
+        for one in whole:
+            self._forms[one] = _Form(one, slicers(one.plain.posed, slices), []), _WHOLE
 
-        def cut(index: int, parts: Sequence[int]) -> None:
+        def cut(form: _Form, parts: Sequence[int]) -> None:
             for part in parts:
                 most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
-                made = _cut(whole[index].plain, cutters[index], most, fast, limit, seen[index])
+                made = form.cut(most, {})
                 if made is not None:
-                    found.append((Traveller(made, self._rank, fast, limit), index))
+                    self._forms[made] = form, most
 
-        for index, traveller in enumerate(whole):
-            if traveller.bound < min(one.promise for one, _ in found):
-                cut(index, (_PART,))
-        found.sort(key=lambda one: (one[0].promise, one[1]))
-        for index in list(dict.fromkeys(index for _, index in found))[:_CUT_AGAIN]:
-            cut(index, _OTHER_PARTS)
-        return sorted((traveller for traveller, _ in found), key=_promise)
+        for one in whole:
+            if one.bound < min(map(_promise, self._forms)):
+                cut(self._forms[one][0], (_PART,))
+        forms = (self._forms[one][0] for one in sorted(self._forms, key=_promise))
+        for form in list(dict.fromkeys(forms))[:_CUT_AGAIN]:
+            cut(form, _OTHER_PARTS)
+        return sorted(self._forms, key=_promise)
+
+    def _resliced(self, traveller: Traveller) -> Iterator[Traveller]:
+        """The same with slices of other sizes for some operations, if that promises less."""
+        form, most = self._forms[traveller]
+        others = form.whole.better_slices(form.cutters, most, traveller)
+        made = form.cut(most, others) if any(others.values()) else None
+        if made is not None:
+            made.search(WORK // _ROUNDS[-1][1])
+            if made.promise < traveller.promise:
+                yield made
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Form:
+    """A program whose convolutions are whole, and what cuts them into slices."""
+
+    whole: Traveller
+    cutters: Cutters
+    seen: list[object]  # operations that were made of it
+
+    def cut(self, most_bytes: int, others: Mapping[str, Mapping[int, int]]) -> Traveller | None:
+        """With convolutions of more weight in slices of at most so much, in `others` functions for single operations;
+        None where that changes nothing, was seen, or does not fit.
+        """
+        made = {name: slicer.sliced(most_bytes, others.get(name)) for name, (_, slicer) in self.cutters.items()}
+        operations = [program and program.operations for program in made.values()]
+        if operations in self.seen:
+            return None
+        self.seen.append(operations)
+        changed, constants = {}, []
+        for name, (old, slicer) in self.cutters.items():
+            program = made[name]
+            if program is not None:
+                changed[name], data = compact(program, slicer.slices.all)
+                constants.append((old, data))
+        return self.whole.instead(posed_again(self.whole.plain.posed, changed, constants)) if changed else None
 
 
 def _different(programs: Sequence[Planned], fast: int, limit: int) -> list[Planned]:
@@ -150,25 +186,6 @@ def _rank(entrant: Entrant) -> Rank:
 
 def _promise(traveller: Traveller) -> int:
     return traveller.promise
-
-
-def _cut(
-    plain: Planned, cutters: Cutters, most_bytes: int, fast: int, limit: int, seen: list[object]
-) -> Planned | None:
-    """The program with convolutions of more weight in slices of at most so much; None where that changes nothing,
-    was `seen`, or does not fit.
-    """
-    cut = [(name, old, slicer, slicer.sliced(most_bytes)) for name, (old, slicer) in cutters.items()]
-    operations = [program and program.operations for _, _, _, program in cut]
-    if operations in seen:
-        return None
-    seen.append(operations)
-    changed, constants = {}, []
-    for name, old, slicer, program in cut:
-        if program is not None:
-            changed[name], data = compact(program, slicer.slices.all)
-            constants.append((old, data))
-    return _planned_again(plain, posed_again(plain.posed, changed, constants), fast, limit) if changed else None
 
 
 def fast_pool(pools: tuple[Pool, ...], where: MemoryMap) -> int | None:
@@ -202,21 +219,4 @@ def read_in_place(posed: Posed) -> Posed:
 def _read_in_place(planned: Planned, fast: int, limit: int) -> Planned | None:
     """The same of a plan, in pools that are no larger; None where that cannot be planned."""
     without = read_in_place(planned.posed)
-    return planned if without is planned.posed else _planned_again(planned, without, fast, limit)
-
-
-def _planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:
-    """A plan of another program in the same pools, which are no higher; None where there is none."""
-    posed = planned.posed
-    heights = {usage.pool: usage.used_bytes for usage in planned.plan.usage}
-    heights[posed.problem.pools[fast].name] = limit
-    held = tuple(
-        pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
-    )
-    try:
-        plan = planners.plan(
-            replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed, node_budget=_NODES
-        )
-    except planners.PlanningError:
-        return None
-    return Planned(without, plan)
+    return planned if without is planned.posed else planned_again(planned, without, fast, limit)

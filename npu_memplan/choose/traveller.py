@@ -6,27 +6,29 @@ what is entered has its places, found for maps and copies together, or for copie
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from .. import planners
+from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.bounds import least_cycles
 from ..ethosu.schedule.copies.course import Course
 from ..ethosu.schedule.copies.greedy import Copy
 from ..ethosu.schedule.copies.insert import insert
 from ..ethosu.schedule.copies.reads import pieces
+from ..ethosu.schedule.copies.resliced import better_slices
 from ..ethosu.schedule.copies.room import Held, Room, Volume
 from ..ethosu.schedule.copies.search import CopySearch
 from ..names import Names
 from ..problem import Buffer, BufferKind, Lifetime, PlanStatus, PoolUsage, used_bytes
-from ..stages import Planned
+from ..stages import Planned, Posed
 from .entrant import Entrant, Moved, with_copies
-from .modules import called_once
+from .modules import Cutters, called_once
 from .placed import PlacedCall
 from .ranking import Ranking
 
-_NODES = 20_000  # of placing maps and copies together
+_NODES = 20_000  # of each plan that is made to compare programs
 _EXCESS = 8  # a part of the limit: what does not fit by more is not tried with less
 _LESS = (256, 128, 64, 32)  # by which parts of it, at least, there is less for who does not fit
 Copies = Sequence[tuple[Copy, ...]]  # of each call
@@ -40,10 +42,12 @@ class Traveller:
         problem = plain.posed.problem
         self._lines: list[tuple[PlacedCall, Course]] = []
         for call in called_once(plain.posed):
-            places, fitted = call.places(problem, plain.plan), rank.fitted(call.program.accelerator)
-            line = Course(call.program, pieces(call.program), places.__getitem__, fitted, fast + 1)
-            self._lines.append((call, line))
+            self._lines.append((call, self._course(call.places(problem, plain.plan), call.program)))
         self._searches = self._begun(Volume, limit)
+
+    def _course(self, places: Mapping[str, tuple[int, int]], program: NpuProgram) -> Course:
+        fitted = self._rank.fitted(program.accelerator)
+        return Course(program, pieces(program), places.__getitem__, fitted, self._fast + 1)
 
     @property
     def promise(self) -> int:
@@ -53,6 +57,25 @@ class Traveller:
     def search(self, work: int) -> None:
         """Look on for what copies promise, until so many operations were run on the clock."""
         _further(self._searches, work)
+
+    def instead(self, posed: Posed) -> Traveller | None:
+        """Another program in the same pool; None where it does not fit."""
+        planned = planned_again(self.plain, posed, self._fast, self._limit)
+        return None if planned is None else Traveller(planned, self._rank, self._fast, self._limit)
+
+    def better_slices(self, cutters: Cutters, most_bytes: int, cut: Traveller) -> dict[str, Mapping[int, int]]:
+        """Of each function that can be cut the most bytes of slices of single operations, where that promises less
+        than `cut`, which is this program with `most_bytes` for all.
+        """
+        found = {}
+        for (call, _), known in zip(self._lines, cut._searches, strict=True):
+            name, others = call.invoke.function, held(self.plain, call, self._fast)
+            if name in cutters:
+                course = partial(self._course, call.places(self.plain.posed.problem, self.plain.plan))
+                found[name] = better_slices(
+                    cutters[name][1], most_bytes, course, others, self._limit, known.best.cycles
+                )
+        return found
 
     @cached_property
     def bound(self) -> int:
@@ -172,3 +195,20 @@ def held(planned: Planned, call: PlacedCall, fast: int, without: Collection[str]
         for life in buffer.lifetimes
         if life.first < end and life.last > call.first
     ]
+
+
+def planned_again(planned: Planned, without: Posed, fast: int, limit: int) -> Planned | None:
+    """A plan of another program in the same pools, which are no higher; None where there is none."""
+    posed = planned.posed
+    heights = {usage.pool: usage.used_bytes for usage in planned.plan.usage}
+    heights[posed.problem.pools[fast].name] = limit
+    held = tuple(
+        pool if pool.read_only else replace(pool, size_bytes=heights[pool.name]) for pool in without.problem.pools
+    )
+    try:
+        plan = planners.plan(
+            replace(without.problem, pools=held), planned.plan.planner, seed=planned.plan.seed, node_budget=_NODES
+        )
+    except planners.PlanningError:
+        return None
+    return Planned(without, plan)

@@ -10,9 +10,10 @@ rest. So everything of a block is runs of [repeats][micro-blocks][values], and o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,14 +77,21 @@ class Slicer:
         self.program, self.slices = program, slices
         (self.constants,) = (b.name for b in program.buffers if b.role is BufferRole.CONSTANTS)
 
-    def sliced(self, most_bytes: int) -> NpuProgram | None:
-        """The program with convolutions whose weights take more in slices of at most so many, where that can be."""
-        operations: list[NpuOperation] = []
-        for operation in self.program.operations:
-            operations += self._slices(operation, most_bytes)
-        if len(operations) == len(self.program.operations):
-            return None
-        return self.grown(replace(self.program, operations=tuple(operations)))
+    def sliced(self, most_bytes: int, others: Mapping[int, int] | None = None) -> NpuProgram | None:
+        """The program with convolutions whose weights take more in slices of at most so many, where that can be.
+
+        `others`: the same of single operations.
+        """
+        parts = self.parts(most_bytes, others or {})
+        return None if len(parts) == sum(map(len, parts)) else self.joined(parts)
+
+    def parts(self, most_bytes: int, others: Mapping[int, int]) -> list[list[NpuOperation]]:
+        """What `sliced` makes of each operation."""
+        return [self._slices(made, others.get(i, most_bytes)) for i, made in enumerate(self.program.operations)]
+
+    def joined(self, parts: Iterable[Iterable[NpuOperation]]) -> NpuProgram:
+        """The program of these operations."""
+        return self.grown(replace(self.program, operations=tuple(chain.from_iterable(parts))))
 
     def grown(self, program: NpuProgram) -> NpuProgram:
         """`program`, whose constants are as many as there are with all slices."""
@@ -94,9 +102,8 @@ class Slicer:
         return replace(program, buffers=tuple(larger))
 
     def _slices(self, operation: NpuOperation, most_bytes: int) -> list[NpuOperation]:
-        registers = operation.registers
-        total = sum(registers.get(stream.length, 0) for stream in WEIGHTS)
-        if operation.op is not Op.CONV or total <= most_bytes:
+        registers, total = operation.registers, self.weight_bytes(operation)
+        if total <= most_bytes:
             return [operation]
         depth, block = registers[Register.OFM_DEPTH_M1] + 1, registers[Register.OFM_BLK_DEPTH_M1] + 1
         cores = self._read(operation)
@@ -110,9 +117,15 @@ class Slicer:
         parts = [(start, min(start + step, depth)) for start in range(0, depth, step)]
         return [self._slice(operation, part, min(block, step)) for part in parts]
 
+    @staticmethod
+    def weight_bytes(operation: NpuOperation) -> int:
+        """Of what may be sliced."""
+        lengths = (operation.registers.get(stream.length, 0) for stream in WEIGHTS)
+        return sum(lengths) if operation.op is Op.CONV else 0
+
     def _read(self, operation: NpuOperation) -> tuple[_Core, ...] | None:
         """The weights of an operation by core; None where they are not what is expected."""
-        key = _weights_of(operation)
+        key = weights_of(operation)
         if key not in self.slices.cores:
             self.slices.cores[key] = self._decoded(operation)
         return self.slices.cores[key]
@@ -155,7 +168,7 @@ class Slicer:
         if WEIGHTS[0].base not in operation.addresses:
             return made
         registers, addresses = dict(made.registers), dict(made.addresses)
-        cores, whole, (start, stop) = self._read(operation), _weights_of(operation), part
+        cores, whole, (start, stop) = self._read(operation), weights_of(operation), part
         assert cores is not None
         block = registers[Register.OFM_BLK_DEPTH_M1] + 1
         for core, known in enumerate(cores):
@@ -173,7 +186,7 @@ class Slicer:
         return replace(made, registers=registers, addresses=addresses)
 
 
-def _weights_of(operation: NpuOperation) -> object:
+def weights_of(operation: NpuOperation) -> object:
     """Which weights and scales an operation reads, and what their order follows from: the depth of its blocks."""
     registers = operation.registers
     streams = [(operation.addresses.get(stream.base), registers.get(stream.length)) for stream in (*WEIGHTS, *SCALES)]

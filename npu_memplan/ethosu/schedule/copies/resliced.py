@@ -1,0 +1,70 @@
+"""Slices of other sizes for single operations, by what copies of them promise.
+
+Invariant: deterministic, and the work is bounded by the operations of the programs that are looked at. Promises are for
+maps that lie where they do; what is sliced keeps them while all of its slices run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from random import Random
+
+from ...program.program import NpuProgram
+from .course import Course
+from .room import Held, Volume
+from .search import WORK, CopySearch
+from .slices import Slicer, weights_of
+
+_LOOKED_AT = 4_000  # operations of programs with other slices
+_COUNTS = (1, 2, 3, 4, 6)  # slices of an operation
+_LEAST_BYTES = 1024  # of weights: others stay as they are
+_TOGETHER = (1, 1, 2)  # weights that are cut otherwise at once
+_PART = 8  # of WORK, for each
+
+
+def better_slices(
+    slicer: Slicer,
+    most_bytes: int,
+    course: Callable[[NpuProgram], Course],
+    held: Sequence[Held],
+    limit_bytes: int,
+    promise: int,
+) -> Mapping[int, int]:
+    """For single operations of the slicer's program the most bytes of a slice, where copies then promise less than
+    `promise`, which is what they do with `most_bytes` for all; nothing where none do.
+
+    `held`: what lies below `limit_bytes`, in operations of that program. `course`: of a program with slices.
+    """
+    readers: dict[object, list[int]] = {}  # of the same weights: they have the same slices
+    for index, operation in enumerate(slicer.program.operations):
+        if slicer.weight_bytes(operation) > _LEAST_BYTES:
+            readers.setdefault(weights_of(operation), []).append(index)
+    groups = list(readers.values())
+    chosen: dict[int, int] = {}
+    draw, seen = Random(0), [chosen]
+    left = _LOOKED_AT if groups else 0
+    while left > 0:
+        tried = dict(chosen)
+        for group in draw.sample(groups, min(len(groups), draw.choice(_TOGETHER))):
+            size = slicer.weight_bytes(slicer.program.operations[group[0]])
+            tried |= dict.fromkeys(group, -(-size // draw.choice(_COUNTS)))
+        left -= len(slicer.program.operations)
+        if tried in seen:
+            continue
+        seen.append(tried)
+        parts = slicer.parts(most_bytes, tried)
+        line = course(slicer.joined(parts))
+        there = stretched(held, [len(made) for made in parts])
+        search = CopySearch(line, Volume(list(there), limit_bytes, len(line)))
+        search.further(WORK // _PART)
+        if search.best.cycles < promise:
+            promise, chosen = search.best.cycles, tried
+    return chosen
+
+
+def stretched(held: Sequence[Held], counts: Sequence[int]) -> Iterator[Held]:
+    """What is held, in operations of a program that has so many for each."""
+    ends = [*accumulate(counts)]
+    for h in held:
+        yield Held(ends[h.first] - counts[h.first], ends[h.last] - 1, h.start, h.stop)
