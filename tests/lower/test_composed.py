@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.arch import accelerator
+from npu_memplan.ethosu.lower.emit import LoweringError
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op, Register
@@ -273,3 +274,13 @@ def test_softmax_of_one_class_up_to_all_of_them() -> None:
     (found,) = run_program(lowered, {"x": values})
     (wanted,) = Reference(model).run([values])
     assert np.array_equal(found.reshape(-1), wanted.reshape(-1))
+
+
+def test_a_layer_whose_scale_cannot_be_applied_is_named() -> None:
+    b = ModelBuilder()
+    x, y = (b.tensor((1, 4, 4, 8), "int8", 0.5, 3) for _ in range(2))
+    z = b.tensor((1, 4, 4, 8), "int8", 1e-30)
+    b.operator("MUL", [x, y], [z], "MulOptions")
+    graph = only_graph(partition_for_ethosu(import_relax(b.made([x, y], [z]).finish())))
+    with pytest.raises(LoweringError, match=r"^layer multiply\S* of \S+ cannot be lowered: the scale 2\.\S+ is above"):
+        lower(graph, accelerator("ethos-u55-256"))

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...fixed_point.multiplier import ScaleError
 from ..arch import Architecture, require_own_lowering
 from ..program.program import NpuProgram
+from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
 from .emission import Emission
-from .emit import Builder
+from .emit import Builder, LoweringError
 from .fold import fold_pads, fold_tables, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
@@ -52,7 +54,7 @@ def lower(
     """Lower every layer.
 
     `operators` says which operator of the source model a layer is: of its output and its inputs' operators.
-    `LoweringError` or `BlockError` name the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
+    `LoweringError` names the layer that cannot be; `AcceleratorError`: the NPU has only Vela's streams.
     """
     require_own_lowering(accelerator)
     where = aim.where or default_memory_map(accelerator)
@@ -66,6 +68,9 @@ def lower(
         if operators is not None:
             builder.operator = operators(layer.source, tuple(known.get(name, -1) for name in layer.inputs))
             known[layer.output] = builder.operator
-        layer.emit(emission)
+        try:
+            layer.emit(emission)
+        except (BlockError, ScaleError) as error:
+            raise LoweringError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     return Lowered(program, constants)
