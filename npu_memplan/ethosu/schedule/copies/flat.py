@@ -27,7 +27,7 @@ _Flat, _Free, _Wish, _Sent, _Search = (structure(_HEADER, name) for name in ("Li
 class Flat(Trials):
     """The same by C."""
 
-    speed = 16
+    speed = 48
 
     def __init__(self, line: Course, room: Volume, seed: int = 0) -> None:
         super().__init__(line, room, seed)

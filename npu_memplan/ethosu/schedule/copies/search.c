@@ -1,7 +1,7 @@
 /* Better copies than the greedy ones: a few pieces at a time are sent otherwise; `Trials` of trials.py. */
 #include "travel.h"
 
-enum { TOGETHER = 2, NEAR = 3, LEAST = 8 }; /* pieces that change at once, how far apart; operations a trial counts for */
+enum { TOGETHER = 4, NEAR = 3, LEAST = 8 }; /* pieces that change at once, how far apart; operations a trial counts for */
 static const double NEARBY = 0.7, STAY = 0.25, SENT = 0.85;
 static const int32_t AHEAD[] = {1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 24, 32};
 enum { AHEADS = sizeof AHEAD / sizeof *AHEAD };

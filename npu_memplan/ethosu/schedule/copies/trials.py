@@ -14,7 +14,7 @@ from .room import Volume
 
 _LEAST = 8  # operations that a trial counts for at least
 _AHEAD = (1, 2, 3, 4, 5, 6, 7, 9, 12, 16, 24, 32)  # operations before its first reader that a copy starts at most
-_TOGETHER, _NEAR, _NEARBY = 2, 3, 0.7  # how many change at once, how far apart, and how often no farther
+_TOGETHER, _NEAR, _NEARBY = 4, 3, 0.7  # how many change at once, how far apart, and how often no farther
 _STAY, _SENT = 0.25, 0.85  # shares: read where they are; these, and sent at a time that is drawn
 
 
