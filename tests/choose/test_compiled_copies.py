@@ -19,7 +19,7 @@ from npu_memplan.compiled import CFunctions, compiled, library
 from npu_memplan.ethosu.arch import Architecture, accelerator
 from npu_memplan.ethosu.program.access import Role
 from npu_memplan.ethosu.schedule.copies import flat
-from npu_memplan.ethosu.schedule.copies.course import Course, Run, _Step
+from npu_memplan.ethosu.schedule.copies.course import Course, CourseStep, Run
 from npu_memplan.ethosu.schedule.copies.flat import Flat
 from npu_memplan.ethosu.schedule.copies.greedy import Choice, Itinerary
 from npu_memplan.ethosu.schedule.copies.reads import Parcel
@@ -73,12 +73,12 @@ class Draws:
             ]
             yield Parcel("constants", tuple((4096 * i, 4096 * i + size) for i, size in enumerate(sizes)), tuple(mine))
 
-    def _step(self, index: int, ops: list[Op]) -> _Step:
+    def _step(self, index: int, ops: list[Op]) -> CourseStep:
         draw = self.random
         kernels = tuple(draw.randrange(3) for _ in range(draw.choice((0, 0, 1, 2))))
         behind = frozenset(i for i in range(index) if ops[i] is Op.DMA_START and draw.random() < 0.5)
         slow = self._needs(ops[index])
-        return _Step(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
+        return CourseStep(draw.randint(2, 40), slow, draw.choice((slow, self._needs(ops[index]))), kernels, behind)
 
     def _needs(self, op: Op) -> Demand:
         draw = self.random

@@ -81,6 +81,10 @@ class Passage:
             sum(load.cycles for load in outputs),
         )
 
+    def cycles_of(self, memory: str) -> float:
+        """In which a memory is in use."""
+        return sum(cycles for name, cycles, _ in self.memories if name == memory)
+
 
 @dataclass(frozen=True)
 class Demand:

@@ -22,7 +22,7 @@ Place = Callable[[str], tuple[int, int]]  # buffer -> region and address
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class CourseStep:
     """One operation."""
 
     words: int
@@ -47,10 +47,10 @@ class Course:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _read(self, place: Place) -> list[_Step]:
+    def _read(self, place: Place) -> list[CourseStep]:
         accelerator = self.program.accelerator
         operations = [self.program.place(i, place) for i in range(len(self.program.operations))]
-        steps: list[_Step] = []
+        steps: list[CourseStep] = []
         before: Mapping[Register, int] = {}
         started: list[int] = []  # operations that are transfers
         waits: list[Wait] = []
@@ -67,7 +67,7 @@ class Course:
                 before = {**before, **command.registers}
                 kernels = tuple(w.outstanding for w in waits if w.op is Op.KERNEL_WAIT)
                 behind = frozenset(started[-1 - w.outstanding] for w in waits if w.op is Op.DMA_WAIT)
-                steps.append(_Step(words, slow, fast, kernels, behind))
+                steps.append(CourseStep(words, slow, fast, kernels, behind))
                 if command.op is Op.DMA_START:
                     started.append(index)
                 waits = []
@@ -83,10 +83,10 @@ class Course:
     def _copied(self, kernel: Operation) -> Operation:
         return kernel.with_registers(dict.fromkeys(REGIONS & kernel.registers.keys(), self._fast_region))
 
-    def step(self, index: int) -> _Step:
+    def step(self, index: int) -> CourseStep:
         return self._steps[index]
 
-    def otherwise(self, steps: Sequence[_Step]) -> Course:
+    def otherwise(self, steps: Sequence[CourseStep]) -> Course:
         """The same with other needs."""
         other = object.__new__(Course)
         other.__dict__.update(self.__dict__, _steps=list(steps))

@@ -12,8 +12,10 @@ static int32_t earliest(const Greedy *g, int32_t piece) {
 
 static void everyone_waits(Greedy *g) {
   int32_t *end = &g->next[g->line->pieces];
+  g->left = 0;
   for (int32_t k = 0; k < g->line->pieces; k++) {
     g->copied[k] = 0;
+    g->left += g->line->least[k];
     if (!g->wish->stays[k]) {
       g->not_before[k] = earliest(g, k);
       *end = k;
@@ -56,6 +58,7 @@ static void send_copy(Greedy *g, int32_t piece, int32_t index, int64_t at, int32
   room_fill(&g->room, g->line->size[piece], max_of(0, index - unfinished), g->line->last[piece], at);
   clock_send(&g->clock, piece, unfinished);
   g->copied[piece] = 1;
+  g->left -= g->line->least[piece];
   sent->piece[sent->count] = piece;
   sent->before[sent->count] = index;
   sent->unfinished[sent->count] = unfinished;
@@ -142,8 +145,14 @@ static int64_t whole(double cycles) {
   return below + (rest > 0.5 || (rest == 0.5 && below % 2));
 }
 
-/* The schedule of a wish. */
-void schedule(Greedy *g, const Wish *wish, Sent *sent) {
+/* Whether the rest takes more than `most` cycles in any case: of its kernels, or of the memory of constants. */
+static bool too_late(const Greedy *g, int32_t next, int64_t most) {
+  const Moment *m = &g->clock.moment;
+  return m->end + g->line->work[next] > (double)most + 1 || m->busy[g->line->far] + g->left > (double)most + 1;
+}
+
+/* The schedule of a wish; of one that takes more than `most` cycles only that (as NEVER). */
+void schedule(Greedy *g, const Wish *wish, Sent *sent, int64_t most) {
   g->wish = wish;
   g->sent = sent;
   clock_begin(&g->clock);
@@ -152,11 +161,19 @@ void schedule(Greedy *g, const Wish *wish, Sent *sent) {
   sent->count = 0;
   for (int32_t index = 0; index < g->line->operations; index++) {
     int32_t piece = g->line->reads[index];
-    if (piece >= 0 && g->line->first[piece] == index && taken(g, piece)) {
+    bool first = piece >= 0 && g->line->first[piece] == index;
+    if (first && taken(g, piece)) {
       in_time(g, piece, index);
+    }
+    if (first && !g->copied[piece]) {
+      g->left -= g->line->least[piece];
     }
     ahead(g, index);
     clock_step(&g->clock, index, piece >= 0 && g->copied[piece]);
+    if (too_late(g, index + 1, most)) {
+      sent->cycles = NEVER;
+      return;
+    }
   }
   sent->cycles = whole(clock_total(&g->clock));
 }

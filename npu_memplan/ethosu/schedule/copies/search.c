@@ -52,7 +52,7 @@ static void look_on(Greedy *g, Search *s, Wish *wish, Sent *best, Sent *found) {
     for (int64_t i = 0; i < changes; i++) {
       before[i] = change(s, wish, drawn(s, near, pieces));
     }
-    schedule(g, wish, found);
+    schedule(g, wish, found, s->cycles);
     if (found->cycles <= s->cycles) {
       s->cycles = found->cycles;
       if (found->cycles < best->cycles) {
@@ -85,7 +85,7 @@ int64_t npu_memplan_copies(const Line *line, const Free *free, Search *search, W
   if (ready && search->left > 0) {
     look_on(&g, search, wish, best, &found);
   } else if (ready) {
-    schedule(&g, wish, best);
+    schedule(&g, wish, best, NEVER);
   }
   free_all(&arena);
   return ready ? FOUND : NO_MEMORY;

@@ -17,7 +17,7 @@ typedef struct {
   int64_t operations, pieces, memories;
   int64_t most_kernels, most_transfers; /* in flight */
   int64_t awaits_response;
-  int64_t stream; /* the memory of commands */
+  int64_t stream, far; /* the memories of commands, and of constants */
   double begin, launch, copy_fetch;
   const double *fetch;                 /* [operations]: cycles of the stream's memory */
   const int32_t *reads;                /* [operations]: the piece, or -1 */
@@ -27,6 +27,8 @@ typedef struct {
   const int64_t *size;                 /* [pieces]: bytes */
   const int32_t *first, *last, *readers; /* [pieces]: operations, and how many */
   const int32_t *span_at, *span;       /* [pieces + 1]: what each transfer of a piece needs */
+  const double *least;                 /* [pieces]: cycles of `far`, copied or not */
+  const double *work;                  /* [operations + 1]: from there on, cycles that kernels take at least */
   const int8_t *transfers;             /* [needs]: whether it is no kernel's */
   const double *multipliers, *output, *blocks, *jobs, *depends;
   const double *input_latency, *input_asking, *output_latency, *output_cycles;
@@ -115,10 +117,11 @@ typedef struct {
   int32_t *next;       /* [pieces + 1]: what is waiting behind a piece, by first readers; the last entry is the head */
   int32_t *not_before; /* [pieces]: no copy is found before this operation */
   int8_t *copied;      /* [pieces] */
+  double left;         /* cycles of the memory of constants for pieces that are neither sent nor read */
 } Greedy;
 
 bool take_greedy(Arena *arena, Greedy *greedy, const Line *line, const Free *free);
-void schedule(Greedy *greedy, const Wish *wish, Sent *sent);
+void schedule(Greedy *greedy, const Wish *wish, Sent *sent, int64_t most);
 
 #if defined(__GNUC__)
 #pragma GCC visibility pop
