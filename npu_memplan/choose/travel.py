@@ -33,6 +33,7 @@ _WHOLE = 1 << 40  # bytes of a slice: more than any weights
 _CUT_AGAIN = 2  # programs
 _ROUNDS = ((16, 10), (8, 4), (4, 2))  # how many of the most promising programs are searched on, to which part of WORK
 _FURTHER = 2  # times WORK, for the most promising program, when some have places
+_PLACED = 4  # part of WORK for copies that get places
 _HOPE = 2  # of what others lost between promise and places, the next is taken to lose one part of so many
 _SAMPLE = Traffic(1024, 64, 16)  # some bytes in whole bursts
 
@@ -105,7 +106,7 @@ class Race:
         """Enter what keeps of its promise more than the best has, if it may: as others `lost`."""
         hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
         if max(traveller.bound, hoped) < self.best.rank[0]:
-            made = list(traveller.entrants(WORK))
+            made = list(traveller.entrants(WORK // _PLACED))
             self._enter(made)
             lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
 

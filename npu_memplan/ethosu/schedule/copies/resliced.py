@@ -16,7 +16,7 @@ from .room import Held, Volume
 from .search import WORK, CopySearch
 from .slices import Slicer, weights_of
 
-_LOOKED_AT = 4_000  # operations of programs with other slices
+_LOOKED_AT = 2_500  # operations of programs with other slices
 _COUNTS = (1, 2, 3, 4, 6)  # slices of an operation
 _LEAST_BYTES = 1024  # of weights: others stay as they are
 _TOGETHER = (1, 1, 2)  # weights that are cut otherwise at once
