@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -179,6 +181,9 @@ MUTANTS = {
         ("unfinished == 1 && index > 1", "unfinished == 1"),
         ("copied < g->clock.moment.end", "copied - 5 < g->clock.moment.end"),
         ("g->wish->in_turn && ", ""),
+        ("work[next] > (double)most + 1", "work[next] > (double)most - 40"),
+        ("g->left > (double)most + 1", "g->left > (double)most - 40"),
+        ("g->copied[piece] = 1;\n  g->left -= g->line->least[piece];", "g->copied[piece] = 1;"),
         ("tight_until(&g->room, first, last) + unfinished + 1", "tight_until(&g->room, first, last) + unfinished + 2"),
     ],
     "search.c": [("NEAR = 3", "NEAR = 2"), ("STAY = 0.25", "STAY = 0.26"), ("found->cycles <= s", "found->cycles < s")],
@@ -216,6 +221,23 @@ def test_where_c_cannot_be_built_python_searches_less_far(monkeypatch: pytest.Mo
     assert slow.best == fast.best
     slow.further(1000)
     assert slow.best.cycles <= fast.best.cycles
+
+
+def test_who_has_no_compiler_is_told(tmp_path: Path) -> None:
+    model = Path(__file__).resolve().parents[1] / "models" / "micro_speech_quantized.tflite"
+    asked = ["compile", str(model), "-o", str(tmp_path / "made"), "--npu-compiler", "tvm", "--pool", "sram=8192"]
+    environment = {
+        **os.environ,
+        "CC": "no-such-compiler",
+        "NPU_MEMPLAN_CACHE": str(tmp_path / "cache"),
+        "COLUMNS": "400",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "npu_memplan", *asked], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "the compiled searches are not available, so copies were searched for less far: no C compiler found" in said
 
 
 @pytest.mark.parametrize("name", ["ethos-u85-256"])
