@@ -4,7 +4,8 @@ Invariant: a bound of `course`'s clock, never an estimate, whether kernels run i
 where their constants are. It is the most of four, each of which holds by itself:
 the constants' port, each constant once; the kernels as if constants came from wherever is sooner and kept no memory
 busy; all memories at once, since what a copy spares one it writes to another; and what the port must still bring when
-an operation ends, because only what is free beside the maps can be there already.
+an operation ends, because only what is free beside the maps can be there already. The last one takes what has passed
+a memory for worked off; where three ask at once the clock lets one pass before, so it may be a little too high.
 """
 
 from __future__ import annotations
