@@ -62,11 +62,17 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
 
 
-def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
-    """As the fastest ones of this network do."""
-    model = shared_folder("zoo") / "fingerprint.tflite"
+def network(name: str) -> Path:
+    """One that failed when it was first tried."""
+    model = shared_folder("zoo") / f"{name}.tflite"
     if not model.is_file():
         pytest.skip(f"{model} is not here")
+    return model
+
+
+def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """As the fastest ones of this network do."""
+    model = network("fingerprint")
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     assert made.json["estimated_cycles"] <= 55_513
@@ -76,9 +82,7 @@ def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Calla
 
 def test_what_runs_on_the_host_does_not_win_by_the_npus_cycles(cli: Callable[..., Any], tmp_path: Path) -> None:
     """Own lowering leaves this layer of int16 to the host."""
-    model = shared_folder("zoo") / "leaky_relu_int16.tflite"
-    if not model.is_file():
-        pytest.skip(f"{model} is not here")
+    model = network("leaky_relu_int16")
     made = cli("compile", model, "--pool", "sram=15360", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
     (note,) = (text for text in made.json["notes"] if text.startswith("taken: "))
