@@ -66,7 +66,9 @@ class Race:
         self._rank = rank
         self.entrants = [Entrant(program, rank(program)) for program in programs]
         self.travellers: list[Traveller] = []
-        self._forms: dict[Traveller, tuple[_Form, int]] = {}  # what each is cut from, and into slices of how many bytes
+        self._forms: dict[
+            Traveller, tuple[_Uncut, int]
+        ] = {}  # what each is cut from, and into slices of how many bytes
         self.best = min(self.entrants, key=_rank)
         self.made = self.best.plain
         fast = fast_pool(programs[0].posed.problem.pools, rank.where)
@@ -115,9 +117,9 @@ class Race:
         slices: dict[bytes, Slices] = {}
         whole = sorted((Traveller(program, self._rank, fast, limit) for program in programs), key=_promise)
         for one in whole:
-            self._forms[one] = _Form(one, slicers(one.plain.posed, slices), []), _WHOLE
+            self._forms[one] = _Uncut(one, slicers(one.plain.posed, slices), []), _WHOLE
 
-        def cut(form: _Form, parts: Sequence[int]) -> None:
+        def cut(form: _Uncut, parts: Sequence[int]) -> None:
             for part in parts:
                 most = max(limit // part, _LEAST_POOL // part, _LEAST_SLICE)
                 made = form.cut(most, {})
@@ -144,7 +146,7 @@ class Race:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Form:
+class _Uncut:
     """A program whose convolutions are whole, and what cuts them into slices."""
 
     whole: Traveller

@@ -107,6 +107,12 @@ def unit_cycles(needs: Demand) -> float:
     return 0.0 if needs.is_transfer else float(max(needs.multipliers, needs.output))
 
 
+def least_work(line: Course) -> list[float]:
+    """From each operation to the end, the last one's end included, `unit_cycles` of kernels wherever constants are."""
+    steps = (line.step(index) for index in reversed(range(len(line))))
+    return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
+
+
 def _all(line: Course, index: int) -> tuple[Demand, ...]:
     return tuple(needs for forms in line.forms(index) for needs in forms)
 

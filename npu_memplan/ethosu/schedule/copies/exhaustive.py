@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 from ...arch import Channel
-from .bounds import port_cycles, unit_cycles
+from .bounds import least_work, port_cycles
 from .course import Course, Run
 from .greedy import Copy, Itinerary
 from .room import Volume
@@ -42,8 +41,7 @@ class Exhaustive:
         self.line, self.known, self.left = line, known, most_steps
         self._start = _State(Run(line), volume, frozenset(), ())
         self._order = sorted(range(len(line.pieces)), key=lambda k: (line.pieces[k].readers[0], k))
-        work = [min(unit_cycles(step.slow), unit_cycles(step.fast)) for step in map(line.step, range(len(line)))]
-        self._behind = [*accumulate(reversed(work), initial=0)][::-1]  # from each operation to the end
+        self._behind = least_work(line)
 
     def best(self) -> Itinerary | None:
         """The best of all, `known` where none is better; None where there are too many to be looked at."""

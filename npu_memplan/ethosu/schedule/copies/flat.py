@@ -13,8 +13,8 @@ from itertools import accumulate, chain, islice
 
 from ....compiled import Struct, compiled, floats, int32s, int64s, structure, verdict
 from ...time import Clock, Demand
-from .bounds import unit_cycles
-from .course import COPY_WORDS, Course, CourseStep
+from .bounds import least_work
+from .course import COPY_WORDS, Course
 from .greedy import Choice, Copy, Itinerary
 from .reads import Parcel
 from .room import Volume
@@ -114,7 +114,7 @@ def _line(line: Course) -> Struct:
         readers=int32s(len(piece.readers) for piece in line.pieces),
         **_lists("span", [[needs.index(need) for need in some] for some in spans]),
         least=floats(_least(line, *both) for both in zip(line.pieces, spans, strict=True)),
-        work=floats([*accumulate(map(_work, reversed(steps)), initial=0.0)][::-1]),
+        work=floats(least_work(line)),
         **needs.tables(names),
     )
 
@@ -123,10 +123,6 @@ def _least(line: Course, piece: Parcel, copied: Sequence[Demand]) -> float:
     """Cycles of the constants' memory for a piece, copied or read where it is."""
     far, in_place = line.where.regions[0].name, [line.step(index).slow for index in piece.readers]
     return min(sum(need.passage.cycles_of(far) for need in some) for some in (copied, in_place))
-
-
-def _work(step: CourseStep) -> float:
-    return min(unit_cycles(step.slow), unit_cycles(step.fast))
 
 
 class _Needs:

@@ -31,7 +31,7 @@ class Volume:
     placed = False  # what is found has its place
 
     def __init__(self, held: Sequence[Held], limit_bytes: int, operations: int, grain: int = 16) -> None:
-        self._limit, self._grain = limit_bytes - limit_bytes % grain, grain
+        self.limit_bytes, self.grain = limit_bytes - limit_bytes % grain, grain
         self._used = np.zeros(operations, np.int64)  # bytes at each operation
         ordered = sorted(held, key=lambda h: (h.start, h.stop))
         for point in range(operations):
@@ -40,14 +40,6 @@ class Volume:
                 if h.first <= point <= h.last:
                     self._used[point] += max(0, h.stop - max(h.start, reach))
                     reach = max(reach, h.stop)
-
-    @property
-    def limit_bytes(self) -> int:
-        return self._limit
-
-    @property
-    def grain(self) -> int:
-        return self._grain
 
     @property
     def used(self) -> NDArray[np.int64]:
@@ -68,11 +60,11 @@ class Volume:
 
     def free_at(self, operation: int) -> int:
         """Bytes that are free while an operation runs."""
-        return self._limit - int(self._used[operation])
+        return self.limit_bytes - int(self._used[operation])
 
     def full_at(self, size_bytes: int, first: int, last: int) -> int:
         """The last operation in `[first, last]` at which less than `size_bytes` are free; -1: none."""
-        full = (self._used[first : last + 1] > self._limit - size_bytes).nonzero()[0]
+        full = (self._used[first : last + 1] > self.limit_bytes - size_bytes).nonzero()[0]
         return first + int(full[-1]) if len(full) else -1
 
     def find(self, size_bytes: int, first: int, last: int, from_top: bool = False) -> int | None:
@@ -85,7 +77,7 @@ class Volume:
 
     def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
         """Fill what `find` found."""
-        self._used[first : last + 1] += size_bytes + -size_bytes % self._grain
+        self._used[first : last + 1] += size_bytes + -size_bytes % self.grain
 
 
 class Room(Volume):
@@ -111,9 +103,9 @@ class Room(Volume):
         """
         taken = self._held[(self._held[:, 0] <= last) & (self._held[:, 1] >= first)]
         if from_top:
-            return self._highest(size_bytes + -size_bytes % self._grain, taken)
+            return self._highest(size_bytes + -size_bytes % self.grain, taken)
         if not len(taken):
-            return 0 if size_bytes <= self._limit else None
+            return 0 if size_bytes <= self.limit_bytes else None
         ends = np.maximum.accumulate(taken[:, 3])
         begins = np.concatenate(([0], ends[:-1]))
         holes = taken[:, 2] - begins
@@ -122,11 +114,11 @@ class Room(Volume):
         if holes[best] < _NO_HOLE:
             return int(begins[best])
         top = int(ends[-1])
-        return top if size_bytes <= self._limit - top else None
+        return top if size_bytes <= self.limit_bytes - top else None
 
     def _highest(self, size_bytes: int, taken: NDArray[np.int64]) -> int | None:
         ends = np.concatenate(([0], np.maximum.accumulate(taken[:, 3])))
-        starts = np.concatenate((taken[:, 2], [self._limit]))
+        starts = np.concatenate((taken[:, 2], [self.limit_bytes]))
         fits = (starts - ends >= size_bytes).nonzero()[0]
         return int(starts[fits[-1]]) - size_bytes if len(fits) else None
 
@@ -136,7 +128,7 @@ class Room(Volume):
         return int(taken[:, 1].min()) if len(taken) else last
 
     def take(self, size_bytes: int, first: int, last: int, at: int) -> None:
-        stop = at + size_bytes + -size_bytes % self._grain
+        stop = at + size_bytes + -size_bytes % self.grain
         where = int(self._held[:, 2].searchsorted(at))
         row = np.array([[first, last, at, stop]], np.int64)
         self._held = np.concatenate((self._held[:where], row, self._held[where:]))

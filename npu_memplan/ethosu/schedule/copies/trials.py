@@ -30,9 +30,7 @@ class Found:
 class Trials:
     """The schedules of a course in free bytes, in Python."""
 
-    speed = (
-        1  # operations that are run for one that is asked for: what that takes is a fraction of a second in any case
-    )
+    speed = 1  # operations that are run for one that is asked for
 
     def __init__(self, line: Course, room: Volume, seed: int = 0) -> None:
         self.line, self._room, self._chance = line, room, chances(seed)
