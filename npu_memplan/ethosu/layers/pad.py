@@ -1,4 +1,4 @@
-"""A border of one value around height and width."""
+"""A border of one value around height, width and channels."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Pad(Layer):
 
     padding: Padding
     value: int = 0
+    channels: tuple[int, int] = (0, 0)  # in front of the input's and behind them
 
     limits: ClassVar[Limits] = Limits(one_image=True)
 
@@ -32,7 +33,7 @@ class Pad(Layer):
 
     def _begin(self, tensors: Mapping[str, LayerTensor], index: int) -> tuple[int, ...]:
         begin = [0] * len(tensors[self.output].shape)
-        begin[-3], begin[-2] = self.padding.top, self.padding.left
+        begin[-3:] = self.padding.top, self.padding.left, self.channels[0]
         return tuple(begin)
 
     def emit(self, emission: Emission) -> None:
@@ -40,7 +41,7 @@ class Pad(Layer):
         whole, out, pad = emission.view(self.output), emission.tensors[self.output], self.padding
         source = emission.tensors[self.inputs[0]]
         _, height, width, depth = out.shape
-        inner_height, inner_width = source.shape[1:3]
+        _, inner_height, inner_width, inner_depth = source.shape
         if emission.storage.embedded.get(self.inputs[0]) != self.output:
             target = whole.box(self._begin(emission.tensors, 0), source.shape)
             assert target is not None
@@ -57,18 +58,26 @@ class Pad(Layer):
                 assert target is not None
                 border = np.full(shape, self.value, out.dtype)
                 emission.copy(emission.builder.constant_view(border), target, out.dtype)
+        for first, count in ((0, self.channels[0]), (self.channels[0] + inner_depth, self.channels[1])):
+            for begun in range(0, count, inner_depth):  # made of the input's bytes: no constants
+                shape = (1, inner_height, inner_width, min(inner_depth, count - begun))
+                target = whole.box((0, pad.top, pad.left, first + begun), shape)
+                read = emission.view(self.inputs[0]).box((0, 0, 0, 0), shape)
+                assert target is not None
+                assert read is not None  # neither is in bricks
+                emission.copy(read, target, out.dtype, (self.value, self.value))
 
 
 def _parse(reader: Reader, root: Any) -> Match:
     call, tensor, out = reader.moved(root, "nn.pad")
     widths = [int(w) for w in call.attrs.pad_width]
-    if len(tensor.shape) != 4 or any(widths[:2]) or any(widths[6:]):
-        raise RejectedError(f"it pads {widths} in front of and behind each dimension; only height and width fit")
+    if len(tensor.shape) != 4 or any(widths[:2]) or min(widths) < 0:
+        raise RejectedError(f"it pads {widths} in front of and behind each dimension; only images fit, not their batch")
     if str(call.attrs.pad_mode) != "constant":
         raise RejectedError(f"its mode is {call.attrs.pad_mode}; only constant padding fits the NPU")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
     value = int(float(call.attrs.pad_value))
-    return Match(Pad("pad", ("0",), "out", padding, value), {"0": tensor, "out": out}, (call.args[0],))
+    return Match(Pad("pad", ("0",), "out", padding, value, (widths[6], widths[7])), {"0": tensor, "out": out}, (call.args[0],))
 
 
 RECORD = Record((Pad,), (Composite("pad", partial(alone, "nn.pad"), _parse),))

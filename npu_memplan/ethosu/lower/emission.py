@@ -64,13 +64,15 @@ class Emission:
         ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
         return self.output(clamp, quantise_multiplier(ratio))
 
-    def copy(self, source: TensorView, target: TensorView, dtype: str) -> None:
-        """Move elements: a 1x1 maximum has no arithmetic."""
+    def copy(
+        self, source: TensorView, target: TensorView, dtype: str, clamp: tuple[int, int] | None = None
+    ) -> None:
+        """Move elements, `clamp`ed where that is given: a 1x1 maximum has no arithmetic."""
         a, b = source.hwc(), target.hwc()
         if a is None or b is None or a.shape != b.shape:
             raise LoweringError(f"no NPU operation moves {source} to {target}")
         info = np.iinfo(dtype)
-        output = Output((int(info.min), int(info.max)), UNITY)
+        output = Output(clamp or (int(info.min), int(info.max)), UNITY)
         self.builder.pool(PoolMode.MAX, Operand(a, dtype), Operand(b, dtype), Window(), output)
 
 

@@ -29,7 +29,8 @@ def fold_pads(graph: LayerGraph) -> LayerGraph:
         if pad.output in graph.outputs or not readers:
             continue
         zero_point = graph.tensors[pad.output].zero_point
-        folded = [_folded(pad, reader) if pad.value == zero_point else None for reader in readers]
+        fits = pad.value == zero_point and not any(pad.channels)
+        folded = [_folded(pad, reader) if fits else None for reader in readers]
         if any(conv is None for conv in folded):
             continue
         for reader, conv in zip(readers, folded, strict=True):
