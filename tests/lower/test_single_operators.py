@@ -15,7 +15,6 @@ _ON_HOST = {
     "conv_d4x4": "dilation 4x4",
     "transpose_conv_k3_s1": "stride 2x2",
     "add_both_broadcast": "both operands",
-    "pad_depth": "only height and width",
 }
 _SEVERAL_PARTS = ("split_",)  # each output is a function of its own: covered by test_moves
 CASES = [

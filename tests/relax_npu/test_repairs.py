@@ -13,6 +13,7 @@ from tvm import relax
 from tvm.relax.frontend.tflite import from_tflite, tflite_frontend
 
 from fvp_runner.references.micro import Reference
+from npu_memplan.frontend.tflite import repairs
 from npu_memplan.frontend.tflite.repairs import clear_stray_quantised_dimensions, round_integer_averages
 from tests.support.arithmetic_models import pool
 from tests.support.relax_import import import_relax
@@ -73,6 +74,36 @@ def test_stray_quantised_dimensions_are_cleared() -> None:
 def test_per_channel_dimensions_stay() -> None:
     model = case("conv_k3x3")
     assert clear_stray_quantised_dimensions(model) == (model, 0)
+
+
+def resized(scale: tuple[float, ...] | None) -> bytes:
+    b = ModelBuilder()
+    x, y = (b.tensor((1, size, size, 4), "int8", 0.05, 3) for size in (3, 6))
+    b.operator("RESIZE_NEAREST_NEIGHBOR", [x, b.constant(np.array([6, 6], np.int32), scale)], [y],
+               "ResizeNearestNeighborOptions")  # fmt: skip
+    return b.made([x], [y]).finish()
+
+
+def test_empty_tables_of_scales(monkeypatch: pytest.MonkeyPatch) -> None:
+    def calls(model: bytes) -> bool:
+        return "image.resize2d" in import_relax(model).script()
+
+    assert calls(resized(None))
+    assert calls(resized(()))
+    monkeypatch.setattr(repairs._Tensor, "Quantization", tflite.Tensor.Quantization)
+    assert not calls(resized(()))
+
+
+@pytest.mark.parametrize(
+    ("places", "batches", "imported"), [([2, 0], 0, True), (1, 0, True), ([3, -1], 0, False), ([[1, 0]], 1, False)]
+)
+def test_gather_of_constant_places(places: list[int] | int, batches: int, imported: bool) -> None:
+    b = ModelBuilder()
+    indices, left = np.array(places, np.int32), (1, 3) if batches else ()
+    x = b.tensor((1, 3, 4), "int8", 0.05, 3)
+    y = b.tensor((*left, *indices.shape[batches:]) if batches else (1, 3, *indices.shape), "int8", 0.05, 3)
+    b.operator("GATHER", [x, b.constant(indices)], [y], "GatherOptions", 2, Axis=2, BatchDims=batches)
+    assert ("R.take" in import_relax(b.made([x], [y]).finish()).script()) == imported
 
 
 def run_on_host(module: object, value: np.ndarray) -> np.ndarray:

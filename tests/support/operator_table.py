@@ -100,8 +100,8 @@ def _gather(rng: np.random.Generator, dtype: str) -> ModelBuilder:
     b = ModelBuilder()
     scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
     x, i = b.tensor(_PLANE, dtype, scale, zero), b.constant(np.array([5, 0, 3, 3], np.int32))
-    y = b.tensor((1, 4, 8, 12), dtype, scale, zero)
-    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=1)
+    y = b.tensor((*_PLANE[:3], 4), dtype, scale, zero)
+    b.operator("GATHER", [x, i], [y], "GatherOptions", 2, Axis=3)  # what the NPU gathers
     return b.made([x], [y])
 
 

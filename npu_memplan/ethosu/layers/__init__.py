@@ -14,6 +14,7 @@ from . import (
     convolution,
     elementwise,
     fully_connected,
+    gather,
     lstm,
     pad,
     pool,
@@ -31,6 +32,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
+    gather.RECORD,
     *(activation.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, convolution.RECORD, lstm.RECORD),

@@ -77,7 +77,9 @@ def _parse(reader: Reader, root: Any) -> Match:
         raise RejectedError(f"its mode is {call.attrs.pad_mode}; only constant padding fits the NPU")
     padding = Padding(widths[2], widths[4], widths[3], widths[5])
     value = int(float(call.attrs.pad_value))
-    return Match(Pad("pad", ("0",), "out", padding, value, (widths[6], widths[7])), {"0": tensor, "out": out}, (call.args[0],))
+    return Match(
+        Pad("pad", ("0",), "out", padding, value, (widths[6], widths[7])), {"0": tensor, "out": out}, (call.args[0],)
+    )
 
 
 RECORD = Record((Pad,), (Composite("pad", partial(alone, "nn.pad"), _parse),))

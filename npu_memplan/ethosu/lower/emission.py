@@ -64,9 +64,7 @@ class Emission:
         ratio = double(self.tensors[source].scale) / double(self.tensors[result].scale)
         return self.output(clamp, quantise_multiplier(ratio))
 
-    def copy(
-        self, source: TensorView, target: TensorView, dtype: str, clamp: tuple[int, int] | None = None
-    ) -> None:
+    def copy(self, source: TensorView, target: TensorView, dtype: str, clamp: tuple[int, int] | None = None) -> None:
         """Move elements, `clamp`ed where that is given: a 1x1 maximum has no arithmetic."""
         a, b = source.hwc(), target.hwc()
         if a is None or b is None or a.shape != b.shape:

@@ -6,11 +6,15 @@ another reader or is an output of the graph.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+
+import numpy as np
 
 from ..layers.activation import Lookup
 from ..layers.convolution import Conv
 from ..layers.fully_connected import FullyConnected
+from ..layers.gather import Gather
 from ..layers.pad import Pad
 from ..layers.requantize import Requantize
 from .graph import LayerGraph
@@ -37,6 +41,25 @@ def fold_pads(graph: LayerGraph) -> LayerGraph:
             assert conv is not None
             layers[layers.index(reader)] = conv
         layers.remove(pad)
+    return replace(graph, layers=tuple(layers))
+
+
+def fold_gathers(graph: LayerGraph) -> LayerGraph:
+    """Let convolutions read all channels, with zeros for those that a Gather leaves out, where no product is added."""
+    layers: list[Layer] = list(graph.layers)
+    for gather in [layer for layer in layers if isinstance(layer, Gather)]:
+        readers = [layer for layer in layers if gather.output in layer.inputs]
+        if gather.output in graph.outputs or not readers:
+            continue
+        source = graph.tensors[gather.inputs[0]]
+        taken = math.prod(source.shape) * len(gather.places)  # products of the gather
+        folded = [_gathering(gather, reader, graph) for reader in readers]
+        conv = [reader for reader, _ in folded if reader is not None]
+        if len(conv) < len(readers) or sum(added for _, added in folded) > taken:
+            continue
+        for reader, instead in zip(readers, conv, strict=True):
+            layers[layers.index(reader)] = instead
+        layers.remove(gather)
     return replace(graph, layers=tuple(layers))
 
 
@@ -71,6 +94,18 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
             layers[i] = replace(layer, other_type=True)
             tensors[layer.output] = replace(result, stored=(source.dtype, source.zero_point))
     return replace(graph, layers=tuple(layers), tensors=tensors)
+
+
+def _gathering(gather: Gather, reader: Layer, graph: LayerGraph) -> tuple[Conv | None, int]:
+    """`reader` of what `gather` reads, and how many products that adds; None where it cannot."""
+    if not isinstance(reader, Conv) or reader.depthwise or len(set(gather.places)) < len(gather.places):
+        return None, 0
+    depth = graph.tensors[gather.inputs[0]].shape[-1]
+    weights = np.zeros((*reader.weights.shape[:3], depth), reader.weights.dtype)
+    weights[..., list(gather.places)] = reader.weights
+    height, width = graph.tensors[reader.output].shape[1:3]
+    added = height * width * (weights.size - reader.weights.size)
+    return replace(reader, inputs=(gather.inputs[0], *reader.inputs[1:]), weights=weights), added
 
 
 def _folded(pad: Pad, reader: Layer) -> Conv | None:

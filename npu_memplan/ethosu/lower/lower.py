@@ -16,7 +16,7 @@ from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
 from .emission import Emission
 from .emit import Builder, LoweringError
-from .fold import fold_pads, fold_tables, fold_types
+from .fold import fold_gathers, fold_pads, fold_tables, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
 from .storage import assign
@@ -58,7 +58,7 @@ def lower(
     """
     require_own_lowering(accelerator)
     where = aim.where or default_memory_map(accelerator)
-    graph = fold_types(fold_pads(graph))
+    graph = fold_types(fold_gathers(fold_pads(graph)))
     graph = fold_tables(im2col(graph, accelerator, where) if aim.for_cycles else graph)
     builder = Builder(accelerator, where, aim.fast_region)
     storage = assign(builder, graph, aim.for_cycles)

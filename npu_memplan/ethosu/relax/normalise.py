@@ -2,7 +2,7 @@
 
 Invariant: a normalised module computes the same values (float biases of quantised products aside, see
 `stored_form`). `split` becomes slices, so that each part can be a view of its own; no two operators share a
-dequantisation; feature maps become NHWC.
+dequantisation; feature maps become NHWC; moves that take channels together become one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from tvm import ir, relax
 
 from ..reading.reader import name_of, shape_of
+from .gathered import ChainsToGathers
 from .layout import has_nchw, to_nhwc
 from .stored_form import StoredForm
 
@@ -55,6 +56,7 @@ def normalise(mod: Any) -> Any:
     mod = _mutated(_mutated(mod, _SplitToSlices), StoredForm)
     if has_nchw(mod):
         mod = to_nhwc(mod)
+    mod = _mutated(mod, ChainsToGathers)
     mod = _mutated(mod, _OneDequantiseForEachUse)
     return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(mod))
 

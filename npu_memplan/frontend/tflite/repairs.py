@@ -60,13 +60,13 @@ class _Tensor(tflite.Tensor):  # type: ignore[misc]
     `test_empty_tables_of_scales` passes without it.
     """
 
-    def Quantization(self) -> Any:  # noqa: N802 (flatbuffers' own)
+    def Quantization(self) -> Any:
         found = super().Quantization()
         return found if found is not None and found.ScaleLength() else None
 
 
 class _Graph(tflite.SubGraph):  # type: ignore[misc]
-    def Tensors(self, j: int) -> Any:  # noqa: N802 (flatbuffers' own)
+    def Tensors(self, j: int) -> Any:
         table, tensor = super().Tensors(j)._tab, _Tensor()
         tensor.Init(table.Bytes, table.Pos)
         return tensor
