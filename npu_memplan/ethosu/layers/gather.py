@@ -20,7 +20,7 @@ from ..reading.reader import Match, Reader, RejectedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gather(Layer):
+class ChannelGather(Layer):
     """Channel i of the output is channel `places[i]` of the input."""
 
     places: tuple[int, ...]
@@ -56,8 +56,8 @@ def _parse(reader: Reader, root: Any) -> Match:
     axis = None if call.attrs.axis is None else int(call.attrs.axis) % rank
     if places is None or axis != rank - 1 or places.ndim != 1:
         raise RejectedError("it gathers other things than channels at constant places")
-    layer = Gather("gather", ("0",), "out", tuple(int(place) for place in places))
+    layer = ChannelGather("gather", ("0",), "out", tuple(int(place) for place in places))
     return Match(layer, {"0": tensor, "out": out}, (call.args[0],))
 
 
-RECORD = Record((Gather,), (Composite("gather", partial(alone, "take", 2), _parse),))
+RECORD = Record((ChannelGather,), (Composite("gather", partial(alone, "take", 2), _parse),))

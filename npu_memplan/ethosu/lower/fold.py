@@ -14,7 +14,7 @@ import numpy as np
 from ..layers.activation import Lookup
 from ..layers.convolution import Conv
 from ..layers.fully_connected import FullyConnected
-from ..layers.gather import Gather
+from ..layers.gather import ChannelGather
 from ..layers.pad import Pad
 from ..layers.requantize import Requantize
 from .graph import LayerGraph
@@ -45,9 +45,9 @@ def fold_pads(graph: LayerGraph) -> LayerGraph:
 
 
 def fold_gathers(graph: LayerGraph) -> LayerGraph:
-    """Let convolutions read all channels, with zeros for those that a Gather leaves out, where no product is added."""
+    """Let convolutions read all channels, with zeros for those that are not gathered, if no product is added."""
     layers: list[Layer] = list(graph.layers)
-    for gather in [layer for layer in layers if isinstance(layer, Gather)]:
+    for gather in [layer for layer in layers if isinstance(layer, ChannelGather)]:
         readers = [layer for layer in layers if gather.output in layer.inputs]
         if gather.output in graph.outputs or not readers:
             continue
@@ -96,7 +96,7 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
     return replace(graph, layers=tuple(layers), tensors=tensors)
 
 
-def _gathering(gather: Gather, reader: Layer, graph: LayerGraph) -> tuple[Conv | None, int]:
+def _gathering(gather: ChannelGather, reader: Layer, graph: LayerGraph) -> tuple[Conv | None, int]:
     """`reader` of what `gather` reads, and how many products that adds; None where it cannot."""
     if not isinstance(reader, Conv) or reader.depthwise or len(set(gather.places)) < len(gather.places):
         return None, 0

@@ -71,11 +71,13 @@ def _moved(move: Any, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
     if name in _RESHAPES:
         return values.reshape(shape_of(move.ty))
     if name == "permute_dims":
-        return values.transpose(None if attributes.axes is None else [int(a) for a in attributes.axes])
+        axes = range(values.ndim)[::-1] if attributes.axes is None else attributes.axes
+        return np.transpose(values, tuple(int(axis) for axis in axes))
     if name == "take":
         places = getattr(move.args[1], "value", None)
-        axis = attributes.axis
-        return None if places is None or axis is None else values.take(places.numpy(), int(axis))
+        if places is None or attributes.axis is None:
+            return None
+        return np.take(values, np.asarray(places.numpy(), np.int32), int(attributes.axis))
     written = [list(a.fields) for a in move.args[1:] if isinstance(a, relax.Tuple)]
     axes, begins, ends, *steps = ([int(number(v)) for v in fields] for fields in written)
     box = [slice(None)] * values.ndim
