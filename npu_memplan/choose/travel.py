@@ -127,7 +127,7 @@ class Race:
                     self._forms[made] = form, most
 
         for one in whole:
-            if one.bound < min(map(_promise, self._forms)):
+            if one.bound_in_slices < min(map(_promise, self._forms)):
                 cut(self._forms[one][0], (_PART,))
         forms = (self._forms[one][0] for one in sorted(self._forms, key=_promise))
         for form in list(dict.fromkeys(forms))[:_CUT_AGAIN]:

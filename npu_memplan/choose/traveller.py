@@ -80,10 +80,18 @@ class Traveller:
     @cached_property
     def bound(self) -> int:
         """Cycles that no copies go below, for these operations and this placement of the maps."""
+        return self._bound(in_slices=False)
+
+    @cached_property
+    def bound_in_slices(self) -> int:
+        """About the same of these operations in slices."""
+        return self._bound(in_slices=True)
+
+    def _bound(self, in_slices: bool) -> int:
         cycles = 0
         for call, line in self._lines:
             room = Volume(held(self.plain, call, self._fast), self._limit, len(line))
-            cycles += least_cycles(line, [room.free_at(index) for index in range(len(line))])
+            cycles += least_cycles(line, [room.free_at(index) for index in range(len(line))], in_slices)
         return cycles
 
     def entrants(self, work: int) -> Iterator[Entrant]:

@@ -27,9 +27,11 @@ _WEIGHTS = 8  # steps between counting one memory and counting the other
 _UNFINISHED = 2  # operations before a copy that may have begun and not ended: at most, `greedy.Copy`
 
 
-def least_cycles(line: Course, free_bytes: Sequence[int]) -> int:
-    """The bound. `free_bytes`: of the pool of copies while each operation runs, copies not counted."""
-    stays, ends = staying(line, free_bytes), []
+def least_cycles(line: Course, free_bytes: Sequence[int], in_slices: bool = False) -> int:
+    """The bound. `free_bytes`: of the pool of copies while each operation runs, copies not counted. `in_slices`: about
+    what no slices of the operations go below, for which copies have room where those of the whole have none.
+    """
+    stays, ends = frozenset[int]() if in_slices else staying(line, free_bytes), []
     run = Run(with_least_needs(line, stays))
     for index in range(len(line)):
         run.step(index, False)
