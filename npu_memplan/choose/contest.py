@@ -64,20 +64,19 @@ def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOp
             if race is not None and race.best.rank[0] <= least:
                 return _said(race, rank, options)
     if options.npu_compiler != "vela":
+        most = _on_host(lifted[0].posed) if lifted else None
         try:
-            ours = list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where))
+            ours = list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most))
         except NpuMemplanError as error:
             failures.append(error)
-    if lifted:
-        ours = [made for made in ours if _on_host(made) <= _on_host(lifted[0])]  # whose time no sum counts
     if not lifted and not ours:
         raise failures[0]
     return _said(Race([*lifted, *ours], rank), rank, options)
 
 
-def _on_host(planned: Planned) -> int:
-    """Calls that the NPU does not make."""
-    return sum(not is_npu(call.primfunc) for call in planned.posed.program.calls)
+def _on_host(posed: Posed) -> int:
+    """Calls that the NPU does not make, whose time no sum counts."""
+    return sum(not is_npu(call.primfunc) for call in posed.program.calls)
 
 
 def _named(loaded: Loaded, maker: str) -> Loaded:
@@ -96,15 +95,26 @@ def _lifted(loaded: Loaded) -> Planned:
         return Planned(without, planners.plan(without.problem, options.planner, options.time_limit_s, options.seed))
 
 
-def _ours(load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap) -> Iterator[Planned]:
-    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits.
+def _ours(
+    load: Callable[[CompileOptions], Loaded], options: CompileOptions, where: MemoryMap, most_on_host: int | None
+) -> Iterator[Planned]:
+    """Own lowering, whole and in stripes that keep ever fewer bytes alive; an error only where nothing fits. Nothing
+    where it leaves more calls to the host than `most_on_host`.
 
-    It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower.
+    It is lowered for few cycles; what is lowered for few bytes stands in where that does not fit, or is slower: the
+    operators that it takes are the same.
     """
     few_bytes = replace(options, objective="bytes", max_ms=None)
-    forms = [_ordered(pose(_named(load(asked), OURS)), where) for asked in (options, few_bytes)]
-    if _size(forms[0]) == _size(forms[1]):
-        del forms[1]
+    forms: list[Posed] = []
+    for asked in (options, few_bytes):
+        made = pose(_named(load(asked), OURS))
+        if most_on_host is not None and _on_host(made) > most_on_host:
+            break
+        forms.append(_ordered(made, where))
+    if not forms:
+        return
+    if _size(forms[0]) == _size(forms[-1]):
+        del forms[1:]
     missed: PlanningError | None = None
     some = False
     for made in (*forms, *_striped(forms, where)):

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from tvm import relax
 
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
+from ..problem.spans import covered
 from ..stages import Request
 from .devices import Homes
 from .liveness import ALWAYS, Storage, lifetimes
@@ -171,7 +172,7 @@ class _Traffic:
         self.consumers: dict[Storage, dict[str, None]] = {}
         for step in ordered:
             for access in step.accesses:
-                storage, amount = access.storage, access.stop - access.start
+                storage, amount = access.storage, covered(access.spans)
                 if access.writes:
                     self.written[storage] = self.written.get(storage, 0) + amount
                     self.producer.setdefault(storage, step.label)

@@ -88,24 +88,24 @@ class _Analysis:
                 self.branch(node, state, begin, stop)
 
     def step(self, step: Step, state: _State) -> None:
-        reads: dict[Storage, list[tuple[int, int]]] = {}
-        kills: dict[Storage, list[tuple[int, int]]] = {}
+        reads: dict[Storage, Spans] = {}
+        kills: dict[Storage, Spans] = {}
         for access in step.accesses:
             self.keep(access.storage, step.point, step.point + 1)
             if not access.writes:
-                reads.setdefault(access.storage, []).append((access.start, access.stop))
+                reads[access.storage] = union(reads.get(access.storage, ()), access.spans)
             elif access.exact:
-                kills.setdefault(access.storage, []).append((access.start, _whole_end(access)))
-        for storage, pieces in kills.items():
+                kills[access.storage] = union(kills.get(access.storage, ()), _to_the_end(access))
+        for storage, spans in kills.items():
             if storage in state:
                 live, stop = state[storage]
-                if rest := subtract(live, merged(pieces)):
+                if rest := subtract(live, spans):
                     state[storage] = rest, stop
                 else:
                     self.keep(storage, step.point, stop)
                     del state[storage]
-        for storage, pieces in reads.items():
-            _open(state, storage, merged(pieces), step.point + 1)
+        for storage, spans in reads.items():
+            _open(state, storage, spans, step.point + 1)
 
     def loop(self, node: Loop, state: _State, begin: int, stop: int) -> None:
         local = set(_locals((node,)))
@@ -121,7 +121,7 @@ class _Analysis:
                 self.keep(access.storage, begin, stop)
                 self.first[access.storage] = min(self.first[access.storage], begin)
                 if not access.writes:
-                    _open(state, access.storage, ((access.start, access.stop),), stop)
+                    _open(state, access.storage, access.spans, stop)
 
     def branch(self, node: Branch, state: _State, begin: int, stop: int) -> None:
         middle = begin + sum(1 for _ in steps(node.then))
@@ -154,7 +154,7 @@ def _locals(nodes: Iterable[Node]) -> Iterator[Storage]:
             yield from _locals((*node.then, *node.other))
 
 
-def _whole_end(access: StepAccess) -> int:
-    """A write of a whole storage also ends what is live "to the end" of it."""
-    size = access.storage.size_bytes
-    return _EVERYTHING[0][1] if size is None or access.stop >= size else access.stop
+def _to_the_end(access: StepAccess) -> Spans:
+    """Bytes of a write: one of a storage's last byte also ends what is live "to the end" of it."""
+    size, (start, stop) = access.storage.size_bytes, access.spans[-1]
+    return access.spans if size is not None and stop < size else (*access.spans[:-1], (start, _EVERYTHING[0][1]))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import NpuMemplanError
 from ..problem import Agent, AllowedOverlap, BufferKind
+from ..problem.spans import Spans
 
 
 class ExtractionError(NpuMemplanError):
@@ -53,7 +54,7 @@ class RelaxTensor:
 
     def touched(self, *, writes: bool, exact: bool = False) -> StepAccess:
         """An access to all of it."""
-        return StepAccess(self, 0, self.size_bytes or 1, writes, exact)
+        return StepAccess(self, ((0, self.size_bytes or 1),), writes, exact)
 
     def as_object(self) -> None:
         """Something on the host needs it as a tensor object."""
@@ -83,14 +84,13 @@ class Internal:
 
 
 class StepAccess(NamedTuple):  # not a dataclass: a large stream has tens of thousands
-    """Bytes `[start, stop)` of a storage touched in one step.
+    """Bytes of a storage touched in one step, one at least.
 
     `exact` says that all of these bytes are touched; otherwise some of them may be.
     """
 
     storage: RelaxTensor | Internal
-    start: int
-    stop: int
+    spans: Spans
     writes: bool
     exact: bool = False
 

@@ -31,6 +31,8 @@ def union(a: Spans, b: Spans) -> Spans:
 
 def subtract(a: Spans, b: Spans) -> Spans:
     """What is in `a` and not in `b`."""
+    if a == b:
+        return ()
     if not b:
         return a
     rest: list[tuple[int, int]] = []

@@ -62,10 +62,10 @@ def assert_same_meaning(old: NpuProgram, new: NpuProgram) -> None:
         found: set[tuple[int, int]] = set()
         last: dict[tuple[str, int], list[tuple[NpuOperation, bool]]] = {}
         for index, operation in enumerate(program.operations):
-            for name, start, stop, writes in program.accesses(index):
+            for name, spans, writes in program.accesses(index):
                 if program.buffer(name).role is BufferRole.CONSTANTS:
                     continue
-                for page in range(start // 256, -(-stop // 256)):
+                for page in dict.fromkeys(page for a, b in spans for page in range(a // 256, -(-b // 256))):
                     known = last.setdefault((name, page), [])
                     found.update((id(other), id(operation)) for other, wrote in known if wrote or writes)
                     known.append((operation, writes))

@@ -129,7 +129,8 @@ def read_of(program: NpuProgram, data: bytes) -> list[list[bytes]]:
                 memory[target][to : to + length] = data[start : start + length]
                 continue
         holders = {**dict.fromkeys(constants, data), **memory}
-        ranges = [(n, a, b) for n, a, b, writes in program.accesses(index) if n in holders and not writes]
+        read = [(n, spans) for n, spans, writes in program.accesses(index) if n in holders and not writes]
+        ranges = [(n, a, b) for n, spans in read for a, b in spans]
         found.append([bytes(holders[n][a:b]) for n, a, b in ranges])
     return found
 

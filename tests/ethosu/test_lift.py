@@ -137,8 +137,8 @@ def test_weight_buffers_and_tables_are_what_they_are() -> None:
     assert program.operations[0].addresses == {
         Register.DMA0_SRC: ("constants", 0), Register.DMA0_DST: ("weights0", 0)}  # fmt: skip
     assert ("lut0", False) in program.touched(5)
-    assert ("lut0", 0, 256, True) in program.accesses(3)
-    assert ("lut0", 0, 256, False) in program.accesses(5)
+    assert ("lut0", ((0, 256),), True) in program.accesses(3)
+    assert ("lut0", ((0, 256),), False) in program.accesses(5)
 
 
 def test_the_npus_own_memory_is_a_region_of_its_own() -> None:

@@ -12,15 +12,18 @@ convolutions take in 16 channels of 8 bits; they are treated as if it were 32, w
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
+from ...errors import NpuMemplanError
 from ..arch.architecture import Architecture, Language
 from ..program.extents import sums_depth
 from ..program.featuremap import FeatureMap
 from ..program.kernel import Kernel
 from ..program.ranges import Ranges, share_byte
 from ..program.slices import PART_KERNEL_SLICE, deep_slice
-from ..stream.commands import Operation
+from ..stream.commands import Content, Operation
 from ..stream.fields_u85 import AccumulatorWord
+from ..stream.groups import SCALES, WEIGHTS
 from ..stream.isa import Op, Register, Upscale
 from ..stream.isa_u85 import AccumulatorInput
 from .inplace import is_turned
@@ -35,6 +38,22 @@ def blockdep(previous: Operation, op: Operation, accelerator: Architecture | Non
 
     `accelerator`: the configuration, where it says how many blocks there may be and how deep jobs are.
     """
+    try:
+        return _known(previous.content(_CONSTANTS), op.content(_CONSTANTS), accelerator)
+    except NpuMemplanError:
+        return _found(previous, op, accelerator)  # which says where
+
+
+_CONSTANTS = frozenset(r for stream in (*WEIGHTS, *SCALES) for r in (stream.base, stream.length))
+
+
+@lru_cache(1 << 12)
+def _known(previous: Content, op: Content, accelerator: Architecture | None) -> int:
+    """Programs that are compared have most of their pairs in common, or all but the constants."""
+    return _found(Operation.of(previous), Operation.of(op), accelerator)
+
+
+def _found(previous: Operation, op: Operation, accelerator: Architecture | None) -> int:
     most = MAX_BLOCKDEP if accelerator is None else accelerator.max_blockdep
     if op.language is Language.U85 and AccumulatorWord.INPUT.of(op.get(Register.ACC_FORMAT)) == AccumulatorInput.KEEP:
         return 0

@@ -8,13 +8,14 @@ which on the smallest parts may reach into the table slots of operations that us
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from ..arch import BANK_BYTES, Architecture
-from ..program.access import accesses
+from ..program.access import AccessError, accesses
 from ..program.ranges import Ranges, merge_ranges, share_byte
-from ..stream.commands import Operation
+from ..stream.commands import Content, Operation
 from ..stream.isa import SHRAM_REGION, AccFormat, Op, Register
 
 
@@ -46,6 +47,19 @@ def _both(first: dict[int, Ranges], second: dict[int, Ranges]) -> dict[int, Rang
 
 def footprint(op: Operation, accelerator: Architecture) -> Footprint:
     """All bytes of one operation, accumulators in SHRAM included."""
+    try:
+        return _known(op.content(), accelerator)
+    except AccessError:
+        return _found(op, accelerator)  # which says where
+
+
+@lru_cache(1 << 12)
+def _known(content: Content, accelerator: Architecture) -> Footprint:
+    """Programs that are compared have most of their operations in common."""
+    return _found(Operation.of(content), accelerator)
+
+
+def _found(op: Operation, accelerator: Architecture) -> Footprint:
     reads: dict[int, list[Ranges]] = {}
     writes: dict[int, list[Ranges]] = {}
     for access in accesses(op, accelerator):

@@ -13,6 +13,7 @@ from enum import Enum
 
 from ...errors import NpuMemplanError
 from ...problem import AllowedOverlap
+from ...problem.spans import Spans
 from ..arch import Architecture, Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
@@ -112,7 +113,7 @@ class NpuProgram:
     name: str = "npu"
     _by_name: dict[str, NpuBuffer] = field(init=False, repr=False, compare=False, default_factory=dict)
     _chains: list[tuple[int, int]] = field(init=False, repr=False, compare=False, default_factory=list)
-    _accesses: dict[int, list[tuple[str, int, int, bool]]] = field(
+    _accesses: dict[int, list[tuple[str, Spans, bool]]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -182,14 +183,14 @@ class NpuProgram:
                 return buffer.name
         return None
 
-    def accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
-        """Byte ranges of an operation, or of the chain it belongs to: (buffer, start, stop, is_write), exact."""
+    def accesses(self, index: int) -> list[tuple[str, Spans, bool]]:
+        """Bytes of an operation, or of the chain it belongs to: (buffer, at least one byte, is_write), exact."""
         if index not in self._accesses:
             first, last = self._chains[index]
             self._accesses[index] = [found for place in range(first, last + 1) for found in self._find_accesses(place)]
         return self._accesses[index]
 
-    def _find_accesses(self, index: int) -> list[tuple[str, int, int, bool]]:
+    def _find_accesses(self, index: int) -> list[tuple[str, Spans, bool]]:
         operation = self.operations[index]
         found = []
         for access in self.symbolic_accesses(index):
@@ -201,7 +202,8 @@ class NpuProgram:
                     ranges = ranges - self._by_name[name].original_offset
                 else:
                     name = operation.addresses[register][0]
-                found += [(name, int(start), int(stop), access.is_write) for start, stop in ranges]
+                if len(ranges):
+                    found.append((name, tuple(map(tuple, ranges.tolist())), access.is_write))
         return found
 
     def live_ranges(self) -> dict[str, tuple[int, int]]:
@@ -261,8 +263,8 @@ class NpuProgram:
     def _span(self, index: int, name: str, is_write: bool) -> tuple[int, int] | None:
         if (name, is_write) not in self.touched(index):
             return None
-        ranges = [(start, stop) for b, start, stop, w in self.accesses(index) if (b, w) == (name, is_write)]
-        return min(start for start, _ in ranges), max(stop for _, stop in ranges)
+        found = [spans for b, spans, w in self.accesses(index) if (b, w) == (name, is_write)]
+        return min(spans[0][0] for spans in found), max(spans[-1][1] for spans in found)
 
 
 _LIVE_BEFORE = (BufferRole.INPUT, BufferRole.STATE, BufferRole.CONSTANTS)

@@ -6,7 +6,7 @@ operation starts, so each operation can be read, checked, moved and re-encoded a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import NpuMemplanError
@@ -47,6 +47,20 @@ class Operation:
 
     def with_registers(self, changes: Mapping[Register, int]) -> Operation:
         return replace(self, registers={**self.registers, **changes})
+
+    def content(self, without: Container[Register] = ()) -> Content:
+        """What it says, but for some registers, wherever it stood: hashable."""
+        registers = [item for item in self.registers.items() if item[0] not in without]
+        return self.op, self.parameter, frozenset(registers), self.language
+
+    @classmethod
+    def of(cls, content: Content) -> Operation:
+        """That says so."""
+        op, parameter, registers, language = content
+        return cls(op, parameter, dict(registers), language=language)
+
+
+Content = tuple[Op, int, frozenset[tuple[Register, int]], Language]
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,8 +123,8 @@ class CallWalker:
         steps: list[Step] = []
         for j in range(len(program.operations)):
             touched = [
-                StepAccess(storages[name], start, stop, writes, True)
-                for name, start, stop, writes in program.accesses(j)
+                StepAccess(storages[name], spans, writes, True)
+                for name, spans, writes in program.accesses(j)
                 if name in storages
             ]
             steps.append(Step(f"{call.label}.{j}", tuple(touched)))

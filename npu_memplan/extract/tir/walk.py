@@ -165,7 +165,7 @@ class Outline:
             for index, writes, exact in node.touches:
                 storage = storages[index]
                 if storage is not None:
-                    accesses.append(StepAccess(storage, 0, sizes[index], writes, exact))
+                    accesses.append(StepAccess(storage, ((0, sizes[index]),), writes, exact))
             origin = Origin(self, node, storages, symbols) if once else None
             return Step(f"{label}.{node.label}", tuple(accesses), origin=origin)
 

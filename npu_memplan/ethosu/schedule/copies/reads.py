@@ -78,7 +78,7 @@ def _ends(program: NpuProgram, index: int, buffers: Container[str]) -> dict[Regi
     operand = IFM2.bases[0]
     name, _ = operation.addresses.get(operand, ("", 0))
     if name in buffers:
-        ends[operand] = max(stop for found, _, stop, _ in program.accesses(index) if found == name)
+        ends[operand] = max(spans[-1][1] for found, spans, _ in program.accesses(index) if found == name)
     return ends
 
 
