@@ -62,6 +62,21 @@ def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("options", [CompileOptions(), TVM])
+def test_products_whose_reference_is_undefined_are_called_unproven(options: CompileOptions, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y, z = (b.tensor(SHAPE, "uint8", scale) for scale in (0.0235, 0.0039, 3e-35))
+    b.operator("MUL", [x, y], [z], "MulOptions")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x, y], [z]).finish())
+    (operator,) = compile_model(path, options, tmp_path / "out").operators
+    assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
+    assert operator.claim.reason == (
+        "the scale of its products, 3.05e+30, is above 2**31: the reference shifts 32 bits by more than that, and C "
+        "does not say what comes of it"
+    )
+
+
 def test_scales_that_differ_in_a_last_bit_are_one(tmp_path: Path) -> None:
     b = ModelBuilder()
     x, y = b.tensor(SHAPE, "int8", 0.05, 3), b.tensor((1, 2, 3, 8), "int8", np.nextafter(np.float32(0.05), 1), 3)

@@ -280,7 +280,22 @@ def test_a_layer_whose_scale_cannot_be_applied_is_named() -> None:
     b = ModelBuilder()
     x, y = (b.tensor((1, 4, 4, 8), "int8", 0.5, 3) for _ in range(2))
     z = b.tensor((1, 4, 4, 8), "int8", 1e-30)
+    b.operator("ADD", [x, y], [z], "AddOptions")
+    graph = only_graph(partition_for_ethosu(import_relax(b.made([x, y], [z]).finish())))
+    with pytest.raises(LoweringError, match=r"^layer add\S* of \S+ cannot be lowered: the scale 9\.\S+ is above"):
+        lower(graph, accelerator("ethos-u55-256"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_products_of_any_scale_saturate(dtype: str) -> None:
+    """What is not zero is a limit, as in real numbers; LiteRT shifts by 101 bits, of which C says nothing."""
+    info, b = np.iinfo(dtype), ModelBuilder()
+    x, y = (b.tensor((1, 16, 16, 1), dtype, 0.5, info.min + 3) for _ in range(2))
+    z = b.tensor((1, 16, 16, 1), dtype, 1e-31, info.max)
     b.operator("MUL", [x, y], [z], "MulOptions")
     graph = only_graph(partition_for_ethosu(import_relax(b.made([x, y], [z]).finish())))
-    with pytest.raises(LoweringError, match=r"^layer multiply\S* of \S+ cannot be lowered: the scale 2\.\S+ is above"):
-        lower(graph, accelerator("ethos-u55-256"))
+    every = np.arange(256).reshape(1, 16, 16, 1) + info.min
+    inputs = {"x": every.astype(dtype), "y": every[:, ::-1].astype(dtype)}
+    (found,) = run_program(lower(graph, accelerator("ethos-u55-256")), inputs)
+    real = (every - info.min - 3) * (every[:, ::-1] - info.min - 3)
+    assert np.array_equal(found, np.where(real < 0, info.min, info.max).astype(dtype))

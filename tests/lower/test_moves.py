@@ -225,3 +225,15 @@ def test_the_split_cases_are_functions_of_views() -> None:
     module = partition_for_ethosu(import_relax(case.build()))
     for function in offloaded(module).values():
         assert [type(layer) for layer in build_graph(function, "part").layers] == [Slice]
+
+
+def test_a_split_into_one_part_is_what_it_splits() -> None:
+    from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
+    from tests.support.movement_models import split
+    from tests.support.on_model import only_graph
+    from tests.support.relax_import import import_relax
+
+    module = partition_for_ethosu(import_relax(split(np.random.default_rng(1), 3, 1).finish()))
+    assert host_operators(module) == ()
+    x = values(1, 6, 8, 12)
+    assert np.array_equal(run(lower(only_graph(module), NPU), x)[0], x)

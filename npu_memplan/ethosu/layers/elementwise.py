@@ -102,7 +102,8 @@ class Binary(OfTwo):
                 scaled_operand=3 - scales.scaled if swap else scales.scaled,  # counts operands after the swap
             )
         elif self.mode is ElementwiseMode.MUL:
-            elementwise(ifm, ifm2, ofm, emission.output(self.clamp, mul_scale(a.scale, b.scale, out.scale)))
+            scale = mul_scale(a.scale, b.scale, out.scale, ofm.bits)
+            elementwise(ifm, ifm2, ofm, emission.output(self.clamp, scale))
         else:
             elementwise(ifm, ifm2, ofm, Output(self.clamp, UNITY))
 

@@ -92,8 +92,16 @@ def add_scales(first: float, second: float, ofm: float, bits: int = 8) -> AddSca
     return AddScales(operand, out, 1 if a < b else 2)
 
 
-def mul_scale(first: float, second: float, ofm: float) -> Scale:
-    return quantise_multiplier(double(first) * double(second) / double(ofm))
+_SATURATING = Scale(1 << 9, 0)  # of 8 bits: whatever is not zero ends at a limit, and no product of two overflows
+
+
+def mul_scale(first: float, second: float, ofm: float, bits: int = 8) -> Scale:
+    """Output scale of a product.
+
+    Of 8 bits it may be any number: from 2**31 up, where C leaves TFLite's shift undefined, products saturate.
+    """
+    real = double(first) * double(second) / double(ofm)
+    return _SATURATING if bits == 8 and 2.0**31 <= real < math.inf else quantise_multiplier(real)
 
 
 def squash_scale(ifm: float) -> Scale:

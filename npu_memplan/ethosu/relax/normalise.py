@@ -31,6 +31,12 @@ class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
             )
         return super().visit_tuple_getitem_(item)
 
+    def visit_call_(self, call: Any) -> Any:
+        call = super().visit_call_(call)
+        if name_of(call) == "split" and int(getattr(call.attrs.indices_or_sections, "value", 0)) == 1:
+            return relax.op.reshape(call.args[0], call.args[0].ty.shape)  # one part, and no tuple of it
+        return call
+
 
 @relax.expr_functor.mutator
 class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]

@@ -70,7 +70,22 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         reducer = operator.options("ReducerOptions")
         if reducer is not None and not reducer.KeepDims():
             return "Vela's stream for it takes the axes that are left for others"
-    return _rescaled(network, operator) if code in (Code.LIFTED, Code.LOWERED) else ""
+    if code in (Code.LIFTED, Code.LOWERED):
+        return _rescaled(network, operator) or _beyond(network, operator)
+    return ""
+
+
+def _beyond(network: Network, operator: CpuOperator) -> str:
+    """The reference's own arithmetic is undefined."""
+    if operator.name != "MUL":
+        return ""
+    a, b, made = (network.tensors[i] for i in (*operator.inputs, *operator.outputs))
+    if not made.scales or a.scale * b.scale < 2.0**31 * made.scale:
+        return ""
+    return (
+        f"the scale of its products, {a.scale * b.scale / made.scale:.3g}, is above 2**31: the reference shifts 32 "
+        "bits by more than that, and C does not say what comes of it"
+    )
 
 
 def _rescaled(network: Network, operator: CpuOperator) -> str:
