@@ -146,10 +146,10 @@ def _programs(posed: Posed) -> dict[Any, NpuProgram]:
     return {v: from_primfunc(f) for v, f in posed.loaded.module.functions.items() if is_npu(f)}
 
 
-def _size(posed: Posed) -> list[tuple[int, int]]:
+def _size(posed: Posed) -> list[tuple[int, list[int]]]:
     """Operations, and bytes of buffers, of each function."""
     programs = _programs(posed).values()
-    return [(len(p.operations), sum(buffer.size_bytes for buffer in p.buffers)) for p in programs]
+    return [(len(p.operations), sorted(buffer.size_bytes for buffer in p.buffers)) for p in programs]
 
 
 class _Constants(Enum):

@@ -210,7 +210,7 @@ def prelu(
     """PRELU with constant slopes."""
     b = ModelBuilder()
     x = b.tensor(shape, dtype, 0.05, random_zero(rng, dtype))
-    slopes = random_weights(rng, (1, 1, 10) if per_channel else (1, 1, 1), "uint8" if dtype == "uint8" else "int8")
+    slopes = random_weights(rng, (1, 1, shape[-1] if per_channel else 1), "uint8" if dtype == "uint8" else "int8")
     a = b.constant(slopes, 0.01, 3 + (128 if dtype == "uint8" else 0))
     y = b.tensor(shape, dtype, 0.06, random_zero(rng, dtype))
     b.operator("PRELU", [x, a], [y])

@@ -28,6 +28,7 @@ class Emission:
     tensors: Mapping[str, LayerTensor]
     storage: Storage
     real: bool  # results are real numbers rounded once, not TFLite's fixed point
+    for_cycles: bool = False  # time is worth more than bytes
     table: NDArray[np.int64] | None = None  # looked up by the operation of a layer that `takes_tables`
 
     def view(self, name: str) -> TensorView:

@@ -62,7 +62,7 @@ def lower(
     graph = fold_tables(im2col(graph, accelerator, where) if aim.for_cycles else graph)
     builder = Builder(accelerator, where, aim.fast_region)
     storage = assign(builder, graph, aim.for_cycles)
-    emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL)
+    emission = Emission(builder, graph.tensors, storage, graph.arithmetic is Arithmetic.REAL, aim.for_cycles)
     known: dict[str, int] = {}
     for layer in graph.layers:
         if operators is not None:
