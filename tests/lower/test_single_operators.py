@@ -13,7 +13,6 @@ from tests.support.against_reference import equals_reference, stays_on_the_host
 _NOT_IMPORTED = ("matmul", "argmax")
 _ON_HOST = {
     "conv_d4x4": "dilation 4x4",
-    "transpose_conv_k3_s1": "stride 2x2",
     "add_both_broadcast": "both operands",
 }
 _SEVERAL_PARTS = ("split_",)  # each output is a function of its own: covered by test_moves

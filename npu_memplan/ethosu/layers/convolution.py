@@ -23,7 +23,14 @@ from .weighted import Sums, Weighted, ohwi, read_product, weighted
 
 _MAX_KERNEL_ELEMENTS = 64 * 64
 _MAX_KERNEL_HEIGHT = 64
+_MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right, in one operation
+_INTERLEAVED = {(1, 1): Upscale.NONE, (2, 2): Upscale.TRANSPOSE}  # by the stride of a transposed convolution
 _FEW = 32  # channels: the most that any order of the weights takes at once
+
+
+def too_wide(padding: Padding) -> bool:
+    """Whether a convolution cannot have `padding`."""
+    return any(side > most for side, most in zip(padding.sides, _MAX_PADDING, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +56,8 @@ class Conv(Weighted):
                 f"its dilated kernel {dilated_height}x{dilated_width} is higher than {_MAX_KERNEL_HEIGHT} "
                 f"or has more than {_MAX_KERNEL_ELEMENTS} elements"
             )
+        if too_wide(self.padding):
+            return f"its padding {self.padding.sides} is more than {_MAX_PADDING} at the top, left, bottom and right"
         unfit = self._unfit_weights()
         if unfit is not None:
             return unfit
@@ -142,19 +151,21 @@ def _conv2d(reader: Reader, root: Any) -> Match:
 
 
 def _transpose_conv(reader: Reader, root: Any) -> Match:
-    """A transposed convolution with stride 2: the NPU interleaves zeros and convolves with the mirrored kernel."""
+    """A transposed convolution: the NPU interleaves zeros, for stride 2, and convolves with the mirrored kernel."""
     call, out, source, weights, fields = read_product(reader, root, "nn.conv2d_transpose")
     need_nhwc(str(call.attrs.data_layout))
-    if pair(call.attrs.strides) != (2, 2) or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
-        raise RejectedError("only transpose convolutions with stride 2x2, one group and no dilation fit the NPU")
+    stride = pair(call.attrs.strides)
+    if stride not in _INTERLEAVED or int(call.attrs.groups) != 1 or pair(call.attrs.dilation) != (1, 1):
+        raise RejectedError("only transpose convolutions with stride 1x1 or 2x2, one group and no dilation fit the NPU")
     values = ohwi(weights, str(call.attrs.kernel_layout))[:, ::-1, ::-1, :]
     _, height, width, _ = values.shape
     own = padding_of(call.attrs.padding)
+    seen = tuple(step * extent for step, extent in zip(stride, source[0].shape[1:3], strict=True))
     layer = Conv(
         "transpose_conv",
         weights=np.ascontiguousarray(values),
-        padding=_transposed_padding(own, (height, width), source[0].shape[1:3], out.shape[1:3]),
-        upscale=Upscale.TRANSPOSE,
+        padding=_transposed_padding(own, (height, width), seen, out.shape[1:3]),
+        upscale=_INTERLEAVED[stride],
         **fields,
     )
     return Match.of(layer, out, source)
@@ -163,10 +174,10 @@ def _transpose_conv(reader: Reader, root: Any) -> Match:
 def _transposed_padding(
     own: Padding, kernel: tuple[int, int], source: tuple[int, ...], result: tuple[int, ...]
 ) -> Padding:
-    """Padding of the equivalent convolution over the input upscaled by two."""
+    """Padding of the equivalent convolution over the upscaled input, which has the extent `source`."""
     top, left = kernel[0] - 1 - own.top, kernel[1] - 1 - own.left
-    bottom = result[0] - 1 + kernel[0] - top - 2 * source[0]
-    right = result[1] - 1 + kernel[1] - left - 2 * source[1]
+    bottom = result[0] - 1 + kernel[0] - top - source[0]
+    right = result[1] - 1 + kernel[1] - left - source[1]
     if min(top, left) < 0:
         raise RejectedError("its padding is wider than its kernel")
     # the upscaled image ends in a zero row and column that may lie outside of what is read

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..layers.activation import Lookup
-from ..layers.convolution import Conv
+from ..layers.convolution import Conv, too_wide
 from ..layers.fully_connected import FullyConnected
 from ..layers.gather import ChannelGather
 from ..layers.pad import Pad
@@ -21,8 +21,6 @@ from .graph import LayerGraph
 from .layer import Layer
 from .looked import Looked
 from .tensors import Padding
-
-MAX_PADDING = (31, 31, 32, 32)  # top, left, bottom, right of a convolution in one operation
 
 
 def fold_pads(graph: LayerGraph) -> LayerGraph:
@@ -115,8 +113,7 @@ def _folded(pad: Pad, reader: Layer) -> Conv | None:
     padding = Padding(own.top + extra.top, own.left + extra.left, own.bottom + extra.bottom, own.right + extra.right)
     kernel_height = (reader.weights.shape[1] - 1) * reader.dilation[0] + 1
     kernel_width = (reader.weights.shape[2] - 1) * reader.dilation[1] + 1
-    sides = (padding.top, padding.left, padding.bottom, padding.right)
-    if any(side > most for side, most in zip(sides, MAX_PADDING, strict=True)):
+    if too_wide(padding):
         return None
     # a window that lies wholly in the padding is not what the hardware's padding is made for
     if max(padding.top, padding.bottom) >= kernel_height or max(padding.left, padding.right) >= kernel_width:

@@ -73,8 +73,12 @@ class Padding:
     right: int = 0
 
     @property
+    def sides(self) -> tuple[int, int, int, int]:
+        return self.top, self.left, self.bottom, self.right
+
+    @property
     def any(self) -> bool:
-        return bool(self.top or self.left or self.bottom or self.right)
+        return any(self.sides)
 
 
 NO_PADDING = Padding()

@@ -95,7 +95,7 @@ def _fits(call: Any) -> bool:
     """Whether a transpose convolution is one that the NPU runs."""
     a = call.attrs
     numbers = [[int(n) for n in values] for values in (a.strides, a.dilation)]
-    return numbers == [[2, 2], [1, 1]] and int(a.groups) == 1
+    return numbers in ([[1, 1], [1, 1]], [[2, 2], [1, 1]]) and int(a.groups) == 1
 
 
 class _Converter:

@@ -1,8 +1,8 @@
 """Small rewrites that give the patterns one form to look for.
 
 Invariant: a normalised module computes the same values (float biases of quantised products aside, see
-`stored_form`). `split` becomes slices, so that each part can be a view of its own; no two operators share a
-dequantisation; feature maps become NHWC; moves that take channels together become one.
+`stored_form`). `split` becomes slices, so that each part can be a view of its own, and one part alone a reshape; no two
+operators share a dequantisation; feature maps become NHWC; moves that take channels together become one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from .stored_form import StoredForm
 
 
 @relax.expr_functor.mutator
-class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
+class _Parts(relax.PyExprMutator):  # type: ignore[misc]
+    """Splits become slices; one part alone is what it is a part of."""
+
     def visit_tuple_getitem_(self, item: Any) -> Any:
         source = item.tuple_value
         found = self.lookup_binding(source) if isinstance(source, relax.Var) else source
@@ -34,8 +36,10 @@ class _SplitToSlices(relax.PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         call = super().visit_call_(call)
         if name_of(call) == "split" and int(getattr(call.attrs.indices_or_sections, "value", 0)) == 1:
-            return relax.op.reshape(call.args[0], call.args[0].ty.shape)  # one part, and no tuple of it
-        return call
+            return relax.op.reshape(call.args[0], call.args[0].ty.shape)  # there is no tuple of it
+        joined: Any = call.args[0] if name_of(call) == "concat" else None
+        joined = joined.fields if isinstance(joined, relax.Tuple) else ()
+        return relax.op.reshape(joined[0], joined[0].ty.shape) if len(joined) == 1 else call
 
 
 @relax.expr_functor.mutator
@@ -59,7 +63,7 @@ class _OneDequantiseForEachUse(relax.PyExprMutator):  # type: ignore[misc]
 
 def normalise(mod: Any) -> Any:
     """`mod` in the form that the patterns expect."""
-    mod = _mutated(_mutated(mod, _SplitToSlices), StoredForm)
+    mod = _mutated(_mutated(mod, _Parts), StoredForm)
     if has_nchw(mod):
         mod = to_nhwc(mod)
     mod = _mutated(mod, ChainsToGathers)
