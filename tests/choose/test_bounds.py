@@ -62,7 +62,7 @@ def course_of(chain: Chain, npu: str) -> Course:
 @pytest.mark.parametrize(
     ("seed", "npu"),
     # the first four: a kernel may start the sooner, the larger the blocks of the one before are, and its own be faster
-    [(10, "u55-128"), (25, "u55-128"), (49, "u55-128"), (50, "u65-512"), (3, "u55-256")],
+    [(10, "u55-128"), (25, "u55-128"), (49, "u55-128"), (47, "u65-512"), (3, "u55-256")],
 )
 def test_no_stream_in_its_own_or_the_best_blocks_goes_below_the_bound(seed: int, npu: str) -> None:
     rng = random.Random(seed)

@@ -15,7 +15,7 @@ from npu_memplan.ethosu.arch import Architecture, Shape, accelerator
 from npu_memplan.ethosu.arch.ethosu55_65 import ETHOS_U55_65
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.program.access import Role
-from npu_memplan.ethosu.schedule.blocks import BlockChoice, Blocks, block_work
+from npu_memplan.ethosu.schedule.blocks import BESIDE, BlockChoice, Blocks, block_work
 from npu_memplan.ethosu.schedule.regions import places
 from npu_memplan.ethosu.schedule.shram import BlockKind, BlockWork, layout
 from npu_memplan.ethosu.stream.commands import Operation
@@ -169,3 +169,28 @@ def test_where_weights_lie_decides() -> None:
             moved = near.with_registers(blocks.choose(far, encoded=True).registers(near))
             assert at_home.cycles <= cycles_in_a_row(moved, target, where)
             assert at_home.cycles <= blocks.choose(far, encoded=True).cycles
+
+
+def test_blocks_leave_memories_to_transfers() -> None:
+    """Where those run beside kernels: fewer bytes for a few cycles, never cycles for nothing."""
+    target = accelerator("ethos-u55-256")
+    where = default_memory_map(target).with_constants_near()
+    chain = Chain(1, (112, 112, 16))
+    chain.conv(16, 3, 1, depthwise=True)
+    program = lower(chain.graph(), target).program
+    (op,) = (program.place(i, places(program, where)) for i, o in enumerate(program.operations) if o.op is Op.DEPTHWISE)
+    alone, beside = (
+        Blocks(target, where).choose(op, encoded=True),
+        Blocks(target, where, BESIDE).choose(op, encoded=True),
+    )
+    assert (alone.layout.block.extents, beside.layout.block.extents) == ((24, 4, 16), (12, 16, 16))
+    (sooner, most), (later, fewer) = ((c.cycles, _busy(op, c, target)) for c in (alone, beside))
+    assert sooner <= later
+    assert fewer < most
+    assert later + BESIDE * fewer < sooner + BESIDE * most
+
+
+def _busy(op: Operation, choice: BlockChoice, target: Architecture) -> float:
+    """Cycles of all memories together."""
+    where = default_memory_map(target).with_constants_near()
+    return sum(load.cycles for load in demand(op.with_registers(choice.registers(op)), target, where).loads)

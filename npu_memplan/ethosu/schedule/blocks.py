@@ -1,8 +1,9 @@
 """Choice of an operation's OFM block and of the order of its weights: those with the fewest estimated cycles.
 
 Invariant: the choice is a function of the operation's registers, the NPU and the memories its regions lie in, and no
-block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`). Looked at are, for each
-depth, the blocks that cut the plane least and the lowest; ties go to less traffic, then to the larger block.
+block that was looked at takes fewer cycles by the estimate that reports use (`ethosu/time`), a part of the cycles in
+which it keeps memories busy added where transfers want those too. Looked at are, for each depth, the blocks that cut
+the plane least and the lowest; ties go to less traffic, then to the larger block.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ _KINDS = {
     Op.POOL: BlockKind.POOL,
     Op.ELEMENTWISE: BlockKind.ELEMENTWISE,
 }
+BESIDE = 1 / 8  # what a memory's cycle is worth where transfers run beside kernels: the best of 1/16, 1/8 and 1/4
 _PLANES = 5  # ways to cut a plane that are looked at for each depth
 _SHARES = 8  # parts of an extent; also of a depth
 _TIMED = 6  # most candidates whose cycles are worked out: those that could be best by what they need
@@ -63,10 +65,13 @@ class BlockChoice:
 
 
 class Blocks:
-    """Chooses blocks for operations of one NPU among one set of memories."""
+    """Chooses blocks for operations of one NPU among one set of memories.
 
-    def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:
-        self.accelerator, self.where = accelerator, where
+    `beside`: how many cycles it is worth to leave a memory alone for one, since something else wants it meanwhile.
+    """
+
+    def __init__(self, accelerator: Architecture, where: MemoryMap, beside: float = 0.0) -> None:
+        self.accelerator, self.where, self._beside = accelerator, where, beside
         self._known: dict[object, BlockChoice] = {}
 
     def choose(self, operation: Operation, encoded: bool = False) -> BlockChoice:
@@ -87,14 +92,18 @@ class Blocks:
         except BlockError:
             return operation
 
+    def priced(self, cycles: float, needs: Demand) -> float:
+        """Cycles, and what it is worth to leave memories to transfers beside the kernel."""
+        return cycles + self._beside * sum(load.cycles for load in needs.loads)
+
     def _cheapest(self, operation: Operation, encoded: bool) -> BlockChoice:
-        best: tuple[tuple[int, int, int], BlockChoice] | None = None
+        best: tuple[tuple[float, float, int], BlockChoice] | None = None
         found = sorted(self._candidates(operation, encoded), key=lambda c: c.rank)
         for candidate in found[:_TIMED]:
-            if best is not None and candidate.needs.floor >= best[0][0]:
+            if best is not None and self.priced(candidate.needs.floor, candidate.needs) >= best[0][0]:
                 continue
             cycles = in_a_row(candidate.needs, self.accelerator, self.where)
-            key = (cycles, candidate.rank[1], -candidate.layout.block.elements)
+            key = (self.priced(cycles, candidate.needs), candidate.rank[1], -candidate.layout.block.elements)
             if best is None or key < best[0]:
                 best = (key, BlockChoice(candidate.layout, candidate.part_kernel, cycles))
         if best is None:

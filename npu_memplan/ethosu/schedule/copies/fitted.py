@@ -12,7 +12,7 @@ from ...stream.commands import Operation
 from ...stream.groups import kind_of
 from ...stream.isa import Register
 from ...time import Demand, Demands, MemoryMap, cycles_in_a_row
-from ..blocks import BlockError, Blocks
+from ..blocks import BESIDE, BlockError, Blocks
 
 Changes = Mapping[Register, int]
 
@@ -22,7 +22,7 @@ class Fitted:
 
     def __init__(self, accelerator: Architecture, where: MemoryMap) -> None:
         self.where, self.demands = where, Demands(accelerator, where)
-        self._blocks = Blocks(accelerator, where)
+        self._blocks = Blocks(accelerator, where, BESIDE)
         self._known: dict[Hashable, tuple[Changes | None, Demand]] = {}
 
     def best(self, kernel: Operation) -> tuple[Changes | None, Demand]:
@@ -38,8 +38,10 @@ class Fitted:
             choice = self._blocks.choose(kernel, encoded=True)
         except BlockError:
             return None, own
-        if choice.cycles < cycles_in_a_row(kernel, self.demands.accelerator, self.where):
-            changes = choice.registers(kernel)
-            if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
-                return changes, self.demands(kernel.with_registers(changes))
+        changes = choice.registers(kernel)
+        if changes[Register.ACC_FORMAT] == kernel.get(Register.ACC_FORMAT):
+            needs = self.demands(kernel.with_registers(changes))
+            cycles = cycles_in_a_row(kernel, self.demands.accelerator, self.where)
+            if self._blocks.priced(choice.cycles, needs) < self._blocks.priced(cycles, own):
+                return changes, needs
         return None, own

@@ -10,7 +10,7 @@ from ...stream.commands import Operation
 from ...stream.isa import Op, Register
 from ...time import Demands, MemoryMap, cycles_in_a_row
 from ...time.cost import demand
-from ..blocks import Blocks
+from ..blocks import BESIDE, Blocks
 from ..regions import places
 from ..shram import round_up
 from .channels import Deep, Inner
@@ -24,7 +24,7 @@ class Costs:
         self.program, self.where = program, where
         self.demands = Demands(program.accelerator, where)
         self._places = places(program, where)
-        self.blocks = Blocks(program.accelerator, where)
+        self.blocks = Blocks(program.accelerator, where, BESIDE)
         self.micro_rows = program.accelerator.ofm_micro.height
         self._near = max(where.regions)
         self._cycles: dict[tuple[int, int, bool], int] = {}
