@@ -9,13 +9,19 @@ from tests.support.tflite_builder import ModelBuilder
 
 
 def resize(
-    rng: np.random.Generator, kind: str, factor: int = 2, dtype: str = "int8", align: bool = False, half: bool = False
+    rng: np.random.Generator,
+    kind: str,
+    factor: int = 2,
+    dtype: str = "int8",
+    align: bool = False,
+    half: bool = False,
+    size: tuple[int, int] = (5, 6),
+    out: tuple[int, int] | None = None,
 ) -> ModelBuilder:
     """RESIZE_NEAREST_NEIGHBOR or RESIZE_BILINEAR."""
     b = ModelBuilder()
     scale, zero = random_scale(rng, dtype), random_zero(rng, dtype)
-    size = (5, 6)
-    out = tuple((n - 1) * factor + 1 if align else n * factor for n in size)
+    out = out or tuple((n - 1) * factor + 1 if align else n * factor for n in size)
     x = b.tensor((1, *size, 7), dtype, scale, zero)
     s = b.constant(np.array(out, np.int32))
     y = b.tensor((1, *out, 7), dtype, scale, zero)

@@ -28,9 +28,11 @@ from ..lower.scaling import UNITY, Scale
 from ..lower.tensors import LayerTensor, Padding
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError
+from ..schedule.shram import ceil_div
 from ..stream.isa import PoolMode, Upscale
 
-_MAX_PHASES = 64
+_MAX_PHASES = 256
+_MAX_WEIGHT = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class Resize(Layer):
             return f"it makes {phases} elements of one; at most {_MAX_PHASES} are made on the NPU"
         if output.dtype == "int16" and any(phase.second for phase in (*self.rows, *self.columns)):
             return "its tensors are int16; bilinear resizes fit 8 bits"
+        heaviest = max(max(_weights(row)) for row in self.rows) * max(max(_weights(column)) for column in self.columns)
+        if heaviest > _MAX_WEIGHT:
+            return f"it weighs a neighbour by {heaviest}; weights of at most {_MAX_WEIGHT} fit the NPU"
         return None
 
     def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
@@ -82,6 +87,27 @@ class Resize(Layer):
             builder.pool(PoolMode.AVERAGE, ifm, ofm, window, Output(limits, UNITY))
         else:
             _by_phases(builder, self, ifm, ofm, limits)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread(Layer):
+    """One pixel on a whole map: each operation makes up to twice as many rows and columns of those before."""
+
+    limits: ClassVar[Limits] = Limits(one_image=True)
+
+    def storage(self, tensors: Mapping[str, LayerTensor]) -> StorageTraits:
+        return StorageTraits(keeps_scale=True)
+
+    def emit(self, emission: Emission) -> None:
+        source, ofm = emission.operand(self.inputs[0], raw=True), emission.operand(self.output, raw=True)
+        output = Output(emission.tensors[self.output].limits, UNITY)
+        height, width, depth = ofm.view.shape
+        for step in reversed(range((max(height, width) - 1).bit_length())):
+            shape = (ceil_div(height, 1 << step), ceil_div(width, 1 << step), depth)
+            name = f"{self.output}_{shape[0]}x{shape[1]}"
+            target = emission.builder.temporary(name, shape, ofm.dtype) if step else ofm
+            emission.builder.pool(PoolMode.MAX, source, target, Window(upscale=Upscale.NEAREST), output)
+            source = target
 
 
 def _by_phases(builder: Builder, layer: Resize, ifm: Operand, ofm: Operand, limits: tuple[int, int]) -> None:
@@ -166,16 +192,18 @@ def _pieces(before: int, size: int, after: int) -> list[tuple[int, int, int]]:
 
 # ---------------------------------------------------------------------- in Relax
 
-_MOST = 8  # output positions for one of the input
+_MOST = 16  # output positions for one of the input
 _CORNER, _CENTRES = "align_corners", ("half_pixel", "pytorch_half_pixel")
 
 
-def _layer(call: Any, tensor: LayerTensor, out: LayerTensor) -> Resize:
+def _layer(call: Any, tensor: LayerTensor, out: LayerTensor) -> Resize | Spread:
     """The layer of an `image.resize2d` of NHWC tensors."""
     attributes = call.attrs
     if str(attributes.layout) != "NHWC":
         raise RejectedError(f"its layout is {attributes.layout}; only NHWC fits the NPU")
     way, rounding = str(attributes.coordinate_transformation_mode), str(attributes.rounding_method)
+    if tensor.shape[1:3] == (1, 1) and out.shape[1:3] != (1, 1):
+        return Spread("resize", ("0",), "out")
     bilinear = str(attributes.method) == "linear"
     rows, columns = (
         _phases(size, wanted, way, None if bilinear else rounding)
@@ -243,7 +271,7 @@ def _bilinear(reader: Reader, root: Any) -> Match:
 
 
 RECORD = Record(
-    (Resize,),
+    (Resize, Spread),
     (
         Composite("resize_nearest", partial(p.alone, "image.resize2d", 2), _nearest),
         Composite("resize_bilinear", partial(p.of_real, "image.resize2d", others=1), _bilinear),

@@ -1,0 +1,44 @@
+"""Resizes by 16, and of one pixel, equal the reference; what weights of 9 bits cannot mix stays on the host."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from npu_memplan.ethosu.relax.partition import host_operators, partition_for_ethosu
+from tests.support.against_reference import equals_reference
+from tests.support.movement_models import resize
+from tests.support.relax_import import import_relax
+from tests.support.single_operators import Case
+
+pytest.importorskip("tflite_micro")
+
+BILINEAR, NEAREST = "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"
+ONE: dict[str, Any] = {"size": (1, 1)}
+CASES: dict[str, dict[str, Any]] = {
+    "by 16": {"kind": BILINEAR, "factor": 16, "size": (2, 3)},
+    "by 16, corners on corners": {"kind": BILINEAR, "factor": 16, "align": True, "size": (3, 2), "dtype": "uint8"},
+    "nearest by 16": {"kind": NEAREST, "factor": 16, "size": (2, 1), "dtype": "int16"},
+    "a pixel": {"kind": BILINEAR, "align": True, "out": (33, 33), "dtype": "uint8"} | ONE,
+    "a pixel to two": {"kind": BILINEAR, "half": True, "out": (2, 1)} | ONE,
+    "a pixel to a row": {"kind": NEAREST, "out": (1, 21), "dtype": "int16"} | ONE,
+    "a pixel to columns": {"kind": NEAREST, "out": (17, 3)} | ONE,
+}
+
+
+def case(label: str, **options: Any) -> Case:
+    return Case(f"resize_{label}", "resize", partial(resize, **options))
+
+
+@pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])
+@pytest.mark.parametrize("label", CASES)
+def test_equals_the_reference(label: str, npu: str) -> None:
+    equals_reference(case(label, **CASES[label]), npu, 3)
+
+
+def test_parts_that_9_bits_do_not_hold_stay_on_the_host() -> None:
+    model = case("centres", kind=BILINEAR, factor=16, half=True, size=(2, 2)).build()
+    reasons = [operator.reason for operator in host_operators(partition_for_ethosu(import_relax(model)))]
+    assert "it weighs a neighbour by 961; weights of at most 255 fit the NPU" in reasons
