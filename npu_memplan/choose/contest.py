@@ -44,6 +44,7 @@ _NODES = 20_000  # of a plan of own lowering: there are some to compare
 _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them takes
 
 
+@planners.quiet_collector()  # what programs leave behind in cycles are some tens of megabytes
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
     """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
 
@@ -226,7 +227,7 @@ class _Form:
         both = self.among(constants)
         ways = [{v: groups.by_rows() for v, groups in both.items()}, both]
         if constants is not _Constants.NEAR:
-            chosen = [{v: at_limit(groups, limits[0]) for v, groups in way.items()} for way in ways]
+            chosen = [{v: at_limit(groups, limits[0], _NODES) for v, groups in way.items()} for way in ways]
         else:
             self._fronts = self._fronts or [{v: front(g, limits) for v, g in way.items()} for way in ways]
             chosen = [

@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from ..ethosu.program.primfunc import to_primfunc
+from ..ethosu.program.primfunc import known, to_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.copies.slices import Slicer, Slices
 from ..extract import pose
@@ -49,7 +49,8 @@ def posed_again(posed: Posed, changed: Mapping[str, NpuProgram], constants: Sequ
     functions = dict(module.functions.items())
     for variable, function in module.functions.items():
         if variable.name_hint in changed:
-            functions[variable] = with_attributes_of(function, to_primfunc(changed[variable.name_hint]))
+            made = changed[variable.name_hint]
+            functions[variable] = known(with_attributes_of(function, to_primfunc(made)), made)
         elif variable.name_hint == "main" and constants:
             functions[variable] = tvm_ffi.structural_map(function, (tvm.ir.GenericConst, _replacing(constants)))
     loaded = replace(posed.loaded, module=tvm.IRModule(functions, module.attrs))

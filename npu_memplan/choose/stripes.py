@@ -118,9 +118,11 @@ def _product(choice: Striping) -> int:
     return choice.size_bytes**3 * choice.cycles
 
 
-def at_limit(groups: Groups, limit_bytes: int) -> Striping:
-    """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive."""
-    return _measured(groups, choose(groups, limit_bytes))
+def at_limit(groups: Groups, limit_bytes: int, node_budget: int) -> Striping:
+    """The choice with the fewest cycles by the sum of its operations among those that keep so many bytes alive, as a
+    plan within so much work makes it.
+    """
+    return _measured(groups, choose(groups, limit_bytes), node_budget)
 
 
 def _choices(groups: Groups, whole: Striping, least: int, limits: Sequence[int] = ()) -> Iterator[tuple[int, Striping]]:
@@ -148,22 +150,23 @@ def _limits(least: int, most: int) -> Iterator[int]:
         least = least * _STEP // 100 + 1
 
 
-def _measured(groups: Groups, chosen: tuple[Group, ...]) -> Striping:
+def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None = None) -> Striping:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
     if chosen not in groups.measured:
-        groups.measured[chosen] = _directed(groups, chosen)
+        groups.measured[chosen] = _directed(groups, chosen, node_budget)
     known: Striping = groups.measured[chosen]
     return known
 
 
-def _directed(groups: Groups, chosen: Sequence[Group]) -> Striping:
+def _directed(groups: Groups, chosen: Sequence[Group], node_budget: int | None) -> Striping:
     both = [(group, groups.turned(group)) for group in chosen]
     problem = _problem(groups, chosen, [(*down.overlaps, *up.overlaps) for down, up in both])
-    made = planners.plan(problem)
+    made = planners.plan(problem, node_budget=node_budget)
     placed = {p.buffer: p for p in made.placements}
     directed = tuple(min(pair, key=lambda group: _refused(group, placed, groups.sizes)) for pair in both)
     if any(group.upwards for group in directed):
-        made = planners.plan(_problem(groups, directed, [group.overlaps for group in directed]))
+        problem = _problem(groups, directed, [group.overlaps for group in directed])
+        made = planners.plan(problem, node_budget=node_budget)
     (usage,) = made.usage
     return Striping(directed, usage.used_bytes, _estimated(groups, directed, made))
 

@@ -31,11 +31,20 @@ from .first_fit.quick import QUICK, quick_layout
 from .model import Model
 from .registry import DEFAULT_NODES, Context, Planner, find, planner_names, register
 
-__all__ = ["Context", "Planner", "PlannerUseError", "PlanningError", "plan", "planner_names", "register"]
+__all__ = [
+    "Context",
+    "Planner",
+    "PlannerUseError",
+    "PlanningError",
+    "plan",
+    "planner_names",
+    "quiet_collector",
+    "register",
+]
 
 
 @contextmanager
-def _quiet_collector() -> Iterator[None]:
+def quiet_collector() -> Iterator[None]:
     """No garbage collection inside: planners make no cycles, and walking millions of live objects takes seconds."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -46,7 +55,7 @@ def _quiet_collector() -> Iterator[None]:
             gc.enable()
 
 
-@_quiet_collector()
+@quiet_collector()
 def plan(
     problem: Problem,
     planner: str = "auto",

@@ -114,6 +114,23 @@ def test_no_wait_around_copies_can_be_left_out(
     assert shown == {Op.DMA_WAIT, Op.KERNEL_WAIT}
 
 
+def test_a_lowering_that_may_not_win_is_made_once_and_not_looked_into() -> None:
+    """Own lowering leaves one more operator of this network to the host than Vela does."""
+    asked = CompileOptions(
+        "ethos-u55-256", npu_compiler="auto", memory_mode="Shared_Sram", pools={"sram": 20_000}
+    ).resolved()
+    where = asked.memory_map()
+    lowered: list[str] = []
+    assert where is not None
+
+    def load(options: CompileOptions) -> Loaded:
+        lowered.append(options.npu_compiler)
+        return pipeline.lower(pipeline.read(MODELS / "keyword_scrambled_8bit.tflite", request(options)))
+
+    fastest(asked, where, load)
+    assert lowered == ["vela", "tvm"]
+
+
 def test_a_stream_whose_own_copies_do_not_fit_is_read_in_place(stream: Callable[[Planned], Any]) -> None:
     """Vela's for Size would fit; this one is for its Performance's arena."""
     asked = CompileOptions("ethos-u65-512", npu_compiler="vela", memory_mode="Shared_Sram")

@@ -10,7 +10,14 @@ import pytest
 
 from npu_memplan.ethosu.hazards.waits import schedule
 from npu_memplan.ethosu.program.lift import lift
-from npu_memplan.ethosu.program.primfunc import REGIONS, PrimFuncError, encode_primfunc, from_primfunc, to_primfunc
+from npu_memplan.ethosu.program.primfunc import (
+    REGIONS,
+    PrimFuncError,
+    encode_primfunc,
+    from_primfunc,
+    known,
+    to_primfunc,
+)
 from npu_memplan.ethosu.program.program import BufferRole, NpuBuffer, NpuOperation, NpuProgram, ProgramError
 from npu_memplan.ethosu.stream.commands import Operation
 from npu_memplan.ethosu.stream.decode import decode
@@ -105,6 +112,13 @@ def test_round_trip_of_real_programs(compiled: Callable[..., Network], model: st
             continue  # TVM parses long functions slowly
         again = tvm.script.from_source(function.script(show_meta=True))
         tvm.ir.assert_structural_equal(function, again)
+
+
+def test_what_a_function_is_known_to_say_is_what_is_read_of_it(compiled: Callable[..., Network]) -> None:
+    net = compiled("kws_ref_model")
+    program = lift(net, net.npu_calls[0])
+    for made in (program, replace(program, buffers=program.buffers[::-1])):
+        assert from_primfunc(known(to_primfunc(made), made)) == from_primfunc(to_primfunc(made))
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class Demand:
     def of(self, operation: Operation) -> Demand:
         """The same needs of another operation: one that differs in addresses or in BLOCKDEP only."""
         other = object.__new__(Demand)
-        other.__dict__.update(self.__dict__, operation=operation)
+        other.__dict__.update(self.__dict__, operation=operation, passage=self.passage)
         return other
 
 

@@ -225,9 +225,9 @@ def in_a_row(needs: Demand, accelerator: Architecture, where: MemoryMap) -> int:
     """By how many cycles a kernel makes a stream longer in which another like it runs before, for which it need not
     wait; its commands are not counted.
     """
-    free = needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP})
+    free = needs.of(needs.operation.with_registers({Register.BLOCKDEP: MAX_BLOCKDEP}))
     clock = Clock.of(accelerator, where)
-    once, twice = (clock.kernel(needs.of(free)).stop for _ in range(2))
+    once, twice = (clock.kernel(free).stop for _ in range(2))
     return round(twice - once)
 
 

@@ -11,8 +11,8 @@ rest. So everything of a block is runs of [repeats][micro-blocks][values], and o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from itertools import chain
 
 import numpy as np
@@ -33,18 +33,29 @@ _GROUP = 8  # input channels of a step
 
 
 @dataclass(frozen=True, slots=True)
-class _Core:
-    """What one core reads for an operation."""
+class _Weights:
+    """A stream, decoded."""
 
     runs: tuple[NDArray[np.int16], ...]  # [repeats, micro-blocks of all output channels, values]
     micro: int  # output channels of a micro-block
-    scale: int  # byte of its scales in the constants
+    _encoded: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
 
-    def weights(self, first: int, stop: int, block: int) -> NDArray[np.int16]:
+    def encoded(self, first: int, stop: int, block: int) -> bytes:
         """Channels `first` to `stop` in blocks of `block` channels."""
-        begin, end, step = first // self.micro, ceil_div(stop, self.micro), ceil_div(block, self.micro)
-        blocks = range(begin, end, step)
-        return np.concatenate([run[:, at : min(at + step, end)].ravel() for at in blocks for run in self.runs])
+        if (first, stop, block) not in self._encoded:
+            begin, end, step = first // self.micro, ceil_div(stop, self.micro), ceil_div(block, self.micro)
+            blocks = range(begin, end, step)
+            values = np.concatenate([run[:, at : min(at + step, end)].ravel() for at in blocks for run in self.runs])
+            self._encoded[first, stop, block] = vela.encode_stream(values)
+        return self._encoded[first, stop, block]
+
+
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """What one core reads for an operation."""
+
+    weights: _Weights
+    scale: int  # byte of its scales in the constants
 
 
 class Slices:
@@ -61,10 +72,10 @@ class Slices:
         """The constants with what is behind them."""
         return self.data + self.extended
 
-    def encoded(self, key: object, weights: Callable[[], NDArray[np.int16]]) -> tuple[int, int]:
+    def encoded(self, key: object, weights: Callable[[], bytes]) -> tuple[int, int]:
         """Where the encoded `weights` called `key` lie, and their bytes."""
         if key not in self._encoded:
-            data = vela.encode_stream(weights())
+            data = weights()
             self._encoded[key] = (len(self.data) + len(self.extended), len(data))
             self.extended += data
         return self._encoded[key]
@@ -142,11 +153,12 @@ class Slicer:
             if any(place is None or place[0] != self.constants for place in places):
                 return None
             (_, start), (_, scale) = (place for place in places if place is not None)
-            weights = vela.decode_weights(self.slices.data[start : start + registers[WEIGHTS[core].length]])
-            runs = _runs(operation, weights, len(range(core, depth, count)), block // count, npu)
-            if runs is None:
+            stream = self.slices.data[start : start + registers[WEIGHTS[core].length]]
+            sizes, channels = tuple(_sizes(operation, npu)), len(range(core, depth, count))
+            weights = _read_stream(stream, sizes, channels, block // count, npu.ofm_micro.depth)
+            if weights is None:
                 return None
-            found.append(_Core(runs, npu.ofm_micro.depth, scale))
+            found.append(_Core(weights, scale))
         return tuple(found)
 
     def _slice(self, operation: NpuOperation, part: Span, block: int) -> NpuOperation:
@@ -179,7 +191,7 @@ class Slicer:
                 registers |= {weights.length: 0, scales.length: 0}
                 continue
             channels = (first, last, block // len(cores))
-            at, length = self.slices.encoded((whole, core, channels), partial(known.weights, *channels))
+            at, length = self.slices.encoded((whole, core, channels), partial(known.weights.encoded, *channels))
             scale = known.scale + vela.SCALE_BYTES * first
             addresses |= {weights.base: (self.constants, at), scales.base: (self.constants, scale)}
             registers |= {weights.length: length, scales.length: round_up(vela.SCALE_BYTES * (last - first), GRAIN)}
@@ -199,12 +211,14 @@ def _count(stop: int, core: int, cores: int) -> int:
     return len(range(core, stop, cores))
 
 
-def _runs(
-    operation: NpuOperation, weights: NDArray[np.int16], channels: int, block: int, npu: Architecture
-) -> tuple[NDArray[np.int16], ...] | None:
-    """The weights of a core by run; None where they are not as many as there should be."""
-    sizes, depth = list(_sizes(operation, npu)), npu.ofm_micro.depth
-    count = ceil_div(channels, depth)
+@lru_cache(128)
+def _read_stream(
+    stream: bytes, sizes: tuple[tuple[int, int], ...], channels: int, block: int, depth: int
+) -> _Weights | None:
+    """The weights of a core by run; None where they are not as many as there should be. Programs that are compared have
+    the same streams, wherever those lie.
+    """
+    weights, count = vela.decode_weights(stream), ceil_div(channels, depth)
     if sum(repeats * values for repeats, values in sizes) * count != len(weights) or (
         block % depth and block < channels
     ):
@@ -217,7 +231,7 @@ def _runs(
             size = repeats * micros * values
             run.append(weights[at : at + size].reshape(repeats, micros, values))
             at += size
-    return tuple(np.concatenate(run, axis=1) for run in found)
+    return _Weights(tuple(np.concatenate(run, axis=1) for run in found), depth)
 
 
 def _sizes(operation: NpuOperation, npu: Architecture) -> Iterator[tuple[int, int]]:
