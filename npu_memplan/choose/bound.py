@@ -1,6 +1,6 @@
 """Cycles that no choice of copies goes below, for the operations of a program as they are and its maps where they lie.
 
-Invariant: a bound, never an estimate; `ethosu/schedule/copies/bounds.py` says of what.
+Invariant: a bound, never an estimate; `ethosu/schedule/copies/bounds/` says of what.
 """
 
 from __future__ import annotations

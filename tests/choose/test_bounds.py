@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import combinations
 
 import pytest
 
@@ -10,7 +11,9 @@ from npu_memplan.choose.placed import stream_cycles
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.layers.pool import PoolKind
 from npu_memplan.ethosu.lower.lower import lower
+from npu_memplan.ethosu.program.program import NpuProgram
 from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
+from npu_memplan.ethosu.schedule.copies.bounds.crowded import Crowd
 from npu_memplan.ethosu.schedule.copies.course import Course
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
 from npu_memplan.ethosu.schedule.copies.greedy import Choice, Greedy
@@ -18,7 +21,10 @@ from npu_memplan.ethosu.schedule.copies.insert import insert
 from npu_memplan.ethosu.schedule.copies.reads import pieces
 from npu_memplan.ethosu.schedule.copies.room import Held, Room, Volume
 from npu_memplan.ethosu.schedule.copies.search import best_copies, without_copies
+from npu_memplan.ethosu.schedule.copies.slices import Slicer, Slices
 from npu_memplan.ethosu.schedule.regions import places
+from npu_memplan.ethosu.schedule.stripes.apply import apply
+from npu_memplan.ethosu.schedule.stripes.groups import Groups
 from npu_memplan.options import CompileOptions
 from tests.support.chains import Chain
 
@@ -53,7 +59,10 @@ def much_to_bring(rng: random.Random, seed: int) -> Chain:
 
 
 def course_of(chain: Chain, npu: str) -> Course:
-    program = lower(chain.graph(), accelerator(f"ethos-{npu}")).program
+    return course_in(lower(chain.graph(), accelerator(f"ethos-{npu}")).program, npu)
+
+
+def course_in(program: NpuProgram, npu: str) -> Course:
     where = CompileOptions(f"ethos-{npu}", memory_mode="Shared_Sram").resolved().memory_map()
     assert where is not None
     return Course(program, pieces(program), places(program, where), Fitted(program.accelerator, where), 1)
@@ -108,7 +117,55 @@ def test_the_bound_is_what_is_reached_where_nothing_can_be_copied(npu: str) -> N
         line = course_of(much_to_bring(random.Random(seed), seed), npu)
         least, reached = least_cycles(line, [0] * len(line)), without_copies(line).cycles
         assert least <= reached
+        assert least_cycles(line, [0] * len(line), in_slices=True) < least  # of slices, copies might have room
         if not line.blocks:
             exact += 1
             assert least == reached
     assert exact >= 2
+
+
+def twice_read(rng: random.Random, seed: int, npu: str) -> Course:
+    """Convolutions in slices of output channels and in two or three stripes, which read the same weights."""
+    side = rng.choice((6, 8, 12))
+    chain = Chain(seed, (side, side, rng.choice((16, 32))))
+    for _ in range(rng.randint(2, 4)):
+        chain.conv(rng.choice((32, 48, 64)), rng.choice((1, 1, 3)), 1)
+    lowered = lower(chain.graph(), accelerator(f"ethos-{npu}"))
+    groups = Groups(lowered.program)
+    found = [groups.chains.chain(k, k) for k in range(len(lowered.program.operations))]
+    striped = apply(lowered.program, [groups.even(one, rng.choice((2, 3))) for one in found if one])
+    return course_in(Slicer(striped, Slices(lowered.constants)).sliced(1024) or striped, npu)
+
+
+@pytest.mark.parametrize("npu", ["u55-128", "u55-256", "u65-512"])
+def test_of_pieces_that_are_read_again_some_stay_where_not_all_have_room(npu: str) -> None:
+    rng, higher = random.Random(npu), 0
+    for seed in range(6):
+        line = twice_read(rng, seed, npu)
+        count, size = len(line.pieces), sum(piece.size_bytes for piece in line.pieces)
+        assert any(len(piece.readers) > 1 for piece in line.pieces)
+        for part in (0.2, 0.4, 0.7):
+            volume = Volume([], int(part * size), len(line))
+            free = [volume.free_at(i) for i in range(len(line))]
+            least = least_cycles(line, free)
+            higher += least > 1.05 * least_cycles(line, free, in_slices=True)
+            assert best_copies(line, volume, 5_000).cycles >= least
+            for _ in range(6):
+                kept = frozenset(k for k in range(count) if rng.random() < 0.5)
+                choice = Choice(kept, {k: rng.randint(0, 6) for k in range(count)}, rng.random() < 0.5)
+                assert Greedy(line, volume, choice).made.cycles >= least
+    assert higher >= 6
+
+
+def test_what_stays_costs_the_least_that_makes_room() -> None:
+    """Every choice of pieces is tried, in drawn crowds."""
+    rng = random.Random(5)
+    for _ in range(200):
+        costs = {k: float(rng.randint(0, 30)) for k in range(rng.randint(1, 7))}
+        sizes = [rng.randint(1, 9) for _ in costs]
+        excess_bytes = rng.randint(1, sum(sizes))
+        choices = (c for n in range(len(sizes) + 1) for c in combinations(range(len(sizes)), n))
+        best = min(sum(costs[k] for k in c) for c in choices if sum(sizes[k] for k in c) >= excess_bytes)
+        bound = Crowd(0, 1, ((excess_bytes, tuple(costs)),)).least(costs, sizes)
+        assert best - max(costs.values()) <= bound <= best + 1e-9
+    assert Crowd(0, 1, ((10, (0, 1, 2)),)).least({0: 3.0, 1: 4.0, 2: 9.0}, [12, 12, 12]) == 3.0  # one is whole

@@ -81,7 +81,7 @@ class Exhaustive:
         port = port_cycles(waiting, line.program.accelerator, line.where) + clock.busy.get(
             line.where.regions[0].name, 0
         )
-        return max(clock.engines.end + self._behind[index + 1], port) >= self.known.cycles
+        return max(clock.engines.write + self._behind[index + 1], port) >= self.known.cycles
 
     def _same(self, state: _State, index: int) -> object:
         """What states must share to be compared: the pieces there, the transfers that may be waited for, free bytes."""

@@ -1,0 +1,105 @@
+"""Pieces that several operations read, of which not all can be kept from the first to the last.
+
+Invariant: bounds. At any moment copies of no more than the free bytes are there, so pieces of as many bytes as are too
+many stay where they are, and all of their readers read them in place; the fewest cycles of these are what is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from ....time import Clock
+from ....time.cost import Demand
+from ..course import Course
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """Operations `[first, last]` within which the pieces are read that some of them read again."""
+
+    first: int
+    last: int
+    moments: tuple[tuple[int, tuple[int, ...]], ...]  # bytes that are too many, and the pieces: one of them, or more
+
+    def least(self, costs: Mapping[int, float], sizes: Sequence[int]) -> float:
+        """The least that pieces cost of which so many stay as must; of the moments, the one where that is most."""
+        return max(
+            _cover([(costs.get(k, 0.0), sizes[k]) for k in pieces], excess_bytes)
+            for excess_bytes, pieces in self.moments
+        )
+
+
+def crowds(line: Course, free_bytes: Sequence[int], stays: Collection[int]) -> Iterator[Crowd]:
+    """Crowds, each behind the one before. `stays`: pieces that are never copied."""
+    pieces = line.pieces
+    kept = [k for k, piece in enumerate(pieces) if len(piece.readers) > 1 and k not in stays]
+    reach = [-1, *accumulate((pieces[k].readers[-1] for k in kept), max)]
+    starts = [i for i, k in enumerate(kept) if pieces[k].readers[0] > reach[i]]
+    for start, stop in pairwise([*starts, len(kept)]):
+        moments = []
+        for operation in (pieces[k].readers[0] for k in kept[start:stop]):
+            there = tuple(k for k in kept[start:stop] if pieces[k].readers[0] <= operation <= pieces[k].readers[-1])
+            excess_bytes = sum(pieces[k].size_bytes for k in there) - free_bytes[operation]
+            if excess_bytes > 0:
+                moments.append((excess_bytes, there))
+        if moments:
+            yield Crowd(pieces[kept[start]].readers[0], reach[stop], tuple(moments))
+
+
+def _cover(items: list[tuple[float, int]], excess_bytes: int) -> float:
+    """The least cost of some (cost, bytes) that have so many bytes together: in parts, or as many as it takes of the
+    largest.
+    """
+    largest = accumulate(sorted((size for _, size in items), reverse=True))
+    count = 1 + sum(size < excess_bytes for size in largest)
+    whole = sum(sorted(cost for cost, _ in items)[:count])
+    parts, left = 0.0, excess_bytes
+    for cost, size in sorted(items, key=lambda item: item[0] / item[1]):
+        parts += cost * min(1.0, left / size)
+        left -= min(left, size)
+    return max(whole, parts)
+
+
+def delay(line: Course, crowd: Crowd, clock: Clock, stays: Collection[int]) -> float:
+    """Before the crowd: when, at least, the multipliers have done its last kernel.
+
+    Each multiplies when the one before has written, behind what that multiplied; and is not done before its own
+    weights are there, which it asks for no sooner than that has multiplied.
+    """
+    multiplied, tail = clock.engines.multipliers, clock.engines.write - clock.engines.multipliers
+    costs: dict[int, float] = {}
+    for index in range(crowd.first, crowd.last + 1):
+        in_place, copied = line.forms(index)
+        if in_place[0].is_transfer:
+            continue
+        forms, piece = (*in_place, *copied), line.reads.get(index, -1)
+        least = tail + min(needs.multipliers for needs in forms)
+        brought = min(max((sum(load) for load in needs.passage.weights), default=0.0) for needs in in_place)
+        if piece in stays:
+            least = max(least, brought)
+        costs[piece] = costs.get(piece, 0.0) + max(0.0, brought - least)
+        multiplied += least
+        tail = min(_tail(needs) for needs in forms)
+    return multiplied + crowd.least(costs, [piece.size_bytes for piece in line.pieces])
+
+
+def put_off(clock: Clock, kernel: Demand, multiplied: float) -> None:
+    """The last kernel, which ran as `kernel`, has multiplied at that time, if not later."""
+    engines = clock.engines
+    late = max(0.0, multiplied + _tail(kernel) - engines.write)
+    clock.engines = replace(
+        engines,
+        multipliers=max(engines.multipliers, multiplied),
+        output=max(engines.output, multiplied + kernel.output / kernel.blocks),
+        write=engines.write + late,
+        end=engines.end + late,
+        block=engines.block + late / kernel.blocks,
+    )
+    clock.kernels[-1] += late
+
+
+def _tail(kernel: Demand) -> float:
+    """Cycles from a kernel's last multiplication to its last write: those of a block."""
+    return (kernel.output + kernel.passage.output_cycles) / kernel.blocks

@@ -1,0 +1,134 @@
+"""Cycles that no schedule of copies goes below, for one order of operations and one plan of maps.
+
+Invariant: a bound of `course`'s clock, never an estimate, whether kernels run in their own blocks or in the best for
+where their constants are. It is the most of four, each of which holds by itself:
+the constants' port, each constant once; the kernels as if constants came from wherever they can sooner, and those that
+can be copied kept no memory busy; all memories at once, since what a copy spares one it writes to another; and what
+the port must still bring when an operation ends, because only what is free beside the maps can be there already.
+Pieces that have no room are read in place (`staying`), and as many of those that are read again as cannot all be kept
+(`crowded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....time.cost import Demand
+from ..course import Course, Run
+from .crowded import Crowd, crowds, delay, put_off
+from .needs import with_least_needs
+from .work import port_cycles
+
+_WEIGHTS = 8  # steps between counting one memory and counting the other
+_UNFINISHED = 2  # operations before a copy that may have begun and not ended: at most, `greedy.Copy`
+
+
+def least_cycles(line: Course, free_bytes: Sequence[int], in_slices: bool = False) -> int:
+    """The bound. `free_bytes`: of the pool of copies while each operation runs, copies not counted. `in_slices`: about
+    what no slices of the operations go below, for which copies have room where those of the whole have none.
+    """
+    stays = frozenset[int]() if in_slices else staying(line, free_bytes)
+    crowded = () if in_slices else tuple(crowds(line, free_bytes, stays))
+    begins, put_offs = {crowd.first: crowd for crowd in crowded}, dict[int, float]()
+    ends, run = [], Run(with_least_needs(line, stays))
+    for index in range(len(line)):
+        if index in begins:
+            put_offs[begins[index].last] = delay(line, begins[index], run.clock, stays)
+        run.step(index, False)
+        if index in put_offs:
+            put_off(run.clock, run.line.step(index).slow, put_offs[index])
+        ends.append(run.clock.engines.end)
+    late = _brought_late(line, *_least_brought(line, stays, crowded), ends, free_bytes)
+    return int(max(run.cycles, _memories(line, stays), late))
+
+
+def staying(line: Course, free_bytes: Sequence[int]) -> frozenset[int]:
+    """Pieces that are read in place, since a copy has no room while its readers run, though nothing else is copied."""
+    sizes = enumerate(piece.size_bytes for piece in line.pieces)
+    spans = [slice(piece.readers[0], piece.readers[-1] + 1) for piece in line.pieces]
+    return frozenset(k for k, size in sizes if size > min(free_bytes[spans[k]]))
+
+
+def _least_brought(line: Course, stays: Collection[int], crowded: Sequence[Crowd]) -> tuple[list[float], list[float]]:
+    """Of each operation, cycles of the constants' memory for what it reads first and may be copied before, and for
+    what it certainly reads in place. More may be copied than is read: up to the grain, or of small operands.
+    """
+    count, far = len(line), line.where.regions[0].name
+    copied, in_place, again = [0.0] * count, [0.0] * count, dict[int, float]()
+    for k, piece in enumerate(line.pieces):
+        for i in piece.readers:
+            in_place[i] += min(needs.passage.cycles_of(far) for needs in line.forms(i)[0])
+        if k not in stays:
+            port = port_cycles(piece.size_bytes, line.program.accelerator, line.where)
+            read = sum(in_place[i] for i in piece.readers)
+            copied[piece.readers[0]] += min(port, read)
+            again[k] = max(0.0, read - port)
+            for i in piece.readers:
+                in_place[i] = 0.0
+    for crowd in crowded:
+        in_place[crowd.first] += crowd.least(again, [piece.size_bytes for piece in line.pieces])
+    return copied, in_place
+
+
+def _memories(line: Course, stays: Collection[int]) -> float:
+    """No memory's busy time is above the total, so no mean of them is; each piece is copied or not, as is less, but for
+    those that stay.
+    """
+    names = sorted({load.memory.name for index in range(len(line)) for load in line.step(index).slow.loads})
+    far = line.where.regions[0].name
+    parts = [
+        [part / _WEIGHTS if name == far else (1 - part / _WEIGHTS) * (name == near) for name in names]
+        for near in names
+        if near != far
+        for part in range(_WEIGHTS + 1)
+    ]
+    weights = np.array(parts or [[1.0]]).T
+
+    def weighed(forms: Iterable[Sequence[Demand]]) -> NDArray[np.float64]:
+        """Of each operation and for each mean, in the form in which it is least."""
+        busy = [[[needs.passage.cycles_of(name) for name in names] for needs in (one[0], one[-1])] for one in forms]
+        least: NDArray[np.float64] = (np.array(busy) @ weights).min(axis=1)
+        return least
+
+    reads = np.array([line.reads.get(index, len(line.pieces)) for index in range(len(line))])
+    in_place, near_by = (np.zeros((len(line.pieces) + 1, weights.shape[1])) for _ in range(2))
+    np.add.at(in_place, reads, weighed(line.forms(index)[0] for index in range(len(line))))
+    np.add.at(near_by, reads, weighed(line.forms(index)[1] for index in range(len(line))))
+    sent = [(k, stop - start) for k, piece in enumerate(line.pieces) for start, stop in piece.spans]
+    if sent:
+        np.add.at(near_by, [k for k, _ in sent], weighed([line.transfer(size)] for _, size in sent))
+    near_by[sorted(stays)] = np.inf
+    return float(np.minimum(in_place, near_by).sum(axis=0).max())
+
+
+def _brought_late(
+    line: Course, copied: Sequence[float], in_place: Sequence[float], ends: Sequence[float], free_bytes: Sequence[int]
+) -> float:
+    """When a kernel ends, at most the free bytes hold constants of later ones; the port brings the others then.
+
+    Loads that begin at or after a time keep their memory busy from then on for as long as all of them take, and the
+    clock does not end before. (It may end an operation before its memory has worked off what that asked for: of three
+    that share one, each is only as late as if there were two. So kernels behind the last that is brought add nothing.)
+    No load has begun, when a kernel ends, of what is read in place by kernels that cannot be in flight with it, nor of
+    copies that hold no bytes while it runs: one that holds bytes from `_UNFINISHED` operations before it on waits for
+    all kernels before those; a transfer among those operations is none, so that it waits for one kernel less.
+    """
+    accelerator, count = line.program.accelerator, len(line)
+    later = [*accumulate(reversed(copied), initial=0.0)][::-1]  # from an operation on
+    read = [*accumulate(reversed(in_place), initial=0.0)][::-1]
+    transfers = [line.step(i).slow.is_transfer for i in range(count)]
+    kernels = [i for i in range(count) if not transfers[i]]
+    most, ended = later[0] + read[0], 0
+    for k in range(count):
+        ended += not transfers[k]
+        over = ended - sum(transfers[k + 1 : k + 1 + _UNFINISHED])
+        begins = over + accelerator.max_outstanding_kernels - 1
+        if over > 0 and begins < len(kernels):
+            first = kernels[begins]
+            there = port_cycles(free_bytes[k], accelerator, line.where)
+            most = max(most, ends[kernels[over - 1]] + read[first] + max(0.0, later[first] - there))
+    return most

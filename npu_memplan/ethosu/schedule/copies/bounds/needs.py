@@ -1,0 +1,91 @@
+"""The kernels of a program as no choice of copies or blocks makes them faster.
+
+Invariant: every time on the clock of these kernels is a bound of the same on that of any schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+
+from ....arch import Architecture
+from ....hazards.blockdep import blockdep
+from ....program.access import Role
+from ....stream.commands import Operation
+from ....stream.isa import Register
+from ....time import Traffic
+from ....time.cost import Demand, Load
+from ....time.memory import Direction
+from ..course import Course
+
+_BLOCK = (Register.OFM_BLK_HEIGHT_M1, Register.OFM_BLK_WIDTH_M1, Register.OFM_BLK_DEPTH_M1)
+
+
+def with_least_needs(line: Course, stays: Collection[int] = ()) -> Course:
+    """The same kernels as no choice of copies or blocks makes them faster: each needs the least of all its forms, in
+    place where its piece `stays`.
+    """
+    steps = []
+    before: tuple[Demand, ...] = ()  # forms of the last kernel
+    for index in range(len(line)):
+        step = line.step(index)
+        if not step.slow.is_transfer:
+            forms = line.forms(index)[0] if line.reads.get(index) in stays else _all(line, index)
+            depends = step.slow.operation.get(Register.BLOCKDEP)
+            if before:
+                depends = max(_blockdeps(before, forms, line.program.accelerator, depends))
+                counts = [needs.blocks for needs in before]
+                depends = -(-depends * max(counts) // min(counts))  # as many of their smaller blocks
+            needs = _least(forms, line.reads[index] not in stays, index) if index in line.reads else step.slow
+            operation = step.slow.operation.with_registers({Register.BLOCKDEP: depends})
+            step, before = replace(step, slow=needs.of(operation)), forms
+        steps.append(step)
+    return line.otherwise(steps)
+
+
+def _all(line: Course, index: int) -> tuple[Demand, ...]:
+    return tuple(needs for forms in line.forms(index) for needs in forms)
+
+
+def _blockdeps(
+    before: Sequence[Demand], forms: Sequence[Demand], accelerator: Architecture, known: int
+) -> Iterator[int]:
+    """How far a kernel may run ahead into the one before it, in all blocks of both, if further than is `known`."""
+    yield known
+    if known == accelerator.max_blockdep:
+        return
+    earlier, later = ({_block(needs.operation): needs.operation for needs in found} for found in (before, forms))
+    if len(earlier) * len(later) > 1:
+        yield from (blockdep(one, other, accelerator) for one in earlier.values() for other in later.values())
+
+
+def _block(kernel: Operation) -> tuple[int, ...]:
+    return tuple(kernel[register] for register in _BLOCK)
+
+
+def _least(forms: Sequence[Demand], copied: bool, index: int) -> Demand:
+    """The least of several needs of one kernel, part by part. Constants keep the soonest of their arrivals and, where
+    they may be `copied`, no memory busy: read in place they spare the memory that copies take, and the other way round.
+    What the busiest memory of any form needs is asked of one that nobody else uses.
+    """
+    least: dict[tuple[Role, bool], Load] = {}
+    for load in (load for needs in forms for load in needs.loads):
+        known = least.setdefault((load.role, load.writes), load)
+        if (load.cycles, load.asking) < (known.cycles, known.asking):
+            least[load.role, load.writes] = load
+    longest = min(max(latency + busy for _, busy, latency in needs.passage.memories) for needs in forms)
+    alone = replace(least[Role.OFM, True].memory, name=f"of kernel {index}", read=Direction(0))
+    least[Role.DMA_SRC, False] = Load(Role.DMA_SRC, alone, False, Traffic(), longest, None, 0.0)
+    for role in (Role.WEIGHTS, Role.SCALES, Role.IFM2):
+        arrivals = [load for needs in forms for load in needs.loads if load.role is role]
+        if arrivals:
+            soonest = min(arrivals, key=lambda load: load.latency + load.asking)
+            least[role, soonest.writes] = replace(soonest, cycles=0.0) if copied else soonest
+    return replace(
+        forms[0],
+        multipliers=min(needs.multipliers for needs in forms),
+        output=min(needs.output for needs in forms),
+        loads=tuple(least.values()),
+        blocks=max(needs.blocks for needs in forms),
+        jobs=max(needs.jobs for needs in forms),
+    )

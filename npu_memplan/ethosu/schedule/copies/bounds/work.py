@@ -1,0 +1,34 @@
+"""What the port of constants and the kernels take at least, whatever is copied.
+
+Invariant: bounds of the estimate's clock; they add up over pieces, and over operations.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from ....arch import Architecture
+from ....time import MemoryMap
+from ....time.cost import Demand
+from ..course import Course
+
+
+def port_cycles(size_bytes: float, accelerator: Architecture, where: MemoryMap) -> float:
+    """Cycles of the constants' memory for so many bytes."""
+    return size_bytes / accelerator.port_bytes / where.regions[0].clock_scale
+
+
+def unit_cycles(needs: Demand) -> float:
+    """No kernel writes its last block sooner after the one before it has written its own: it is multiplied from then
+    on, put out block by block behind that, and written behind that.
+    """
+    if needs.is_transfer:
+        return 0.0
+    work = (needs.multipliers, needs.output, needs.passage.output_cycles)
+    return max(work) + (sum(work) - max(work)) / needs.blocks
+
+
+def least_work(line: Course) -> list[float]:
+    """Until the end, when what ran before an operation has written: `unit_cycles` of kernels wherever constants are."""
+    steps = (line.step(index) for index in reversed(range(len(line))))
+    return [*accumulate((min(unit_cycles(s.slow), unit_cycles(s.fast)) for s in steps), initial=0.0)][::-1]
