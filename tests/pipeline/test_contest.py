@@ -75,7 +75,7 @@ def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Calla
     model = network("fingerprint")
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
-    assert made.json["estimated_cycles"] <= 55_513
+    assert made.json["estimated_cycles"] < 56_000  # 57,347 where no copy may lie beside such stripes
     ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 
