@@ -137,15 +137,15 @@ class General:
 
     def touching(self, k: int) -> list[int]:
         """Items that keep item `k` from lying one step lower."""
-        step = self.items[k].modulus
+        step, at = self.items[k].modulus, self.origins
         found = []
         for p in self.near[k]:
             a, b, zones = self.pairs[p]
-            distance = self.origins[a] - self.origins[b]
-            if a == k and any(distance - step < high <= distance for _, high in zones):
-                found.append(b)
-            if b == k and any(distance <= low < distance + step for low, _ in zones):
-                found.append(a)
+            distance, first = at[a] - at[b], a == k
+            for low, high in zones:  # many: a generator would take longer
+                if distance - step < high <= distance if first else distance <= low < distance + step:
+                    found.append(b if first else a)
+                    break
         return found
 
 

@@ -103,9 +103,12 @@ class SmallSearch:
                 return None
             few = len(undecided) <= FORCED_PAIRS
             for p in undecided:
-                pair = self.pairs[p]
+                pair, wrong = self.pairs[p], False
                 distance = least[pair.a] - least[pair.b]
-                wrong = any(low < distance < high for low, high in pair.zones)
+                for low, high in pair.zones:  # many: a generator would take longer
+                    if low < distance < high:
+                        wrong = True
+                        break
                 if not few and not wrong:  # of very many pairs only those in each other's way are worth a closer look
                     continue
                 options = self._options(pair, least, most)

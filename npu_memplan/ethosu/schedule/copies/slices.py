@@ -106,7 +106,7 @@ class Slicer:
 
     def grown(self, program: NpuProgram) -> NpuProgram:
         """`program`, whose constants are as many as there are with all slices."""
-        size = len(self.slices.all)
+        size = len(self.slices.data) + len(self.slices.extended)
         larger = (
             replace(b, size_bytes=size, shape=(size,)) if b.name == self.constants else b for b in program.buffers
         )
