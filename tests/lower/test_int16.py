@@ -10,7 +10,6 @@ pytest.importorskip("tflite_micro")
 from tests.support.against_reference import equals_reference, stays_on_the_host
 
 _ON_HOST = {
-    "leaky_relu_int16": "the NPU's tables are for 8 bits",
     "softmax_int16": "the NPU's tables are for 8 bits",
 }
 _NEITHER = ("matmul_int16",)  # no operator of the host either

@@ -15,6 +15,7 @@ from . import (
     elementwise,
     fully_connected,
     gather,
+    leaky_relu,
     lstm,
     pad,
     pool,
@@ -33,7 +34,7 @@ __all__ = ["COMPOSITES", "Composite", "Record", "parse", "register"]
 _RECORDS = (
     *(reshape.RECORD, transpose.RECORD, slice.RECORD, pad.RECORD, resize.RECORD, requantize.RECORD, concat.RECORD),
     gather.RECORD,
-    *(activation.RECORD, softmax.RECORD, pool.RECORD),
+    *(activation.RECORD, leaky_relu.RECORD, softmax.RECORD, pool.RECORD),
     *(elementwise.RECORD, squared_difference.RECORD, prelu.RECORD),
     *(fully_connected.RECORD, convolution.RECORD, lstm.RECORD),
 )
