@@ -196,8 +196,8 @@ def test_bilinear_on_other_npus() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (resize("NEAREST", (5, 6), (11, 12)), "it resizes 5 positions to 11 the asymmetric way; the NPU makes up to 16"),
-        (resize("BILINEAR", (5, 6), (3, 6)), "it resizes 5 positions to 3 the asymmetric way; the NPU makes up to 16"),
+        (resize("NEAREST", (5, 6), (11, 12)), "5 positions to 11 the asymmetric way; the NPU makes up to 16"),
+        (resize("BILINEAR", (5, 6), (3, 6)), "5 positions to 3 the asymmetric way; the NPU makes up to 16"),
         (
             resize("BILINEAR", (5, 6), (10, 12), align=True),
             "to 10 the align_corners way; the NPU makes up to 16 of each, ",
