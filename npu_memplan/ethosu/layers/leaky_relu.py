@@ -46,7 +46,8 @@ class LeakyRelu(Layer):
             builder.pool(PoolMode.AVERAGE, ifm, part, Window(), emission.output(clamp, scale))
             parts.append(part)
         unscaled = (1, 1)  # both are in units of the result
-        builder.elementwise(ElementwiseMode.ADD, *parts, ofm, Output((low, high), UNITY), operand_scales=unscaled)
+        above, below = parts
+        builder.elementwise(ElementwiseMode.ADD, above, below, ofm, Output((low, high), UNITY), operand_scales=unscaled)
 
 
 def _parse(reader: Reader, root: Any) -> Match:
