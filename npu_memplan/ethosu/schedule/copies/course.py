@@ -43,6 +43,7 @@ class Course:
         self.blocks: dict[tuple[int, bool], Changes] = {}  # (operation, copied) -> better blocks
         self._steps = self._read(place)
         self._transfers: dict[int, Demand] = {}
+        self._forms: dict[int, tuple[tuple[Demand, ...], tuple[Demand, ...]]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -89,11 +90,16 @@ class Course:
     def otherwise(self, steps: Sequence[CourseStep]) -> Course:
         """The same with other needs."""
         other = object.__new__(Course)
-        other.__dict__.update(self.__dict__, _steps=list(steps))
+        other.__dict__.update(self.__dict__, _steps=list(steps), _forms={})
         return other
 
     def forms(self, index: int) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
         """What an operation needs with its constants in place, and with a copy: in the best blocks, and in its own."""
+        if index not in self._forms:
+            self._forms[index] = self._found(index)
+        return self._forms[index]
+
+    def _found(self, index: int) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
         step = self._steps[index]
         if not any((index, copied) in self.blocks for copied in (False, True)):
             return (step.slow,), (step.fast,)
