@@ -244,3 +244,19 @@ def test_one_part_alone_is_a_view(kind: str) -> None:
     assert host_operators(module) == ()
     given = values(1, 6, 12)
     assert np.array_equal(run(lower(only_graph(module), NPU), given)[0].reshape(given.shape), given)
+
+
+@pytest.mark.parametrize("count", [12, 16])
+def test_many_inputs_are_joined(count: int) -> None:
+    from tests.support.against_reference import equals_reference
+    from tests.support.single_operators import Case
+    from tests.support.tflite_builder import ModelBuilder
+
+    def made(_: np.random.Generator) -> ModelBuilder:
+        b = ModelBuilder()
+        parts = [b.tensor((1, 3, 4, 1 + i % 3), "int8", 0.5, 3) for i in range(count)]
+        y = b.tensor((1, 3, 4, sum(1 + i % 3 for i in range(count))), "int8", 0.5, 3)
+        b.operator("CONCATENATION", parts, [y], "ConcatenationOptions", 2, Axis=3)
+        return b.made(parts, [y])
+
+    equals_reference(Case(f"concat_{count}", "concat", made), "ethos-u55-256", 3)

@@ -16,7 +16,7 @@ from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, is_variable, plain
 from ..stream.isa import PoolMode
 
-_MOST = 8  # inputs
+_MOST = 16  # inputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
