@@ -8,6 +8,7 @@ import pytest
 
 from npu_memplan.choose.modules import slicers
 from npu_memplan.ethosu.program.program import NpuProgram
+from npu_memplan.ethosu.schedule.copies.bounds import least_cycles
 from npu_memplan.ethosu.schedule.copies.course import Course
 from npu_memplan.ethosu.schedule.copies.fitted import Fitted
 from npu_memplan.ethosu.schedule.copies.reads import pieces
@@ -89,3 +90,13 @@ def test_sizes_of_single_operations_are_kept(sliced: Sliced) -> None:
 )
 def test_maps_are_held_while_all_slices_run(counts: tuple[int, ...], first: int, last: int) -> None:
     assert list(stretched([Held(1, 2, 16, 48)], counts)) == [Held(first, last, 16, 48)]
+
+
+def test_slices_go_below_the_bound_of_the_whole_but_not_below_that_of_slices(planned: Callable[..., Planned]) -> None:
+    """Weights that have no room are read in place, while slices of them are copied: who asks whether to slice must not
+    ask what holds for the whole.
+    """
+    model = Sliced(planned("kws_ref_model", "tvm"), LIMIT - 4_400)
+    line = model.course(model.slicer.program)
+    free = [4_400] * len(line)
+    assert least_cycles(line, free, in_slices=True) <= model.promise({}) < least_cycles(line, free)
