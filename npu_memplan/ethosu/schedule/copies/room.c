@@ -79,18 +79,20 @@ int64_t room_tight_until(const Room *room, int64_t first, int64_t last) {
 
 /* Fill what `find` found. */
 void room_fill(Room *room, int64_t size, int64_t first, int64_t last, int64_t at) {
+  int64_t taken = rounded(room, size);
   for (int64_t i = first; i <= last; i++) {
-    room->used[i] += rounded(room, size);
+    room->used[i] += taken;
   }
   if (!room->free->placed) {
     return;
   }
-  int64_t *row = room->held + ROW * room->rows++;
-  for (; row > room->held && row[START - ROW] >= at; row -= ROW) {
-    memcpy(row, row - ROW, ROW * sizeof *row);
+  int64_t *end = room->held + ROW * room->rows++, *row = end;
+  while (row > room->held && row[START - ROW] >= at) {
+    row -= ROW;
   }
+  memmove(row + ROW, row, (size_t)(end - row) * sizeof *row);
   row[FIRST] = first;
   row[LAST] = last;
   row[START] = at;
-  row[STOP] = at + rounded(room, size);
+  row[STOP] = at + taken;
 }
