@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npu_memplan.ethosu.arch import accelerator
-from npu_memplan.ethosu.lower.lower import lower
-from npu_memplan.ethosu.relax.partition import partition_for_ethosu
 from npu_memplan.ethosu.stream.isa import Op
-from tests.support.against_reference import equals_reference
+from tests.support.against_reference import equals_reference, operations_of
 from tests.support.movement_models import transpose
-from tests.support.on_model import only_graph
-from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case
 
 pytest.importorskip("tflite_micro")
@@ -36,9 +31,7 @@ def case(label: str) -> Case:
 
 @pytest.mark.parametrize("label", CASES)
 def test_few_planes_take_one_operation(label: str) -> None:
-    graph = only_graph(partition_for_ethosu(import_relax(case(label).build()), "ethos-u55-256"))
-    program = lower(graph, accelerator("ethos-u55-256")).program
-    assert [operation.op for operation in program.operations] == CASES[label][1]
+    assert operations_of(case(label), "ethos-u55-256") == CASES[label][1]
 
 
 @pytest.mark.parametrize("npu", ["ethos-u55-64", "ethos-u55-256", "ethos-u65-512"])

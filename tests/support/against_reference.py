@@ -13,6 +13,7 @@ from fvp_runner.references.tflite import TFLiteReference
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.lower.lower import lower
 from npu_memplan.ethosu.relax.partition import host_operators, offloaded, partition_for_ethosu
+from npu_memplan.ethosu.stream.isa import Op
 from tests.support.on_model import only_graph, random_inputs, run_program
 from tests.support.relax_import import import_relax
 from tests.support.single_operators import Case, all_cases
@@ -30,6 +31,12 @@ def equals_reference(case: Case, npu: str, seed: int) -> None:
     given = [inputs[str(p.name)] for p in module["main"].params]
     for ours, theirs in zip(found, TFLiteReference(model, case.name).run(given), strict=True):
         assert np.array_equal(ours.reshape(-1), theirs.reshape(-1))
+
+
+def operations_of(case: Case, npu: str) -> list[Op]:
+    """What the NPU runs of the whole model."""
+    graph = only_graph(partition_for_ethosu(import_relax(case.build()), npu))
+    return [operation.op for operation in lower(graph, accelerator(npu)).program.operations]
 
 
 def stays_on_the_host(name: str, reasons: Mapping[str, str]) -> None:

@@ -7,7 +7,9 @@ another reader or is an output of the graph.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,42 +24,31 @@ from .layer import Layer
 from .looked import Looked
 from .tensors import Padding
 
+T = TypeVar("T", Pad, ChannelGather)
+
 
 def fold_pads(graph: LayerGraph) -> LayerGraph:
     """Let convolutions do the padding of a Pad that feeds them alone."""
-    layers: list[Layer] = list(graph.layers)
-    for pad in [layer for layer in layers if isinstance(layer, Pad)]:
-        readers = [layer for layer in layers if pad.output in layer.inputs]
-        if pad.output in graph.outputs or not readers:
-            continue
-        zero_point = graph.tensors[pad.output].zero_point
-        fits = pad.value == zero_point and not any(pad.channels)
-        folded = [_folded(pad, reader) if fits else None for reader in readers]
-        if any(conv is None for conv in folded):
-            continue
-        for reader, conv in zip(readers, folded, strict=True):
-            assert conv is not None
-            layers[layers.index(reader)] = conv
-        layers.remove(pad)
-    return replace(graph, layers=tuple(layers))
+    return _into_readers(graph, Pad, _padding)
 
 
 def fold_gathers(graph: LayerGraph) -> LayerGraph:
     """Let convolutions read all channels, with zeros for those that are not gathered, if no product is added."""
+    return _into_readers(graph, ChannelGather, _gathering)
+
+
+def _into_readers(
+    graph: LayerGraph, kind: type[T], reading: Callable[[T, Sequence[Layer], LayerGraph], Sequence[Conv] | None]
+) -> LayerGraph:
+    """Without the layers of a kind whose readers can all do their work: what `reading` makes of those."""
     layers: list[Layer] = list(graph.layers)
-    for gather in [layer for layer in layers if isinstance(layer, ChannelGather)]:
-        readers = [layer for layer in layers if gather.output in layer.inputs]
-        if gather.output in graph.outputs or not readers:
-            continue
-        source = graph.tensors[gather.inputs[0]]
-        taken = math.prod(source.shape) * len(gather.places)  # products of the gather
-        folded = [_gathering(gather, reader, graph) for reader in readers]
-        conv = [reader for reader, _ in folded if reader is not None]
-        if len(conv) < len(readers) or sum(added for _, added in folded) > taken:
-            continue
-        for reader, instead in zip(readers, conv, strict=True):
-            layers[layers.index(reader)] = instead
-        layers.remove(gather)
+    for layer in [layer for layer in layers if isinstance(layer, kind)]:
+        readers = [reader for reader in layers if layer.output in reader.inputs]
+        instead = reading(layer, readers, graph) if readers and layer.output not in graph.outputs else None
+        if instead is not None:
+            for reader, conv in zip(readers, instead, strict=True):
+                layers[layers.index(reader)] = conv
+            layers.remove(layer)
     return replace(graph, layers=tuple(layers))
 
 
@@ -94,19 +85,30 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
     return replace(graph, layers=tuple(layers), tensors=tensors)
 
 
-def _gathering(gather: ChannelGather, reader: Layer, graph: LayerGraph) -> tuple[Conv | None, int]:
-    """`reader` of what `gather` reads, and how many products that adds; None where it cannot."""
-    if not isinstance(reader, Conv) or reader.depthwise or len(set(gather.places)) < len(gather.places):
-        return None, 0
-    depth = graph.tensors[gather.inputs[0]].shape[-1]
-    weights = np.zeros((*reader.weights.shape[:3], depth), reader.weights.dtype)
-    weights[..., list(gather.places)] = reader.weights
-    height, width = graph.tensors[reader.output].shape[1:3]
-    added = height * width * (weights.size - reader.weights.size)
-    return replace(reader, inputs=(gather.inputs[0], *reader.inputs[1:]), weights=weights), added
+def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
+    """None also where they would add more products than the gather takes."""
+    shape = graph.tensors[gather.inputs[0]].shape
+    found: list[Conv] = []
+    added = 0
+    for reader in readers:
+        if not isinstance(reader, Conv) or reader.depthwise or len(set(gather.places)) < len(gather.places):
+            return None
+        weights = np.zeros((*reader.weights.shape[:3], shape[-1]), reader.weights.dtype)
+        weights[..., list(gather.places)] = reader.weights
+        height, width = graph.tensors[reader.output].shape[1:3]
+        added += height * width * (weights.size - reader.weights.size)
+        found.append(replace(reader, inputs=(gather.inputs[0], *reader.inputs[1:]), weights=weights))
+    return found if added <= math.prod(shape) * len(gather.places) else None
 
 
-def _folded(pad: Pad, reader: Layer) -> Conv | None:
+def _padding(pad: Pad, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
+    if pad.value != graph.tensors[pad.output].zero_point or any(pad.channels):
+        return None
+    found = [_padded(pad, reader) for reader in readers]
+    return [conv for conv in found if conv is not None] if all(found) else None
+
+
+def _padded(pad: Pad, reader: Layer) -> Conv | None:
     if not isinstance(reader, Conv) or reader.upscale:
         return None
     own, extra = reader.padding, pad.padding
