@@ -93,7 +93,7 @@ class Race:
             searched = sorted(searched, key=_promise)[:count]
             for traveller in searched:
                 traveller.search(WORK // part)
-        lost: list[float] = []  # parts of a promise that were lost when it was given places
+        lost: dict[Traveller, float] = {}  # parts of promises that were lost when they were given places
         found = sorted(searched, key=_promise)
         found = [*(self._resliced(found[0]) if found else ()), *found]
         for traveller in found:
@@ -104,13 +104,14 @@ class Race:
             if traveller.promise < before:
                 self._give_places(traveller, lost)
 
-    def _give_places(self, traveller: Traveller, lost: list[float]) -> None:
-        """Enter what keeps of its promise more than the best has, if it may: as others `lost`."""
-        hoped = traveller.promise * (1 + min(lost, default=0) / _HOPE)
+    def _give_places(self, traveller: Traveller, lost: dict[Traveller, float]) -> None:
+        """Enter what keeps of its promise more than the best has, if it may: as it `lost` before, or as others did."""
+        hoped = traveller.promise * (1 + lost.get(traveller, min(lost.values(), default=0) / _HOPE))
         if max(traveller.bound, hoped) < self.best.rank[0]:
             made = list(traveller.entrants(WORK // _PLACED))
             self._enter(made)
-            lost += [max(0, min(one.rank[0] for one in made) / traveller.promise - 1)] if made else []
+            if made:
+                lost[traveller] = max(0, min(one.rank[0] for one in made) / traveller.promise - 1)
 
     def _starting(self, programs: Sequence[Planned], fast: int, limit: int) -> list[Traveller]:
         """All programs, whole and with much weight in slices, the best of them in slices of other sizes; sorted."""
