@@ -66,9 +66,8 @@ class Race:
         self._rank = rank
         self.entrants = [Entrant(program, rank(program)) for program in programs]
         self.travellers: list[Traveller] = []
-        self._forms: dict[
-            Traveller, tuple[_Uncut, int]
-        ] = {}  # what each is cut from, and into slices of how many bytes
+        # what each is cut from, and into slices of how many bytes
+        self._forms: dict[Traveller, tuple[_Uncut, int]] = {}
         self.best = min(self.entrants, key=_rank)
         self.made = self.best.plain
         fast = fast_pool(programs[0].posed.problem.pools, rank.where)

@@ -63,20 +63,14 @@ def test_windows_are_gathered_where_there_is_room_for_it(cli: Callable[..., Any]
     assert made["tight"].json["pools"][0]["used_bytes"] <= 4200  # with two, 4,260 bytes are the least
 
 
-def network(name: str) -> Path:
-    """One that failed when it was first tried."""
-    model = shared_folder("zoo") / f"{name}.tflite"
-    if not model.is_file():
-        pytest.skip(f"{model} is not here")
-    return model
-
-
 def test_copies_may_start_between_stripes_that_write_over_their_input(cli: Callable[..., Any], tmp_path: Path) -> None:
     """As the fastest ones of this network do."""
-    model = network("fingerprint")
+    model = shared_folder("zoo") / "fingerprint.tflite"
+    if not model.is_file():
+        pytest.skip(f"{model} is not here")
     made = cli("compile", model, "--pool", "sram=156704", "--json", "-o", tmp_path / "out")
     assert made.code == 0, made.err
-    assert made.json["estimated_cycles"] < 56_000  # 57,347 where no copy may lie beside such stripes
+    assert made.json["estimated_cycles"] <= 55_678  # 57,347 where no copy may lie beside such stripes
     ran = cli("run", tmp_path / "out", "--on", "host", "--input", "random:6", "--reference", model)
     assert ran.out.splitlines()[0].endswith("bit-exact"), ran.err
 

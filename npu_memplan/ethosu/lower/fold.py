@@ -87,11 +87,13 @@ def fold_types(graph: LayerGraph) -> LayerGraph:
 
 def _gathering(gather: ChannelGather, readers: Sequence[Layer], graph: LayerGraph) -> list[Conv] | None:
     """None also where they would add more products than the gather takes."""
+    if len(set(gather.places)) < len(gather.places):
+        return None
     shape = graph.tensors[gather.inputs[0]].shape
     found: list[Conv] = []
     added = 0
     for reader in readers:
-        if not isinstance(reader, Conv) or reader.depthwise or len(set(gather.places)) < len(gather.places):
+        if not isinstance(reader, Conv) or reader.depthwise:
             return None
         weights = np.zeros((*reader.weights.shape[:3], shape[-1]), reader.weights.dtype)
         weights[..., list(gather.places)] = reader.weights
