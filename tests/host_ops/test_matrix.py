@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.frontend.host_ops import unsupported_reason
+from npu_memplan.models.tflite import read_network
+from tests.support.many_operators import run_together
 from tests.support.single_op import TensorSpec, constant, reference, write_model
 
 R = np.random.default_rng(42)
@@ -44,6 +50,56 @@ def test_fully_connected_flattens_its_input_and_may_lack_a_bias(bit_exact):
         ("FullyConnectedOptions", {}),
     )
     bit_exact(model)
+
+
+SHAPES = [  # of the input, the weights and the output
+    ((2, 8, 5, 5), (5, 200), (2, 5)),
+    ((1, 8, 4, 6), (5, 24), (8, 5)),
+    ((4, 48), (5, 24), (8, 5)),
+    ((4, 6), (6, 12), (2, 1, 6)),
+    ((2, 6, 2), (6, 12), (2, 6)),
+    ((12,), (6, 12), (6,)),
+    ((1, 30), (6, 12), (2, 6)),  # the last elements are left out
+]
+ODD_SHAPES = [  # fewer outputs than weights make, or rows than the input has
+    ((2, 3, 12), (6, 12), (2, 3, 3)),
+    ((3, 12), (6, 12), (2, 6)),
+    ((2, 12), (1, 6, 12), (2, 6)),
+]
+
+
+def _dense(kind, data, weights, output):
+    scale = 0.0 if kind == "float32" else 0.05
+    values = R.integers(0, 127, weights)
+    if kind == "float32":
+        fixed = constant(values, kind), constant(R.integers(-9, 9, weights[-2]), kind)
+    else:
+        fixed = constant(values, "uint8" if kind == "uint8" else "int8", 0.01), _bias(weights[-2])
+    inputs = TensorSpec(data, kind, scale), *fixed
+    return write_model("FULLY_CONNECTED", inputs, [TensorSpec(output, kind, 4 * scale)], ("FullyConnectedOptions", {}))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "uint8", "float32"])
+def test_rows_of_a_fully_connected_layer_need_not_be_those_of_its_input(kind, tmp_path):
+    models = [_dense(kind, *shapes) for shapes in (SHAPES if kind == "uint8" else SHAPES + ODD_SHAPES)]
+    networks = [read_network(model) for model in models]
+    inputs = [[R.integers(0, 127, n.tensors[0].shape).astype(kind)] for n in networks]
+    for found, model, given in zip(run_together(networks, inputs, tmp_path), models, inputs, strict=True):
+        np.testing.assert_array_equal(found[0].reshape(-1), TFLiteReference(model).run(given)[0].reshape(-1))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16", "uint8", "float32"])
+@pytest.mark.parametrize("shapes", [((2, 59), (3, 6), (20, 3)), ((2, 12), (6, 12), (2, 7)), ((2, 12), (6, 12), (3, 6))])
+def test_what_a_fully_connected_layer_would_read_outside_of_its_tensors_is_refused(kind, shapes):
+    network = read_network(_dense(kind, *shapes))
+    reason = unsupported_reason(network, network.operators[0])
+    assert re.search(rf"input {re.escape(str(list(shapes[0])))} .* which it would read, are not there", reason)
+
+
+def test_a_shape_that_the_reference_of_uint8_does_not_make_is_refused():
+    for shapes in ODD_SHAPES:
+        network = read_network(_dense("uint8", *shapes))
+        assert "make no output of shape" in unsupported_reason(network, network.operators[0])
 
 
 @pytest.mark.parametrize(

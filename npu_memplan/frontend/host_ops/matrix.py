@@ -45,6 +45,7 @@ from .tir import (
     number,
     raw_load,
     row_indices,
+    unflatten,
 )
 
 
@@ -83,15 +84,31 @@ class ConvolutionGeometry:
         return self.down.kernel, self.across.kernel
 
 
-def matrix_of(data: Tensor, weights: Tensor, output: Tensor, options: Any) -> tuple[int, int, int]:
-    """(rows, units, depth) of FULLY_CONNECTED: rows of `depth` inputs become rows of `units` outputs."""
-    require(options.WeightsFormat() == 0, "its weights are shuffled")
-    shapes = [list(tensor.shape) for tensor in (weights, data, output)]
-    units, depth = weights.shape[-2:]
-    rows = math.prod(output.shape) // units
-    fits = rows * units == math.prod(output.shape) and rows * depth == math.prod(data.shape)
-    require(fits, f"weights {shapes[0]} do not fit input {shapes[1]} and output {shapes[2]}")
-    return rows, units, depth
+@dataclass(frozen=True, slots=True)
+class DenseGeometry:
+    """`rows` of `columns` outputs; row r is made of `depth` inputs from element r * depth on, whatever their shape."""
+
+    rows: int
+    columns: int  # made of the first as many of `units` rows of weights
+    units: int
+    depth: int
+
+    @classmethod
+    def of(cls, data: Tensor, weights: Tensor, output: Tensor, options: Any) -> DenseGeometry:
+        """As the reference's kernels count, all of which index the input as one vector (tflite-micro,
+        reference/integer_ops/fully_connected.h); what they would read outside of a tensor is refused."""
+        require(options.WeightsFormat() == 0, "its weights are shuffled")
+        shapes = [list(tensor.shape) for tensor in (weights, data, output)]
+        require(len(shapes[0]) >= 2 and shapes[2], f"weights {shapes[0]} and output {shapes[2]} are no matrices")
+        (units, depth), columns = shapes[0][-2:], shapes[2][-1]
+        rows, given = math.prod(shapes[2][:-1]), math.prod(shapes[1])
+        fits = 0 < columns <= units and 0 < rows * depth <= given
+        need = f"{rows} rows of {depth} elements and {columns} rows of weights, which it would read, are not there"
+        require(fits, f"weights {shapes[0]} do not fit input {shapes[1]} and output {shapes[2]}: {need}")
+        # LiteRT, the reference of uint8, gives the output a shape of its own.
+        same = data.dtype != "uint8" or (len(shapes[0]), columns, rows) == (2, units, given // depth)
+        require(same, f"weights {shapes[0]} and input {shapes[1]} make no output of shape {shapes[2]} in the reference")
+        return cls(rows, columns, units, depth)
 
 
 class Products:
@@ -248,16 +265,21 @@ def fully_connected(work: Lowering) -> None:
     options = work.options("FullyConnectedOptions")
     check_weighted(work)
     data, weights, output = work.tensor(0), work.tensor(1), work.output()
-    rows, units, depth = matrix_of(data, weights, output, options)
-    products, function, target = Products(work, units, dense=True), work.function, work.write()
-    as_rows = not work.plain or rows == 1 or data.shape[-1] == depth
-    require(as_rows, f"input {list(data.shape)} is not rows of {depth}")
-    with function.grid((rows, units), ("row", "unit")) as (row, unit):
+    g = DenseGeometry.of(data, weights, output, options)
+    products, function, target = Products(work, g.units, dense=True), work.function, work.write()
+    with function.grid((g.rows, g.columns), ("row", "unit")) as (row, unit):
         products.begin(unit)
-        with function.loop(depth, "k") as k:
-            products.add(row_indices(row, k, data.shape), row_indices(unit, k, weights.shape))
+        with function.loop(g.depth, "k") as k:
+            products.add(_of_row(row, k, g, data), row_indices(unit, k, weights.shape))
         result = products.result(unit, options.FusedActivationFunction())
         function.store(target, result, *row_indices(row, unit, output.shape))
+
+
+def _of_row(row: Expr, k: Expr, g: DenseGeometry, data: Tensor) -> list[Expr]:
+    """Indices of element k of a row of the input, whose own rows may have another length."""
+    if data.shape and data.shape[-1] == g.depth:
+        return row_indices(row, k, data.shape)
+    return unflatten(k if g.rows == 1 else row * g.depth + k, data.shape)
 
 
 @lowering("BATCH_MATMUL", both=True)
