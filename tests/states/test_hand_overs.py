@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from npu_memplan.ethosu.program.hand_over import with_hand_overs
+from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela import VelaOptions, compile_tflite
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
@@ -84,6 +85,29 @@ def test_a_call_without_a_hand_over_is_left_alone():
     assert with_hand_overs(alone) is alone
 
 
+def test_a_tensor_of_the_host_that_a_call_does_not_list_becomes_its_input():
+    network = compile_tflite(halves(), VelaOptions()).parsed
+    call = network.npu_calls[1]
+    forgetful = replace(call, inputs=(), input_addresses=())
+    operators = tuple(forgetful if o is call else o for o in network.operators)
+    found = with_hand_overs(replace(network, operators=operators)).npu_calls[1]
+    assert (found.inputs[:1], found.input_addresses[:1]) == (call.inputs, call.input_addresses)
+    size = network.tensors[call.inputs[0]].size_bytes
+    start = call.input_addresses[0][1]
+    assert found.parts[call.inputs[0]].before == ((start, start + size),)
+
+
+def test_a_tensor_of_parts_that_nobody_joins_is_refused():
+    network = compile_tflite(halves(), VelaOptions()).parsed
+    tensors = list(network.tensors)
+    picked, given = (network.tensors[network.cpu_operators[n].outputs[0]] for n in (0, 1))
+    result = tensors[network.outputs[0]]
+    tensors[given.index] = replace(given, arena_offset=result.arena_offset + 16)
+    operators = (*network.operators, replace(network.cpu_operators[1], inputs=(picked.index,)))
+    with pytest.raises(LiftError, match=f"tensor {result.index} .* needs an operator that joins them"):
+        with_hand_overs(replace(network, tensors=tuple(tensors), operators=operators))
+
+
 @pytest.mark.parametrize("name", ["shufflenetv2_person"])
 def test_a_real_network(name, tmp_path):
     path: Path = shared_folder("zoo") / f"{name}.tflite"
@@ -92,3 +116,55 @@ def test_a_real_network(name, tmp_path):
     data = path.read_bytes()
     assert sum(not call.outputs for call in read_network(compile_tflite(data, VelaOptions()).network).npu_calls) > 5
     equals_reference(data, tmp_path, 1, NPU)
+
+
+# -- a tensor that several calls write in parts ------------------------------------------------------------------
+
+
+def in_parts(parts: int, axis: int = 3, reader: str = "") -> bytes:
+    """A concatenation: its first part is the NPU's, before each other one the host shuffles that part's pixels.
+
+    `reader` looks at the whole: "host" (a graph output then is what it makes), "npu", "both", "": it is the output.
+    """
+    graph = ModelBuilder()
+    sizes = [(1, 3, 17, n + 1) if axis == 3 else (1, n + 1, 17, 3) for n in range(parts)]
+    inputs = [graph.tensor(size, "int8", 0.05, 3) for size in sizes]
+    made = []
+    for number, (given, size) in enumerate(zip(inputs, sizes, strict=True)):
+        one = graph.constant(np.array([[[[7]]]], np.int8), 0.03, 2)
+        part = graph.tensor(size, "int8", 0.07, -5)
+        graph.operator("ADD", [given, one], [part], "AddOptions")
+        made.append(shuffled(graph, part, size) if number else part)
+    whole = (1, 3, 17, sum(s[3] for s in sizes)) if axis == 3 else (1, sum(s[1] for s in sizes), 17, 3)
+    joined = graph.tensor(whole, "int8", 0.07, -5)
+    graph.operator("CONCATENATION", made, [joined], "ConcatenationOptions", Axis=axis)
+    results = []
+    if reader in ("npu", "both"):
+        more = graph.constant(np.array([[[[9]]]], np.int8), 0.03, 2)
+        results.append(graph.tensor(whole, "int8", 0.09, 1))
+        graph.operator("ADD", [joined, more], [results[0]], "AddOptions")
+    if reader in ("host", "both"):
+        results.append(shuffled(graph, joined, whole))
+    return graph.made(inputs, results or [joined]).finish()
+
+
+def shuffled(graph: ModelBuilder, source: int, shape: tuple[int, ...]) -> int:
+    """Pixels in another order, by an operator that no NPU runs."""
+    height, width = shape[1:3]
+    places = R.permutation(np.array([(0, y, x) for y in range(height) for x in range(width)], np.int32))
+    target = graph.tensor(shape, "int8", 0.07, -5)
+    indices = graph.constant(places.reshape(1, height, width, 3).astype(np.int32))
+    graph.operator("GATHER_ND", [source, indices], [target], "GatherNdOptions")
+    return target
+
+
+@pytest.mark.parametrize("accelerator", ["ethos-u55-128", "ethos-u65-256", "ethos-u85-256"])
+@pytest.mark.parametrize(
+    "parts, axis, reader", [(2, 3, ""), (3, 3, "host"), (2, 1, "both"), (4, 1, ""), (3, 3, "npu"), (2, 3, "both")]
+)
+def test_parts_of_a_tensor_that_calls_write_before_and_after_a_host_operator(
+    accelerator, parts, axis, reader, tmp_path
+):
+    model = in_parts(parts, axis, reader)
+    artifact = equals_reference(model, tmp_path, 1, CompileOptions(accelerator=accelerator))
+    assert [call.agent.value for call in artifact.calls][:3] == ["npu", "host", "npu"]

@@ -62,7 +62,7 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
     Each state comes once, however many versions of it the compiler lists among its outputs.
     """
     found: list[Argument] = []
-    seen: set[tuple[bool, int, int]] = set()
+    seen: set[tuple[BufferRole, int, int, int]] = set()
     counts: dict[BufferRole, int] = {}
     listed = [(i, a, True) for i, a in zip(call.inputs, call.input_addresses, strict=True)]
     listed += [(i, a, False) for i, a in zip(call.outputs, call.output_addresses, strict=True)]
@@ -73,7 +73,7 @@ def arguments(network: Network, call: NpuCall) -> tuple[Argument, ...]:
         part = call.parts.get(index) or HeldBytes(whole, whole, updated=False)
         if tensor.is_variable or part.updated:
             role = BufferRole.STATE
-        key = (role is BufferRole.OUTPUT, region, address)
+        key = (role, region, address, tensor.size_bytes)
         if key in seen:
             continue
         seen.add(key)
