@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
 def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module; do not change it."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
@@ -56,13 +59,24 @@ def depends(path: Path, *prefixes: str) -> list[str]:
     return [name for name in imports(path) if name.startswith(prefixes)]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
-def test_a_module_is_one_concept_of_readable_size(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= LINES, f"{path} has more than {LINES} lines: one concept a file"
-    tree = ast.parse(source)
-    if tree.body and path.name != "__init__.py":
-        assert ast.get_docstring(tree), f"{path} has no docstring that states its invariant"
+def imports_beyond(paths: Iterable[Path], allowed: Collection[str]) -> dict[str, list[str]]:
+    """Imports of `npu_memplan` that are in none of the packages `allowed`, by module; only modules that have some."""
+    packages = tuple(f"{package}." for package in allowed)
+    found = {
+        name_of(path): [name for name in depends(path, "npu_memplan.") if not f"{name}.".startswith(packages)]
+        for path in paths
+    }
+    return {name: others for name, others in found.items() if others}
+
+
+def test_every_module_is_one_concept_of_readable_size() -> None:
+    long = [name_of(path) for path in MODULES if len(path.read_text(encoding="utf-8").splitlines()) > LINES]
+    assert long == [], f"more than {LINES} lines: one concept a file"
+
+
+def test_every_module_states_its_invariant() -> None:
+    trees = {name_of(path): parsed(path) for path in MODULES if path.name != "__init__.py"}
+    assert [name for name, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
 def test_the_pipeline_is_stages_and_nothing_else() -> None:
@@ -70,12 +84,10 @@ def test_the_pipeline_is_stages_and_nothing_else() -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) < PIPELINE_LINES
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
-def test_a_function_fits_a_screen(path: Path) -> None:
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef):
-            lines = (node.end_lineno or 0) - node.lineno + 1
-            assert lines <= FUNCTION_LINES, f"{path}: {node.name} has {lines} lines; give its steps names"
+def test_every_function_fits_a_screen() -> None:
+    functions = [(path, n) for path in MODULES for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef)]
+    lines = {f"{name_of(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in functions}
+    assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
 
 
 # Folders that hold one record a file may be long: a new operator or layer is a new file.
@@ -137,7 +149,7 @@ def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions count: what needs one to open a circle is in the wrong place."""
     graph = {}
     for name, path in NAMED.items():
-        targets = imports(path, _WithoutTypes().visit(parsed(path)))
+        targets = imports(path, _WithoutTypes().visit(ast.parse(path.read_text(encoding="utf-8"))))
         graph[name] = [target for target in targets if target in NAMED and target != name]
     assert circles(graph) == []
 
@@ -161,9 +173,7 @@ def test_the_verifier_shares_no_code_with_planners_or_extraction() -> None:
     ]
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if "planners" in p.parts], ids=lambda p: name_of(p))
-def test_planners_know_only_problems(path: Path) -> None:
-    ours = depends(path, "npu_memplan.")
+def test_planners_know_only_problems() -> None:
     allowed = (
         "npu_memplan.planners",
         "npu_memplan.problem",
@@ -172,14 +182,13 @@ def test_planners_know_only_problems(path: Path) -> None:
         "npu_memplan.clock",
         "npu_memplan.compiled",
     )
-    assert all(name.startswith(allowed) for name in ours), ours
+    assert imports_beyond([p for p in MODULES if "planners" in p.parts], allowed) == {}
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if "fvp_runner" in p.parts], ids=lambda p: name_of(p))
-def test_runners_depend_on_the_npus_language_and_the_artifact_only(path: Path) -> None:
-    ours = depends(path, "npu_memplan.")
+def test_runners_depend_on_the_npus_language_and_the_artifact_only() -> None:
     forbidden = ("npu_memplan.planners", "npu_memplan.extract", "npu_memplan.rewrite", "npu_memplan.pipeline")
-    assert not [name for name in ours if name.startswith(forbidden)], ours
+    runners = {name_of(path): depends(path, *forbidden) for path in MODULES if "fvp_runner" in path.parts}
+    assert {name: found for name, found in runners.items() if found} == {}
 
 
 _CHECKERS = [
@@ -188,23 +197,19 @@ _CHECKERS = [
 ]
 
 
-@pytest.mark.parametrize("path", _CHECKERS, ids=lambda p: name_of(p))
-def test_the_checking_side_never_asks_the_compilers_analysis(path: Path) -> None:
+def test_the_checking_side_never_asks_the_compilers_analysis() -> None:
     """What compiler and model share is the table in docs/npu_model.md; everything else the model derives itself."""
     language = ("stream.isa", "stream.isa_u85", "stream.commands", "stream.decode", "arch", "time")
     allowed = ("npu_memplan.errors", "npu_memplan.models", *(f"npu_memplan.ethosu.{name}" for name in language))
-    found = depends(path, "npu_memplan.")
-    assert [name for name in found if not any(f"{name}.".startswith(f"{package}.") for package in allowed)] == []
+    assert imports_beyond(_CHECKERS, allowed) == {}
 
 
 _VERIFICATION = sorted((REPOSITORY / "npu_memplan" / "transform" / "verification").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", _VERIFICATION, ids=lambda p: name_of(p))
-def test_the_verification_of_modules_asks_nothing_of_the_analysis(path: Path) -> None:
+def test_the_verification_of_modules_asks_nothing_of_the_analysis() -> None:
     shared = ("errors", "vocabulary", "extract.sizes", "transform.typed_pass", "transform.verification")
-    allowed = tuple(f"npu_memplan.{name}" for name in shared)
-    assert [name for name in depends(path, "npu_memplan.") if not name.startswith(allowed)] == []
+    assert imports_beyond(_VERIFICATION, [f"npu_memplan.{name}" for name in shared]) == {}
 
 
 _SIZES_OF_AN_NPU = "npu_memplan/ethosu/arch/"
@@ -231,20 +236,22 @@ def test_rules_of_text_catch_what_they_are_for() -> None:
     assert not list(compares_macs(ast.parse("x = npu.macs > least")))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: name_of(p))
-def test_what_an_npu_is_stands_in_arch_and_its_bit_fields_in_stream(path: Path) -> None:
-    name, source = path.relative_to(REPOSITORY).as_posix(), path.read_text(encoding="utf-8")
-    if not name.startswith(_SIZES_OF_AN_NPU):
-        assert not [ast.unparse(node) for node in compares_macs(ast.parse(source))], f"{name}: ask the Architecture"
-    if not name.startswith(_BIT_FIELDS):
-        assert not [line for line in source.splitlines() if _TAKEN_APART.search(line)], f"{name}: use stream/fields"
+def test_what_an_npu_is_stands_in_arch_and_its_bit_fields_in_stream() -> None:
+    for path in MODULES:
+        name, source = path.relative_to(REPOSITORY).as_posix(), path.read_text(encoding="utf-8")
+        if not name.startswith(_SIZES_OF_AN_NPU):
+            assert not [ast.unparse(node) for node in compares_macs(ast.parse(source))], f"{name}: ask the Architecture"
+        if not name.startswith(_BIT_FIELDS):
+            assert not [line for line in source.splitlines() if _TAKEN_APART.search(line)], f"{name}: use stream/fields"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if "models" in p.parts], ids=lambda p: name_of(p))
-def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu(path: Path) -> None:
-    npu = ("npu_memplan.ethosu.arch", "npu_memplan.ethosu.stream") if path.stem.startswith("vela") else ()
-    allowed = ("npu_memplan.errors", "npu_memplan.models", *npu)
-    assert [name for name in depends(path, "npu_memplan.", "tvm") if not name.startswith(allowed)] == []
+def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu() -> None:
+    readers = [p for p in MODULES if "models" in p.parts]
+    allowed = ("npu_memplan.errors", "npu_memplan.models")
+    npu = ("npu_memplan.ethosu.arch", "npu_memplan.ethosu.stream")
+    assert imports_beyond([p for p in readers if not p.stem.startswith("vela")], allowed) == {}
+    assert imports_beyond([p for p in readers if p.stem.startswith("vela")], (*allowed, *npu)) == {}
+    assert [name_of(p) for p in readers if depends(p, "tvm")] == []
 
 
 _BESIDE_THE_NPU = ("models", "compiled", "fixed_point", "errors", "names", "vocabulary", "target_data", "problem")
@@ -252,10 +259,7 @@ _LANGUAGE = tuple(f"npu_memplan.{name}" for name in ("ethosu", *_BESIDE_THE_NPU)
 
 
 def test_the_npus_language_stands_alone() -> None:
-    folder = REPOSITORY / "npu_memplan" / "ethosu"
-    for path in folder.rglob("*.py"):
-        others = [n for n in depends(path, "npu_memplan.") if not n.startswith(_LANGUAGE)]
-        assert others == [], f"{path} imports {others}"
+    assert imports_beyond((REPOSITORY / "npu_memplan" / "ethosu").rglob("*.py"), _LANGUAGE) == {}
 
 
 def test_every_user_error_has_the_one_base() -> None:
