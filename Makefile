@@ -5,7 +5,15 @@ BIN := $(VENV)/bin
 # Tests run on every core; JUNIT etc. can be added: make test PYTEST_ARGS="-k planners"
 PYTEST_ARGS ?=
 
-.PHONY: run test lint setup clean
+# What `make quick` runs: needs neither TVM, Vela nor a C compiler.
+QUICK := tests/test_architecture.py tests/test_options.py \
+    $(addprefix tests/planners/test_,problem.py problem_rows.py spans.py verify.py) \
+    $(addprefix tests/ethosu/test_,featuremap.py fields.py inplace.py overlap.py runs.py stream_coding.py waits.py webs.py) \
+    $(addprefix tests/npu_model/test_npu_,arithmetic.py layout.py) \
+    $(addprefix tests/corstone/test_,board_data.py npu_registers.py)
+COVERED := tests/planners/test_problem.py tests/planners/test_verify.py
+
+.PHONY: run test quick lint setup clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan compile examples/digits/digits.tflite --accelerator ethos-u55-256 \
@@ -13,9 +21,12 @@ run: $(VENV)/.run-ready
 	$(BIN)/npu-memplan run build/digits --on host --input random:7 --reference examples/digits/digits.tflite
 
 test: $(VENV)/.test-ready lint
-	$(BIN)/python -m pytest -q tests/planners/test_problem.py tests/planners/test_verify.py \
+	$(BIN)/python -m pytest -q $(COVERED) \
 	    --cov=npu_memplan.problem.model --cov=npu_memplan.problem.validation --cov=npu_memplan.verify --cov-branch --cov-fail-under=100 --cov-report=term
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 15 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 15 $(addprefix --ignore=,$(COVERED)) $(PYTEST_ARGS)
+
+quick: $(VENV)/.test-ready lint
+	$(BIN)/python -m pytest -q -n auto -k "not real_stream" $(QUICK)
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

@@ -34,6 +34,12 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a module."""
+    return tuple(ast.walk(parsed(path)))
+
+
 def imported(tree: ast.AST, package: list[str]) -> Iterator[str]:
     """Every module that is imported anywhere in `tree`, by its full name, however it is spelt."""
     for node in ast.walk(tree):
@@ -46,10 +52,16 @@ def imported(tree: ast.AST, package: list[str]) -> Iterator[str]:
                 yield f"{source}.{alias.name}" if f"{source}.{alias.name}" in NAMED else source
 
 
-def imports(path: Path, tree: ast.AST | None = None) -> list[str]:
-    """Every module that the source of `path` imports, each once, in its order."""
+def imports_in(path: Path, tree: ast.AST) -> list[str]:
+    """Every module that `tree`, source of `path`, imports, each once, in its order."""
     package = name_of(path).split(".") if path.name == "__init__.py" else name_of(path).split(".")[:-1]
-    return list(dict.fromkeys(imported(tree or parsed(path), package)))
+    return list(dict.fromkeys(imported(tree, package)))
+
+
+@functools.cache
+def imports(path: Path) -> list[str]:
+    """Every module that the source of `path` imports."""
+    return imports_in(path, parsed(path))
 
 
 NAMED = {name_of(path): path for path in MODULES}
@@ -85,7 +97,7 @@ def test_the_pipeline_is_stages_and_nothing_else() -> None:
 
 
 def test_every_function_fits_a_screen() -> None:
-    functions = [(path, n) for path in MODULES for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef)]
+    functions = [(path, n) for path in MODULES for n in nodes(path) if isinstance(n, ast.FunctionDef)]
     lines = {f"{name_of(path)}.{node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in functions}
     assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}, "give the steps names"
 
@@ -149,7 +161,7 @@ def test_no_module_imports_itself_through_others() -> None:
     """Imports inside functions count: what needs one to open a circle is in the wrong place."""
     graph = {}
     for name, path in NAMED.items():
-        targets = imports(path, _WithoutTypes().visit(ast.parse(path.read_text(encoding="utf-8"))))
+        targets = imports_in(path, _WithoutTypes().visit(ast.parse(path.read_text(encoding="utf-8"))))
         graph[name] = [target for target in targets if target in NAMED and target != name]
     assert circles(graph) == []
 
@@ -240,7 +252,7 @@ def test_what_an_npu_is_stands_in_arch_and_its_bit_fields_in_stream() -> None:
     for path in MODULES:
         name, source = path.relative_to(REPOSITORY).as_posix(), path.read_text(encoding="utf-8")
         if not name.startswith(_SIZES_OF_AN_NPU):
-            assert not [ast.unparse(node) for node in compares_macs(ast.parse(source))], f"{name}: ask the Architecture"
+            assert not [ast.unparse(node) for node in compares_macs(parsed(path))], f"{name}: ask the Architecture"
         if not name.startswith(_BIT_FIELDS):
             assert not [line for line in source.splitlines() if _TAKEN_APART.search(line)], f"{name}: use stream/fields"
 
@@ -264,7 +276,7 @@ def test_the_npus_language_stands_alone() -> None:
 
 def test_every_user_error_has_the_one_base() -> None:
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and node.name != "NpuMemplanError":
                 bases = {ast.unparse(base) for base in node.bases}
                 assert bases & {"NpuMemplanError"} or all(b.endswith("Error") for b in bases), f"{path}: {node.name}"
@@ -282,7 +294,7 @@ def test_a_name_means_one_thing() -> None:
     """Those that begin with an underscore are a file's own."""
     places = defaultdict(set)
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 assert not hasattr(builtins, node.name), f"{path}: {node.name} is Python's"
                 places[node.name].add(name_of(path))
@@ -298,5 +310,5 @@ def test_no_code_knows_a_board() -> None:
     boards = sorted(path.stem for path in (REPOSITORY / "targets" / "boards").glob("*.toml"))
     assert len(boards) > 3
     for path in MODULES:
-        texts = [n.value for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)]
+        texts = [n.value for n in nodes(path) if isinstance(n, ast.Constant)]
         assert not [board for board in boards for text in texts if isinstance(text, str) and board in text], path
