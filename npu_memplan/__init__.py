@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .artifact import Artifact
-    from .errors import NpuMemplanError
+    from .errors import InternalError, NpuMemplanError
     from .frontend.host_ops.own import host_operator
     from .problem import (
         Agent,
@@ -38,6 +38,7 @@ __all__ = [
     "AllowedOverlap",
     "Buffer",
     "BufferKind",
+    "InternalError",
     "Lifetime",
     "NpuMemplanError",
     "Placement",
@@ -53,24 +54,29 @@ __all__ = [
 _LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline", "sweep"))
 
 
-def compile(model: str | Path, output: str | Path, *, force: bool = False, fit: str = "", **options: Any) -> Artifact:
+def compile(
+    model: str | Path, output: str | Path, *, force: bool = False, fit: str = "", strict: bool = False, **options: Any
+) -> Artifact:
     """Compile the file `model` into the directory `output`, as `npu-memplan compile` does, and return what was written.
 
     `options` are fields of `options.CompileOptions`; `force` replaces an artifact that is there; `fit` is `SIZE` or
-    `NAME=SIZE`: try all that could make it fit (see `fit`). Raises `NpuMemplanError`; `output` is then as it was.
+    `NAME=SIZE`: try all that could make it fit (see `fit`). Raises `NpuMemplanError`; `output` is then as it was. A
+    fault of this package's is an `InternalError`, with `strict` also one for which another program stands in.
     """
     from pathlib import Path
 
     from .options import CompileOptions
+    from .process.incidents import strictly
 
     asked = CompileOptions(**options)
-    if fit:
-        from .fit.trials import compile_to_fit
+    with strictly(strict):
+        if fit:
+            from .fit.trials import compile_to_fit
 
-        return compile_to_fit(Path(model), asked, Path(output), fit, force)[0]
-    from .pipeline import compile_model
+            return compile_to_fit(Path(model), asked, Path(output), fit, force)[0]
+        from .pipeline import compile_model
 
-    return compile_model(model, asked, output, force=force)
+        return compile_model(model, asked, output, force=force)
 
 
 def __getattr__(name: str) -> Any:
@@ -79,5 +85,5 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f".{name}", __name__)
     if name in __all__:
-        return getattr(importlib.import_module(".errors" if name == "NpuMemplanError" else ".problem", __name__), name)
+        return getattr(importlib.import_module(".errors" if name.endswith("Error") else ".problem", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

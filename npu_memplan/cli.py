@@ -2,7 +2,8 @@
 
 Invariant: no logic here. Each sub-command is one module of `npu_memplan.commands` that
 is imported only when it is called; every `NpuMemplanError` and every refusal of the operating
-system becomes one message on stderr and exit code 2.
+system becomes one message on stderr and exit code 2. What else is raised is a fault of ours, and says so: exit code 3.
+Faults that ended a part alone, and fallbacks, are told on stderr when a command ends, also with --quiet.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import gc
 import importlib
 import os
 import sys
+import traceback
 
 import click
 
-from .errors import NpuMemplanError
+from .errors import InternalError, NpuMemplanError, said_by
+from .process.incidents import gathering, kind_of
 from .process.setup import open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
@@ -96,7 +99,24 @@ def main() -> None:
 
 
 def _run() -> int:
-    """The exit code of the command that was asked for."""
+    """The exit code of the command that was asked for; what went otherwise than it should is told last."""
+    with gathering() as incidents:
+        code = _ended()
+    for line in incidents.lines:
+        click.echo(f"npu-memplan: {line}", err=True)
+    if incidents.faults:
+        click.echo(_REPORT_IT, err=True)
+    return code
+
+
+_INTERNAL = 3  # exit code
+_REPORT_IT = (
+    "npu-memplan: that is a fault of npu_memplan, not of the model: please report it, with the model, the command and "
+    "what `npu-memplan doctor` prints"
+)
+
+
+def _ended() -> int:
     try:
         # Outside its standalone mode click returns the code of Context.exit and Exit.
         code = cli.main(prog_name="npu-memplan", standalone_mode=False)
@@ -119,6 +139,14 @@ def _run() -> int:
         click.echo(f"npu-memplan: {error.strerror or error}{where}", err=True)
         print_nowhere()
         return 2
+    except MemoryError:
+        click.echo("npu-memplan: an allocation was refused: there is not enough memory here", err=True)
+        return 2
+    except Exception as error:
+        if not isinstance(error, InternalError):
+            traceback.print_exc()
+        click.echo(f"npu-memplan: internal fault: {kind_of(error)}{said_by(error, 0)}\n{_REPORT_IT}", err=True)
+        return _INTERNAL
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The one base of every error a user can meet.
+"""What can go wrong: bad use or input, a refusal, and a fault of our own.
 
-Invariant: a message says what is wrong, where, with the numbers, and the next step;
-the command line prints it without a traceback and exits with code 2.
+Invariant: a `NpuMemplanError` is the user's to see and to fix (the command line prints it without a traceback and exits
+with code 2): its message says what is wrong, where, with the numbers, and the next step. An `InternalError` is none, so
+that nothing that handles users' errors can take a fault for a refusal; its exit code is 3.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ class NpuMemplanError(Exception):
     Subclasses live beside the code that raises them; their text is part of the
     interface and is pinned by tests.
     """
+
+
+class RefusalError(NpuMemplanError):
+    """Who was asked cannot do what is right to ask for: it does not fit, or is not supported. Another may."""
+
+
+class InternalError(Exception):
+    """Something that holds for every input does not: a fault of this package (or of a plug-in), not of the input."""
 
 
 def said_by(error: BaseException, line: int = -1) -> str:

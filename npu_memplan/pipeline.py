@@ -24,6 +24,7 @@ from .frontend.load import read
 from .options import CompileOptions
 from .planners import prefetch
 from .process.callable_module import callable_as
+from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
 from .stages import Compiled, Loaded, Planned, Posed, request
@@ -38,7 +39,16 @@ def compile_model(model: Path | str, options: CompileOptions, output: Path | str
 
 
 def plan_model(model: Path, options: CompileOptions, beyond: str = "") -> Compiled:
-    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it."""
+    """Compile the file `model` in memory; pool `beyond` may become larger than it is, where nothing fits it.
+
+    What went otherwise than it should is told in its notes; with `strictly`, faults of ours are raised.
+    """
+    with gathering() as incidents:
+        made = _made(model, options, beyond)
+    return replace(made, artifact=replace(made.artifact, notes=(*made.artifact.notes, *incidents.lines)))
+
+
+def _made(model: Path, options: CompileOptions, beyond: str) -> Compiled:
     best = None if beyond else contest(options, lambda asked: lower(read(model, request(asked))), model.name)
     if best is not None:
         return build(best)
@@ -78,7 +88,7 @@ def plan(posed: Posed) -> Planned:
             raise
         pools = tuple(replace(pool, size_bytes=None) if pool.name == asked.beyond else pool for pool in problem.pools)
         problem, answer = prefetch.solve(replace(problem, pools=pools), *how)
-    verify.check(problem, answer)
+    verify.check_own(problem, answer)
     return Planned(replace(posed, problem=problem), answer)
 
 

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
+
+# No test, and no process that one starts, passes over a fault for which something else stands in.
+os.environ[STRICT] = "1"
 
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

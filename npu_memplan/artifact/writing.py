@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..options import NO_NPU
 from ..report.facts.fit import fit_of
@@ -19,7 +19,7 @@ from .model import Artifact
 from .timing import layers_csv
 
 
-class BoardFitError(NpuMemplanError):
+class BoardFitError(RefusalError):
     """A compiled model does not fit the memories of its board."""
 
 

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Any
 
 from .. import planners
-from ..errors import NpuMemplanError
 from ..ethosu.program.primfunc import from_primfunc
 from ..ethosu.program.program import NpuProgram
 from ..ethosu.schedule.branches import reordered
@@ -23,8 +22,10 @@ from ..ethosu.schedule.stripes.group import ChannelGroup
 from ..ethosu.schedule.stripes.groups import Groups
 from ..ethosu.time import MemoryMap
 from ..extract import pose
+from ..frontend.load import FormatError
 from ..options import CompileOptions
 from ..planners import PlanningError, prefetch
+from ..process.incidents import Attempts
 from ..stages import Loaded, Planned, Posed
 from ..vocabulary import is_npu
 from .bound import bound_of, port_bound
@@ -32,7 +33,7 @@ from .entrant import Entrant
 from .modules import Cutters, posed_again, slicers
 from .ranking import Rank, Ranking
 from .stripes import Striping, at_limit, front
-from .travel import Race, fast_pool, read_in_place, with_note
+from .travel import Race, fast_pool, read_in_place, tell_of_less
 from .traveller import Traveller
 
 VELA, OURS, STRIPES = "Vela's stream", "own lowering", "own lowering in stripes"
@@ -48,30 +49,26 @@ _NEARLY = 0.96  # of the sum of operations' cycles is what the stream of them ta
 def fastest(options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> Planned:
     """The best program of the producers asked for, in pools of the sizes given; `load` reads and lowers the model.
 
-    Raises what the last producer raises where none can be planned.
+    Raises what the first producer raises where none can be planned.
     """
-    rank, failures = Ranking(where), []
+    rank, attempts = Ranking(where), Attempts()
     lifted: list[Planned] = []
     ours: list[Planned] = []
     if options.npu_compiler != "tvm":
         asked = replace(options, npu_compiler="vela", stripes=False)
-        try:
+        with attempts.of(VELA):
             lifted = [_lifted(_named(load(asked), VELA))]
-        except NpuMemplanError as error:
-            failures.append(error)
-        else:
+        if lifted:
             least = _CLOSE * port_bound(lifted[0], where)
             race = Race(lifted, rank) if bound_of(lifted[0], rank) <= least else None
             if race is not None and race.best.rank[0] <= least:
                 return _said(race, rank, options)
     if options.npu_compiler != "vela":
         most = _on_host(lifted[0].posed) if lifted else None
-        try:
-            ours = list(_ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most))
-        except NpuMemplanError as error:
-            failures.append(error)
-    if not lifted and not ours:
-        raise failures[0]
+        with attempts.of(OURS):
+            for made in _ours(load, replace(options, npu_compiler="tvm", stripes=False), where, most):
+                ours.append(made)  # they stay if a later one fails
+    attempts.settle(bool(lifted or ours), (PlanningError, FormatError))  # who fits, and is read, competes
     return _said(Race([*lifted, *ours], rank), rank, options)
 
 
@@ -287,7 +284,8 @@ def _said(race: Race, rank: Ranking, asked: CompileOptions) -> Planned:
         text += f"; {about if promised < other.rank[0] else f'{_maker(other)}, {_figures(other.rank)}'}"
     loaded = replace(made.posed.loaded, request=replace(made.posed.loaded.request, options=asked))
     said = replace(loaded, notes=(*loaded.notes, f"taken: {text}"))
-    return with_note(replace(made, posed=replace(made.posed, loaded=said)))
+    tell_of_less()
+    return replace(made, posed=replace(made.posed, loaded=said))
 
 
 def _maker(one: Entrant | Traveller) -> str:

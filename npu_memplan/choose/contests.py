@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .. import verify
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..stages import Loaded, Planned, request
@@ -35,7 +35,7 @@ class Contests:
     def __init__(self, options: CompileOptions, where: MemoryMap, load: Callable[[CompileOptions], Loaded]) -> None:
         self.options, self.where = options, where
         self.pool = options.planned_pools()[-1].name
-        self.error: NpuMemplanError | None = None  # of the last limit at which nothing could be made
+        self.error: RefusalError | None = None  # of the last limit at which nothing could be made
         self._load = load
         self._loaded: dict[tuple[str, str, bool], Loaded] = {}
         self._won: list[Winner] = []
@@ -52,10 +52,10 @@ class Contests:
         asked = replace(self.options, pools={**self.options.pools, self.pool: limit_bytes})
         try:
             best = fastest(asked, self.where, self.loaded)
-        except NpuMemplanError as error:
+        except RefusalError as error:
             self.error = error
         else:
-            verify.check(best.posed.problem, best.plan)
+            verify.check_own(best.posed.problem, best.plan)
             cycles, _ = Ranking(self.where)(best)
             used = next(usage.used_bytes for usage in best.plan.usage if usage.pool == self.pool)
             self._won.append(Winner(limit_bytes, best, cycles, used))

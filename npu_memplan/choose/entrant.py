@@ -12,6 +12,7 @@ from .. import planners
 from ..ethosu.program.program import NpuProgram
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, used_bytes
 from ..stages import Planned, Posed
+from ..verify import check_own
 from .modules import posed_again
 from .placed import PlacedCall, npu_calls, stream_cycles
 from .ranking import Rank, Ranking
@@ -76,4 +77,5 @@ def _same_places(posed: Posed, plan: Plan, moved: Sequence[Moved], pool: str) ->
     placements = tuple(at[buffer.name] for buffer in posed.problem.buffers)
     usage = tuple(PoolUsage(name, used, 0) for name, used in used_bytes(posed.problem, placements).items())
     known = Plan(placements, usage, PlanStatus.FEASIBLE, plan.planner, plan.seed)
+    check_own(posed.problem, known)
     return planners.plan(posed.problem, "linear", seed=plan.seed, incumbent=known)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..options import AUTO, CompileOptions
 from ..stages import request
 from .bound import bound_of
@@ -21,7 +21,7 @@ from .ranking import Ranking
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2, 0.12)  # of the arena that Vela needs
 
 
-class FrontError(NpuMemplanError):
+class FrontError(RefusalError):
     """There is nothing to explore."""
 
 

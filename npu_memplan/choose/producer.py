@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.arch import accelerator, has_own_lowering
 from ..ethosu.vela_worker import VelaError
 from ..frontend.load import read
@@ -17,6 +17,7 @@ from ..models.file import UnsupportedModelError
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
+from ..process.incidents import fall_back
 from ..stages import Loaded, request
 
 
@@ -38,6 +39,7 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
             raise
         try:
             loaded = read(model, ours)
-        except NpuMemplanError:
+        except RefusalError:
             raise refused from None
-        return replace(loaded, notes=(*loaded.notes, f"own lowering was taken: --npu-compiler vela says: {refused}"))
+        fall_back(f"own lowering was taken: --npu-compiler vela says: {refused}")
+        return loaded

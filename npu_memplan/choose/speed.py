@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .. import verify
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.time import MemoryMap
 from ..options import CompileOptions
 from ..stages import Loaded, Planned
@@ -23,7 +23,7 @@ _CLOSE = 32  # a part of the limit: closer ones are not told apart
 _ALIGNMENT = 16
 
 
-class SpeedError(NpuMemplanError):
+class SpeedError(RefusalError):
     """No program that was found is fast enough."""
 
 
@@ -71,7 +71,7 @@ def _said(found: Winner, slow: int, limits: Contests) -> Planned:
     given = options.pools.get(limits.pool)
     pools = tuple(replace(p, size_bytes=given) if p.name == limits.pool else p for p in planned.posed.problem.pools)
     problem = replace(planned.posed.problem, pools=pools)
-    verify.check(problem, planned.plan)
+    verify.check_own(problem, planned.plan)
     return replace(planned, posed=replace(planned.posed, loaded=loaded, problem=problem))
 
 

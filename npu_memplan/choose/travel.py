@@ -8,7 +8,7 @@ taken; its plan is a plan like any other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..compiled import compiled
 from ..ethosu.program.program import NpuProgram
@@ -19,8 +19,8 @@ from ..ethosu.schedule.copies.slices import Slices
 from ..ethosu.schedule.copies.tables import loaded_early
 from ..ethosu.time import MemoryMap, Traffic
 from ..problem import Pool
+from ..process.incidents import contained, fall_back
 from ..stages import Planned, Posed
-from ..verify import VerificationError
 from .entrant import Entrant
 from .modules import Cutters, called_once, posed_again, slicers
 from .placed import npu_calls
@@ -43,16 +43,15 @@ def travel(planned: Planned, rank: Ranking) -> Planned:
 
     A pool that has no size is no larger than `planned` makes it.
     """
-    return with_note(Race((planned,), rank).made)
+    made = Race((planned,), rank).made
+    tell_of_less()
+    return made
 
 
-def with_note(planned: Planned) -> Planned:
-    """`planned`, which says so where copies were searched for in Python, and so less far."""
-    missing, loaded = compiled().missing, planned.posed.loaded
-    if not missing:
-        return planned
-    text = f"the compiled searches are not available, so copies were searched for less far: {missing}"
-    return replace(planned, posed=replace(planned.posed, loaded=replace(loaded, notes=(*loaded.notes, text))))
+def tell_of_less() -> None:
+    """Say so where copies were searched for in Python, and so less far."""
+    if missing := compiled().missing:
+        fall_back(f"the compiled searches are not available, so copies were searched for less far: {missing}")
 
 
 class Race:
@@ -78,11 +77,12 @@ class Race:
         """Who becomes the best has to keep the laws: the plan of a program with copies is verified here first."""
         for entrant in sorted(entrants, key=_rank):
             if entrant.rank < self.best.rank:
-                try:
-                    self.made = entrant.made(self._rank)
-                except VerificationError:
+                made = None
+                with contained(f"{entrant.plain.posed.loaded.maker or 'the program'} with copies of constants"):
+                    made = entrant.made(self._rank)
+                if made is None:
                     continue
-                self.best = entrant
+                self.made, self.best = made, entrant
             self.entrants.append(entrant)
 
     def _run(self, programs: Sequence[Planned], fast: int, limit: int) -> None:

@@ -1,7 +1,7 @@
 """`npu-memplan compile`: a TFLite, ONNX or PyTorch model to an artifact directory.
 
 Invariant: the output directory appears complete or not at all; exit codes: 0 right, 2 bad use
-or input (a plan that does not fit is bad input, and nothing is written).
+or input (a plan that does not fit is bad input, and nothing is written), 3 a fault of this package.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..exactness import Exactness
 from ..files.arrays import InputError
 from ..files.staging import check_place
 from ..options import CompileOptions, OptionError, usual_accelerator
+from ..process.incidents import strictly
 from ..report.text.verdict import verdict
 from ..sizes import parse_named_size, parse_size
 
@@ -105,6 +106,8 @@ def _operators(text: str) -> tuple[str, ...]:
          help="What the C's NPU calls are made for: our driver, or Arm's ethos-u-core-driver, with payloads and the "
          "glue.")  # fmt: skip
 @_output("--incbin", is_flag=True, help="Large constants as files beside the C, which the assembler takes in.")
+@_output("--strict", is_flag=True, help="Fail, with exit code 3, on a fault of npu_memplan itself for which another "
+         "program stands in; without it, the fault is told.")  # fmt: skip
 @_output("--target", type=click.Choice(["c"]), default="c", show_default=True, help="What is generated.")
 @verbosity
 @group("What is said")("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
@@ -117,9 +120,11 @@ def command(
     target: str,
     emit: str,
     all_boards: bool,
+    strict: bool,
     said: Verbosity,
     **asked: Any,
 ) -> None:
+    click.get_current_context().with_resource(strictly(strict))
     options = options_of(**asked)
     if options.max_ms is not None and (all_boards or fit is not None or emit != "c"):
         flag = "--all-boards" if all_boards else "--fit" if fit is not None else "--emit"

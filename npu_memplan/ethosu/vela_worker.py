@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import NpuMemplanError
+from ..errors import NpuMemplanError, RefusalError
 from .arch import Architecture, accelerator
 
 
-class VelaError(NpuMemplanError):
+class VelaError(RefusalError):
     """Vela refused the model or the options."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact
-from ..errors import NpuMemplanError
+from ..errors import NpuMemplanError, RefusalError
 from ..exactness import Exactness
 from ..options import NO_NPU, CompileOptions
 from ..problem import PlanStatus
@@ -33,7 +33,7 @@ PRICE = (
 )
 
 
-class FitError(NpuMemplanError):
+class FitError(RefusalError):
     """Nothing that was tried fits (the message has the table), or the budget is for no pool."""
 
 

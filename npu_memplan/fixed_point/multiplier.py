@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 
 IntArray = Any  # an int64 array, or a scalar of one
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -28,7 +28,7 @@ def round_half_away(value: float) -> int:
     return math.floor(value + 0.5) if value >= 0 else math.ceil(value - 0.5)
 
 
-class ScaleError(NpuMemplanError):
+class ScaleError(RefusalError):
     """A scale cannot be applied in 32-bit fixed point."""
 
 

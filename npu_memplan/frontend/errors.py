@@ -11,12 +11,12 @@ import warnings
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import NpuMemplanError, said_by
+from ..errors import NpuMemplanError, RefusalError, said_by
 
 T = TypeVar("T")
 
 
-class TvmFrontendError(NpuMemplanError):
+class TvmFrontendError(RefusalError):
     """TVM's frontend cannot import a model."""
 
 

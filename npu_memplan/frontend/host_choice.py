@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..models.network import Network
 
 if TYPE_CHECKING:
     from .graph.nodes import SourceNode
 
 
-class HostOpsError(NpuMemplanError):
+class HostOpsError(RefusalError):
     """`--host-ops` names an operator that does not exist or that the model does not have."""
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifact.timing import bounds_of
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.arch import accelerator, require_own_lowering
 from ..ethosu.lower.lower import Aim
 from ..ethosu.stream.decode import decode
@@ -27,7 +27,7 @@ from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 
 
-class FormatError(NpuMemplanError):
+class FormatError(RefusalError):
     """The chosen compiler does not read this kind of file."""
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import NpuMemplanError
+from ..errors import NpuMemplanError, RefusalError
 
 
 class NetworkError(NpuMemplanError):
     """A file is not a readable TFLite or Vela raw network."""
 
 
-class UnsupportedModelError(NpuMemplanError):
+class UnsupportedModelError(RefusalError):
     """A model has operators that neither the NPU nor the host can run."""
 
 

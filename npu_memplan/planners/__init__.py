@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..clock import now
+from ..errors import InternalError
 from ..problem import Placement, Plan, PlanStatus, PoolUsage, Problem, used_bytes
-from ..verify import VerificationError, check, violations_of
+from ..verify import VerificationError, check, check_own, violations_of
 from . import auto  # noqa: F401  registers planners, as do the next two
 from .bounds import load_peak
 from .errors import OutOfTime, PlannerUseError, PlanningError
@@ -72,8 +73,8 @@ def plan(
     that the answer is never worse than.
 
     Raises `ProblemError` (the problem contradicts itself), `PlanningError` (nothing fits the
-    pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (a planner, or
-    the incumbent, broke a law).
+    pools), `PlannerUseError` (unknown planner, unusable budget), `VerificationError` (the incumbent
+    breaks a law), `InternalError` (what the planner answered does).
     """
     function = find(planner)  # an unknown name is an error before any work
     if time_limit_s is not None and not (math.isfinite(time_limit_s) and time_limit_s >= 0):
@@ -106,7 +107,7 @@ def plan(
     if len(placements) != len(known) or any(
         p.buffer not in known or p.pool not in model.pool_names for p in placements
     ):
-        check(problem, Plan(placements, (), PlanStatus.FEASIBLE, planner))  # says which are missing or unknown
+        check_own(problem, Plan(placements, (), PlanStatus.FEASIBLE, planner))  # says which are missing or unknown
     if incumbent is not None and _key(model, incumbent.placements) <= _key(model, placements):
         placements, name = incumbent.placements, incumbent.planner
         if len(model.pool_names) > 1:
@@ -116,7 +117,7 @@ def plan(
     answer = _assemble(model, placements, name, context, ", ".join(limits))
     violations = violations_of(problem, answer)
     if violations:
-        raise VerificationError(problem, answer, violations)
+        raise InternalError(str(VerificationError(problem, answer, violations)))
     return answer
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
-from ..errors import NpuMemplanError
+from ..errors import NpuMemplanError, RefusalError
 
 
 class PlannerUseError(NpuMemplanError):
@@ -23,7 +23,7 @@ class OutOfTime(Exception):
 
 
 @dataclass(eq=False, repr=False)
-class PlanningError(NpuMemplanError):
+class PlanningError(RefusalError):
     """No plan fits the pools.
 
     `required_bytes` is what pool `pool` would need (a proven bound when `proven`, else the height of a plan that was

@@ -163,7 +163,7 @@ def _lay(posed: Posed) -> tuple[list[PlannedPool], dict[str, PoolSlot], Definiti
     problem, options = posed.problem, posed.loaded.request.options
     if posed.sample is None:
         plan = last_pool.plan(problem, options.planner, options.seed)
-        verify.check(problem, plan)
+        verify.check_own(problem, plan)
         return *pools_of(problem, plan, posed.program), ()
     found = plan_symbolic(problem, posed.sample, options.planner, options.seed)
     pools, slots = pools_of(problem, found.plan, posed.program)

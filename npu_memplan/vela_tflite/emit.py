@@ -15,7 +15,7 @@ import numpy as np
 
 from .. import pipeline
 from ..codegen.program import ConstantArgument, read_program
-from ..errors import NpuMemplanError
+from ..errors import RefusalError
 from ..ethosu.arch import accelerator
 from ..ethosu.program.primfunc import encode_primfunc
 from ..ethosu.stream.container import build_payload, payload_of
@@ -35,7 +35,7 @@ DESCRIPTION = "Planned by npu_memplan, in the form of Vela's output"
 _ARENA_ALIGNMENT = 16  # of tensors in TFLite Micro's arena
 
 
-class EmitError(NpuMemplanError):
+class EmitError(RefusalError):
     """What was asked for has no form in Vela's container."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from npu_memplan.errors import InternalError
 from npu_memplan.planners import Context, PlannerUseError, PlanningError, plan, planner_names, register
 from npu_memplan.planners.model import Model
 from npu_memplan.problem import (
@@ -223,7 +224,7 @@ def test_a_users_planner_is_a_decorated_function() -> None:
     def wrong(problem: Problem, context: Context) -> list[Placement]:
         return [Placement(b.name, problem.pools[0].name, 0) for b in problem.buffers]
 
-    with pytest.raises(VerificationError, match="'t0' and 't1' share bytes"):
+    with pytest.raises(InternalError, match="'t0' and 't1' share bytes"):
         plan(Problem(chain(16, 32), (Pool("m"),)), "mine")
 
 
@@ -236,7 +237,7 @@ def test_a_users_planner_that_invents_or_forgets_is_told_so() -> None:
         ([Placement("t0", "m", 0), Placement("t0", "m", 32), Placement("t1", "m", 64)], "two placements"),
     ):
         register("forgetful")(lambda problem, context, placements=placements: placements)
-        with pytest.raises(VerificationError, match=message):
+        with pytest.raises(InternalError, match=message):
             plan(problem, "forgetful")
 
 

@@ -5,7 +5,7 @@ Invariant: a fact about hardware that differs between configurations is a field 
 
 from __future__ import annotations
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from .architecture import BANK_BYTES as BANK_BYTES
 from .architecture import Architecture as Architecture
 from .architecture import Channel as Channel
@@ -19,7 +19,7 @@ from .ethosu55_65 import ETHOS_U55_65
 from .ethosu85 import ETHOS_U85
 
 
-class AcceleratorError(NpuMemplanError):
+class AcceleratorError(RefusalError):
     """An accelerator name is not known."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NpuMemplanError
+from ...errors import NpuMemplanError, RefusalError
 from ...names import Names
 from .. import vela
 from ..arch import Architecture
@@ -42,6 +42,10 @@ _AXES = (Broadcast.HEIGHT, Broadcast.WIDTH, Broadcast.DEPTH)
 
 class LoweringError(NpuMemplanError):
     """A layer that passed its limits cannot be put on the NPU after all."""
+
+
+class LayerRefusedError(LoweringError, RefusalError):
+    """A layer whose numbers the NPU has no operation for: no block fits, or a scale is out of range."""
 
 
 class Builder:

@@ -15,7 +15,7 @@ from ..program.program import NpuProgram
 from ..schedule.blocks import BlockError
 from ..time import MemoryMap, default_memory_map
 from .emission import Emission
-from .emit import Builder, LoweringError
+from .emit import Builder, LayerRefusedError
 from .fold import fold_gathers, fold_pads, fold_tables, fold_types
 from .graph import LayerGraph
 from .im2col import im2col
@@ -71,6 +71,6 @@ def lower(
         try:
             layer.emit(emission)
         except (BlockError, ScaleError) as error:
-            raise LoweringError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
+            raise LayerRefusedError(f"layer {layer.name} of {graph.name} cannot be lowered: {error}") from error
     program, constants = builder.finish(graph.name, [storage.views[name].buffer for name in graph.outputs])
     return Lowered(program, constants)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from ...models.network import Network
 from ...models.vela import HeldBytes, NpuCall
 from ..arch import Language
@@ -34,7 +34,7 @@ from .runs import operations_of
 from .webs import ALIGNMENT, Web, WebBuilder, colliding
 
 
-class LiftError(NpuMemplanError):
+class LiftError(RefusalError):
     """A command stream cannot be read as a program over buffers."""
 
 

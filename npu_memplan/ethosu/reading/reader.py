@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from ..lower.layer import Layer
 from ..lower.tensors import Arithmetic, LayerTensor
 
@@ -32,7 +32,7 @@ def bindings_of(function: Any) -> list[Any]:
     return [binding for block in function.body.blocks for binding in block.bindings]
 
 
-class RejectedError(NpuMemplanError):
+class RejectedError(RefusalError):
     """An operator stays on the host; the message is the reason, for the report."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from ..arch import Architecture, Shape
 from ..program.access import lut_index
 from ..program.featuremap import FeatureMap
@@ -29,7 +29,7 @@ from ..time.work import Work, work_of
 from .shram import BlockKind, BlockWork, ShramLayout, ceil_div, layout, round_up
 
 
-class BlockError(NpuMemplanError):
+class BlockError(RefusalError):
     """No block configuration of an operation fits the NPU's SHRAM."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import NpuMemplanError, said_by
+from ...errors import NpuMemplanError, RefusalError, said_by
 from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
@@ -24,7 +24,7 @@ from .c_text import c_text
 from .tir import Buffer, Expr, Function
 
 
-class UnsupportedOperatorError(NpuMemplanError):
+class UnsupportedOperatorError(RefusalError):
     """No host lowering for an operator, or not for its types or options."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import tflite
 from tvm import ir, relax
 
-from ...errors import NpuMemplanError, said_by
+from ...errors import RefusalError, said_by
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
 from ...names import node_of
@@ -44,7 +44,7 @@ def import_operators(model: bytes, network: Network, host: Mapping[int, str]) ->
     return _OperatorImporter(model, network, host).run()
 
 
-class _NotImportedError(NpuMemplanError):
+class _NotImportedError(RefusalError):
     """TVM's frontend cannot import one operator; the message says why."""
 
 

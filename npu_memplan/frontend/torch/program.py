@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from ...models.torch import read_program
 from ..errors import imported
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..graph.nodes import NodeImport, SourceNode
 
 
-class TorchImportError(NpuMemplanError):
+class TorchImportError(RefusalError):
     """A quantised PyTorch program cannot be expressed in Relax."""
 
 

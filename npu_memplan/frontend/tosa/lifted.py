@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import NpuMemplanError
+from ...errors import RefusalError
 from ...ethosu.arch import Language
 from ...ethosu.vela import VelaOptions, VelaResult, compile_tosa
 from ...exactness import tosa_claim
@@ -20,7 +20,7 @@ from ..tflite.lifted import add_npu_call
 from ..tflite.main_builder import MainBuilder
 
 
-class TosaError(NpuMemplanError):
+class TosaError(RefusalError):
     """What a TOSA file is asked to be compiled to is not possible."""
 
 

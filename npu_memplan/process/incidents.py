@@ -1,0 +1,126 @@
+"""What went otherwise than it should: faults of our own, and fallbacks to another than who was asked first.
+
+Invariant: none is silent. A fault ends the one attempt that it happened in (`contained`) only where somebody gathers
+incidents and nobody is strict; everywhere else it is raised. Refusals and users' errors are no faults and pass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from ..errors import InternalError, NpuMemplanError, RefusalError, said_by
+
+STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
+NOT_OURS = (NpuMemplanError, OSError, MemoryError)  # what an attempt may raise without a fault
+_strict: ContextVar[bool] = ContextVar("strict", default=False)
+_gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """What was gathered, a line each."""
+
+    faults: list[str] = field(default_factory=list)
+    fallbacks: list[str] = field(default_factory=list)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """All, as they are told to the user."""
+        return (*(f"internal fault: {text}" for text in self.faults), *self.fallbacks)
+
+
+@contextmanager
+def gathering() -> Iterator[Incidents]:
+    """Lends what happens inside; whoever gathers around it is told as well."""
+    incidents = Incidents()
+    before = _gathering.set((*_gathering.get(), incidents))
+    try:
+        yield incidents
+    finally:
+        _gathering.reset(before)
+
+
+@contextmanager
+def strictly(strict: bool = True) -> Iterator[None]:
+    """Inside, with `strict`, every fault is raised."""
+    before = _strict.set(strict or _strict.get())
+    try:
+        yield
+    finally:
+        _strict.reset(before)
+
+
+def is_strict() -> bool:
+    """Whether faults are raised: asked for here, or by the environment variable `NPU_MEMPLAN_STRICT` (not 0)."""
+    return _strict.get() or os.environ.get(STRICT, "0") not in ("", "0")
+
+
+@contextmanager
+def contained(where: str) -> Iterator[None]:
+    """Inside, a fault ends the block alone, and is told as one of `where`."""
+    try:
+        yield
+    except NOT_OURS:
+        raise
+    except Exception as error:
+        report_fault(where, error)
+
+
+class Attempts:
+    """Several are asked for the same: each is tried, and what ended those that failed is told when all were."""
+
+    def __init__(self) -> None:
+        self._failed: list[tuple[str, Exception]] = []
+
+    @contextmanager
+    def of(self, who: str) -> Iterator[None]:
+        """Inside, `who` tries."""
+        try:
+            yield
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # told, or raised, by `settle`
+            self._failed.append((who, error))
+
+    def settle(self, done: bool, plain: tuple[type[Exception], ...] = ()) -> None:
+        """Where somebody has `done` it, tell of faults, and refusals but `plain` ones; else raise what ended the first.
+
+        An error of the user's ends everybody: one that ended some alone, and is no refusal, is a fault of ours.
+        """
+        for who, error in self._failed if done else ():
+            if not isinstance(error, RefusalError):
+                report_fault(who, error)
+            elif not isinstance(error, plain):
+                fall_back(f"{who} was not taken, it was refused: {said_by(error, 0)}")
+        if self._failed and not done:
+            faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
+            who, error = (faults or self._failed)[0]
+            if isinstance(error, NpuMemplanError):
+                raise error
+            raise InternalError(f"{who}: {kind_of(error)}{said_by(error, 0)}") from error
+
+
+def report_fault(where: str, error: Exception) -> None:
+    """Tell of the fault `error`; raises it as `InternalError` where nobody gathers, or somebody is strict."""
+    text = f"{where}: {kind_of(error)}{said_by(error, 0)}"
+    if is_strict() or not _gathering.get():
+        raise InternalError(text) from error
+    for incidents in _gathering.get():
+        if text not in incidents.faults:
+            incidents.faults.append(text)
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of an error's class, where its text does not speak for itself."""
+    return "" if type(error) is InternalError else f"{type(error).__name__}: "
+
+
+def fall_back(text: str) -> None:
+    """Tell that another does what was asked of somebody else: who, and why."""
+    for incidents in _gathering.get():
+        if text not in incidents.fallbacks:
+            incidents.fallbacks.append(text)
