@@ -92,13 +92,13 @@ def compare_output(name: str, actual: Array, expected: Array) -> OutputCompariso
         difference = np.abs(actual[wrong].astype(np.float64) - expected[wrong].astype(np.float64))
         largest = float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0))
         return OutputComparison(
-            name, int(actual.size), int(wrong.sum()), largest, _ulps(actual[wrong], expected[wrong])
+            name, int(actual.size), int(wrong.sum()), largest, ulps_between(actual[wrong], expected[wrong])
         )
     difference = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
     return OutputComparison(name, int(actual.size), int(np.count_nonzero(difference)), int(difference.max(initial=0)))
 
 
-def _ulps(actual: Array, expected: Array) -> int | None:
+def ulps_between(actual: Array, expected: Array) -> int | None:
     """The greatest number of steps between neighbouring floats from `actual` to `expected`; None for a NaN."""
     if np.isnan(actual).any() or np.isnan(expected).any():
         return None

@@ -55,13 +55,22 @@ _LAZY = frozenset(("transform", "analysis", "relax", "planners", "pipeline", "sw
 
 
 def compile(
-    model: str | Path, output: str | Path, *, force: bool = False, fit: str = "", strict: bool = False, **options: Any
+    model: str | Path,
+    output: str | Path,
+    *,
+    force: bool = False,
+    fit: str = "",
+    check: bool | None = None,
+    strict: bool = False,
+    **options: Any,
 ) -> Artifact:
     """Compile the file `model` into the directory `output`, as `npu-memplan compile` does, and return what was written.
 
     `options` are fields of `options.CompileOptions`; `force` replaces an artifact that is there; `fit` is `SIZE` or
-    `NAME=SIZE`: try all that could make it fit (see `fit`). Raises `NpuMemplanError`; `output` is then as it was. A
-    fault of this package's is an `InternalError`, with `strict` also one for which another program stands in.
+    `NAME=SIZE`: try all that could make it fit (see `fit`). `check`: run it beside its reference, and make it otherwise
+    where results differ; None: unless that is much work, or as the environment says (`checking.mode`). Raises
+    `NpuMemplanError`; `output` is then as it was. A fault of this package's is an `InternalError`, with `strict` also
+    one for which another program stands in.
     """
     from pathlib import Path
 
@@ -70,13 +79,12 @@ def compile(
 
     asked = CompileOptions(**options)
     with strictly(strict):
+        from .checking.compile import compile_checked, compile_to_fit_checked
+        from .checking.mode import check_mode
+
         if fit:
-            from .fit.trials import compile_to_fit
-
-            return compile_to_fit(Path(model), asked, Path(output), fit, force)[0]
-        from .pipeline import compile_model
-
-        return compile_model(model, asked, output, force=force)
+            return compile_to_fit_checked(Path(model), asked, Path(output), fit, force, check_mode(check))[0]
+        return compile_checked(model, asked, output, force, check_mode(check))
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ class Exactness(Enum):
     ULPS = "within ulps"  # the same operations, of which a function of the C library may differ in its last bits
     STEP = "within a step"  # one step of the output's scale at most
     UNPROVEN = "unproven"
+    DIFFERS = "differs"  # a check found more than was claimed
 
 
 class Code(Enum):
@@ -253,6 +254,7 @@ def summary(claims: Iterable[tuple[str, Claim]]) -> list[str]:
     for (known, kind), count in others.items():
         groups.setdefault(known, []).append(f"{count} {kind}" if count > 1 else kind)
     for known, kinds in groups.items():
-        of = f" of {known.reference}" if known.reference else ""
+        link = "from" if known.exactness is Exactness.DIFFERS else "of"
+        of = f" {link} {known.reference}" if known.reference else ""
         lines.append(f"  {known.exactness.value}{of}: {', '.join(kinds)} ({known.reason})")
     return lines

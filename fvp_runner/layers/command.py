@@ -36,7 +36,7 @@ def run_layers(
     ran, written = recorded_run(runner, inputs)
     expected = model.run(inputs)
     compiled = read_network(folded(model.model), model.name)  # operators as the compiler counted them
-    comparison = LayerComparison(compiled, model.layers(inputs), written)
+    comparison = LayerComparison(compiled, model.layers(inputs), written, ran.outputs)
     names = [slot.name for slot in runner.artifact.outputs]
     result = compare("host", names, ran.outputs, expected)
     if dump is not None:

@@ -19,7 +19,7 @@ from npu_memplan.names import legal
 from npu_memplan.vocabulary import TFLITE_RESHAPING
 
 from ..npu_model.network.layers import as_map, closest, same_form
-from ..result import Array
+from ..result import Array, ulps_between
 from .record import HostOutput, NpuOutput
 
 TELLING = 16  # elements that tell a tensor from others
@@ -45,6 +45,7 @@ class OperatorResult:
     elements: int = 0
     mismatches: int = 0
     max_abs_diff: int | float = 0
+    max_ulps: int | None = 0  # of floats, how many representable numbers lie between; None: one is not a number
     where: str = ""  # what wrote the first unequal part
 
 
@@ -69,8 +70,13 @@ class LayerComparison:
     """Of one run: `layers` are the reference's tensors by index in `network`, the model as it was before compiling."""
 
     def __init__(
-        self, network: Network, layers: Mapping[int, Array], written: Sequence[NpuOutput | HostOutput]
+        self,
+        network: Network,
+        layers: Mapping[int, Array],
+        written: Sequence[NpuOutput | HostOutput],
+        outputs: Sequence[Array] = (),
     ) -> None:
+        """`outputs` of the program, if given: what of them no kernel was seen to write is taken from there."""
         self._network = network
         self._seen = {i: _Seen(v, m, np.zeros_like(m), np.zeros(m.shape, np.bool_))
                       for i, v in layers.items() if (m := as_map(v)) is not None}  # fmt: skip
@@ -87,6 +93,10 @@ class LayerComparison:
             else:
                 self._host(part)
         self._reshapes()
+        for index, values in zip(network.outputs, outputs, strict=False):
+            seen = self._seen.get(index)
+            if seen is not None and not seen.known.all() and values.nbytes == seen.whole.nbytes:
+                self._put(seen, values.reshape(-1).view(seen.whole.dtype), None, "the output")
 
     def operators(self) -> list[OperatorResult]:
         return [self._result(o.index, o.name, o.outputs) for o in self._network.cpu_operators]
@@ -183,12 +193,18 @@ class LayerComparison:
         if wrong:
             count = sum(int(np.count_nonzero(mask)) for _, mask in wrong)
             most = max(_difference(seen.made[mask], seen.whole[mask]) for seen, mask in wrong)
-            return OperatorResult(index, name, kind, Verdict.DIFFERS, elements, count, most, wrong[0][0].where)
+            ulps = [ulps_between(seen.made[mask], seen.whole[mask]) for seen, mask in wrong if _is_float(seen.made)]
+            apart = None if None in ulps else max((u or 0 for u in ulps), default=0)
+            return OperatorResult(index, name, kind, Verdict.DIFFERS, elements, count, most, apart, wrong[0][0].where)
         whole = bool(found) and all(seen.known.all() for seen in found)
         return OperatorResult(index, name, kind, Verdict.EQUAL if whole else Verdict.HIDDEN, elements)
 
 
 def _difference(made: Array, expected: Array) -> int | float:
-    kind = np.float64 if made.dtype.kind == "f" else np.int64
+    kind = np.float64 if _is_float(made) else np.int64
     most: int | float = np.abs(made.astype(kind) - expected.astype(kind)).max().item()
     return most
+
+
+def _is_float(values: Array) -> bool:
+    return values.dtype.kind == "f"

@@ -26,6 +26,7 @@ class KeptStates(ABC):
     """What runs a .tflite network, whose states outlive a step."""
 
     what: str  # for reports
+    package: str  # the distribution that has it
 
     def __init__(self, model: bytes, network: Network) -> None:
         self.model, self.network, self.name = bytes(model), network, network.name

@@ -6,14 +6,13 @@ Invariant: every other operator is run alone by the kernels that would run it in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.exactness import MICRO
-from npu_memplan.frontend.host_ops.own import numpy_reference
 from npu_memplan.models.network import CpuOperator, Network
 
 from ..npu_model.network.cpu_operator import ReferenceOperator
@@ -22,19 +21,27 @@ from .base import KeptStates, ReferenceRunError, fitting_inputs
 
 def has_own_operators(network: Network) -> bool:
     """Whether a NumPy reference is there for an operator of `network`."""
-    return any(o.is_custom and numpy_reference(o.name) is not None for o in network.cpu_operators)
+    return any(o.is_custom and _own_reference(o.name) is not None for o in network.cpu_operators)
+
+
+def _own_reference(name: str) -> Callable[..., Any] | None:
+    """The NumPy reference of an operator of the user's own. Imports TVM, which other networks do without."""
+    from npu_memplan.frontend.host_ops.own import numpy_reference
+
+    return numpy_reference(name)
 
 
 class ComposedReference(KeptStates):
     """Each operator by who knows it."""
 
     what = f"{MICRO} and own NumPy references, operator by operator"
+    package = "tflite-micro"
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
         self._others: dict[int, ReferenceOperator] = {}
         for operator in network.cpu_operators:
-            if numpy_reference(operator.name) is None:
+            if _own_reference(operator.name) is None:
                 self._others[operator.index] = ReferenceOperator(model, network, operator)
 
     def reset(self) -> None:
@@ -65,7 +72,7 @@ class ComposedReference(KeptStates):
         return values
 
     def _own(self, operator: CpuOperator, inputs: list[NDArray[Any]]) -> list[NDArray[Any]]:
-        reference = numpy_reference(operator.name)
+        reference = _own_reference(operator.name)
         assert reference is not None
         try:
             found = reference(*inputs, **operator.custom_options())

@@ -20,6 +20,7 @@ Slot = tuple[str, tuple[int, ...], str]  # an input's name, shape and numpy type
 
 class FrameworkReference(ABC):
     what: str  # for reports
+    package: str  # the distribution that has it
 
     def __init__(self, name: str, inputs: Sequence[Slot]) -> None:
         self.name = name

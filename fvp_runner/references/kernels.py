@@ -52,6 +52,11 @@ class KernelsReference(KeptStates):
         """Name of the reference; it may change in the first `step`."""
         return self._chosen.what
 
+    @property
+    def package(self) -> str:  # type: ignore[override]
+        """The distribution that has it."""
+        return self._chosen.package
+
     def reset(self) -> None:
         self._chosen.reset()
 

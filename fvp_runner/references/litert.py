@@ -19,6 +19,7 @@ class LiteRTReference(Interpreted):
     """A network in LiteRT."""
 
     what = WHAT
+    package = "ai-edge-litert"
 
     def _opened(self, preserve: bool = False) -> Any:
         try:

@@ -55,6 +55,7 @@ class Reference(Interpreted):
     """A network in tflite-micro."""
 
     what = MICRO
+    package = "tflite-micro"
 
     def __init__(self, model: bytes, name: str = "reference", network: Network | None = None) -> None:
         super().__init__(model, network or tflite_source(model, name))

@@ -27,6 +27,7 @@ class OnnxReference(FrameworkReference):
     """
 
     what = "TVM's Relax VM, without a plan"
+    package = "apache-tvm"
 
     def __init__(self, model: bytes | Path, name: str = "reference") -> None:
         import tvm

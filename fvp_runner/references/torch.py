@@ -25,6 +25,7 @@ class TorchReference(FrameworkReference):
     """
 
     what = "PyTorch, running the exported program"
+    package = "torch"
 
     def __init__(self, path: Path) -> None:
         program = read_program(path)

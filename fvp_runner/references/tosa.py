@@ -42,6 +42,7 @@ class TosaReference(FrameworkReference):
     """A TOSA file in the reference model. Integers are to be equal bit for bit."""
 
     what = TOSA
+    package = "tosa-tools"
 
     def __init__(self, model: bytes, name: str) -> None:
         self._network, self._model = read_tosa(model, name), model

@@ -32,6 +32,7 @@ from ..problem import (
     validate,
 )
 from ..problem.json import row_to_json
+from .check import NOBODY_ASKED, CheckResult
 from .parts import FILE_NAME, SCHEMA, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
 
@@ -95,6 +96,7 @@ class Document:
     layers: tuple[Layer, ...] = ()
     host_layers: tuple[HostLayer, ...] = ()
     files: Mapping[str, str]
+    check: CheckResult = NOBODY_ASKED
     notes: tuple[str, ...]
 
 

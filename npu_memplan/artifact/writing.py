@@ -33,8 +33,12 @@ def write(compiled: Compiled, folder: Path) -> Artifact:
     if compiled.artifact.layers or compiled.artifact.host_layers:
         files["layers"] = "layers.csv"
         (folder / "layers.csv").write_text(_layers(compiled.artifact), encoding="utf-8")
-    artifact = replace(compiled.artifact, files=files)
     (folder / "planned.tvmscript").write_text(compiled.script, encoding="utf-8")
+    return record(replace(compiled.artifact, files=files), folder)
+
+
+def record(artifact: Artifact, folder: Path) -> Artifact:
+    """Write what is said of the program in `folder`: memory.txt and plan.json."""
     (folder / "memory.txt").write_text(memory_text(artifact), encoding="utf-8")
     artifact.save(folder)
     return artifact

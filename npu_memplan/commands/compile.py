@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from ..artifact import Artifact
 from ..command_line import completion
@@ -97,6 +98,9 @@ def _operators(text: str) -> tuple[str, ...]:
 @_search("--time-limit", "time_limit_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Of the planner's "
          "search.")  # fmt: skip
 @_search("--seed", type=int, default=0, show_default=True, help="Of the planner's search.")
+@group("Results")("--check/--no-check", "check", default=None, help="Run the program beside its reference before its "
+                  "results are called exact, and make it otherwise where they differ; default: unless that is much "
+                  "work (or as NPU_MEMPLAN_CHECK says: auto, always, never).")  # fmt: skip
 @_output("-o", "--output", type=PLACE, help="Artifact directory to write; with --emit vela-tflite, the file.")
 @_output("--force", is_flag=True, help="Replace a non-empty output directory.")
 @_output("--name", default="", help="Name of the model in C; default: from the file name.")
@@ -119,6 +123,7 @@ def command(
     as_json: bool,
     target: str,
     emit: str,
+    check: bool | None,
     all_boards: bool,
     strict: bool,
     said: Verbosity,
@@ -151,15 +156,15 @@ def command(
             lines = emit_file(model, output, options, force, as_json)
         click.echo(lines.partition("\n")[0] if said is Verbosity.QUIET and not as_json else lines)
         return
-    from ..fit.trials import compile_to_fit
-    from ..pipeline import compile_model
+    from ..checking.compile import compile_checked, compile_to_fit_checked, start
 
     fitted = None
+    mode = start(check)
     with progress(f"compiling {model.name}", said) as shown:
         if fit is None:
-            artifact = compile_model(model, options, output, force=force)
+            artifact = compile_checked(model, options, output, force, mode)
         else:
-            artifact, fitted = compile_to_fit(model, options, output, fit, force, shown.part)
+            artifact, fitted = compile_to_fit_checked(model, options, output, fit, force, mode, shown.part)
     if as_json:
         click.echo(json.dumps({**summary(artifact), **({"fit": fitted.to_dict()} if fitted else {})}))
     elif said is Verbosity.QUIET:
@@ -244,5 +249,6 @@ def summary(artifact: Artifact) -> dict[str, Any]:
             level.value: sum(operator.claim.exactness is level for operator in artifact.operators)
             for level in Exactness
         },
+        "check": to_builtins(artifact.check),
         "notes": list(artifact.notes),
     }

@@ -49,8 +49,9 @@ _own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, q
        help="C that defines external operators (compile --external).")  # fmt: skip
 @_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
        help="As for compile: their NumPy references are used.")  # fmt: skip
-@_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED", shell_complete=completion.files,
-       help="Repeat for every model input; random:SEED alone fills all of them. Default: random:0.")  # fmt: skip
+@_data("--input", "inputs", multiple=True, metavar="FILE.npy|random:SEED|extreme", shell_complete=completion.files,
+       help="Repeat for every model input; random:SEED or extreme (ends of the type) alone fills all of them. "
+       "Default: random:0.")  # fmt: skip
 @_data("--output", "outputs", multiple=True, type=FILE, metavar="FILE.npy", help="Keep an output; repeat for each one.")
 @_checked("--reference", type=FILE, metavar="MODEL", help="Compare with this model's reference result: tflite-micro "
           "(LiteRT where it has no kernel, as for uint8) for .tflite, TVM's Relax VM for .onnx, PyTorch for "

@@ -7,6 +7,7 @@ written whole or not at all.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from ..errors import NpuMemplanError
 from .whole_file import write_whole
+
+EXTREME = "extreme"  # in place of a file
 
 
 class InputError(NpuMemplanError):
@@ -32,20 +35,25 @@ class Wanted(Protocol):
 
 
 def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> list[Any]:
-    """Arrays for all inputs of `model`, from files or `random:SEED`; no seed is 0, no input is random:0."""
+    """Arrays for all inputs of `model`, from files, `random:SEED` or `extreme`; no seed is 0, no input is random:0."""
     import numpy as np
 
     given = list(given) or ["random:0"]
+    if given == [EXTREME]:
+        return [extreme_array(tensor) for tensor in wanted]
     if len(given) == 1 and _is_random(given[0]):
         generator = np.random.default_rng(_seed(given[0]))
         return [_random(tensor, generator) for tensor in wanted]
     if len(given) != len(wanted):
         names = ", ".join(tensor.name for tensor in wanted)
         raise InputError(f"{model} has {len(wanted)} inputs ({names}), --input was given {len(given)} times")
-    return [
-        _random(tensor, np.random.default_rng(_seed(text))) if _is_random(text) else _load(Path(text), tensor)
-        for text, tensor in zip(given, wanted, strict=True)
-    ]
+
+    def made(text: str, tensor: Wanted) -> Any:
+        if text == EXTREME:
+            return extreme_array(tensor)
+        return _random(tensor, np.random.default_rng(_seed(text))) if _is_random(text) else _load(Path(text), tensor)
+
+    return [made(text, tensor) for text, tensor in zip(given, wanted, strict=True)]
 
 
 class _Stacked(NamedTuple):
@@ -102,6 +110,29 @@ def _random(tensor: Wanted, generator: Any) -> Any:
         return generator.standard_normal(tensor.shape).astype(kind)
     bounds = np.iinfo(kind)
     return generator.integers(bounds.min, bounds.max, tensor.shape, kind, endpoint=True)
+
+
+def extreme_array(tensor: Wanted) -> Any:
+    """The least and the greatest value of the type and its zero point, in turn, shifted by one every three elements.
+
+    Of an index (integers without a scale are one, as a rule): the first and the last that is known to be right; of
+    floats -100, 100 and 0, which saturate what is quantised from them.
+    """
+    import numpy as np
+
+    kind = np.dtype(tensor.dtype)
+    place = np.arange(math.prod(tensor.shape))
+    turn = ((place + place // 3) % 3).reshape(tensor.shape)
+    bounds, scale = getattr(tensor, "index_range", None), getattr(tensor, "scale", 0.0)
+    if bounds is not None:
+        values = (bounds[0], bounds[1] - 1, bounds[0])
+    elif kind == np.bool_ or (kind.itemsize >= 4 and kind.kind in "iu" and not scale):
+        values = (0, 1, 0)
+    elif kind.kind in "iu":
+        values = (np.iinfo(kind).min, np.iinfo(kind).max, getattr(tensor, "zero_point", 0))
+    else:
+        values = (-100, 100, 0)
+    return np.array(values).astype(kind)[turn]
 
 
 def _load(path: Path, tensor: Wanted) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact
+from ..artifact.writing import write
 from ..errors import NpuMemplanError, RefusalError
 from ..exactness import Exactness
 from ..options import NO_NPU, CompileOptions
@@ -112,14 +113,15 @@ def compile_to_fit(
     budget: str,
     force: bool = False,
     say: Callable[[str], None] | None = None,
+    write: Callable[[Compiled, Path], Artifact] = write,
 ) -> tuple[Artifact, FitResult]:
     """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
 
-    `options` are left alone when they fit. `say` is told what is being tried. Nothing is written when nothing fits
-    (`FitError`).
+    `options` are left alone when they fit. `say` is told what is being tried, `write` writes what was chosen. Nothing
+    is written when nothing fits (`FitError`).
     """
     from ..files.staging import staged_directory
-    from ..pipeline import plan_model, write
+    from ..pipeline import plan_model
 
     pool, size = parse_named_size(budget) if "=" in budget else ("sram", parse_size(budget))
     options = options.resolved()

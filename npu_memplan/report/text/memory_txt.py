@@ -19,13 +19,13 @@ from rich.text import Text
 
 from ...artifact import Artifact
 from ...artifact.timing import Timing
-from ...exactness import summary
 from ..colours import KIND_COLOURS, KIND_LETTERS
 from ..facts.fit import BoardFit, fit_of
 from ..facts.kinds import kinds_of_bytes
 from ..facts.memory import MemoryView, PoolView, kib, memory_view, percent, placed_at, point_label
 from ..facts.work import busy
 from .ascii_map import ascii_map, legend
+from .checked import results
 from .verdict import verdict
 
 WIDTH = 80
@@ -85,8 +85,8 @@ def print_memory(artifact: Artifact, console: Console | None = None, with_verdic
                 console.print(_coloured(line), soft_wrap=True)
             console.print()
     console.print(legend(artifact.problem), soft_wrap=True)
-    for line in summary((operator.kind, operator.claim) for operator in artifact.operators):
-        console.print(line)
+    for line in results(artifact):
+        console.print(textwrap.fill(line, WIDTH, subsequent_indent="  "))
     for note in artifact.notes:
         console.print(f"note: {note}")
 

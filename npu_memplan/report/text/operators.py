@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ...exactness import EXACT, EXACT_AS_A_WHOLE, LIBRARY, LITERT, STEP, Code, Exactness, claim
 
 _ORDER = ("int8", "int16", "uint8", "float32", "int32", "int64", "uint32", "bool")
-MARKS = {Exactness.EXACT: "", Exactness.ULPS: "~", Exactness.STEP: "±", Exactness.UNPROVEN: "?"}
+MARKS = {Exactness.EXACT: "", Exactness.ULPS: "~", Exactness.STEP: "±", Exactness.UNPROVEN: "?", Exactness.DIFFERS: "!"}
 LEGEND = (
     "A type alone: exact against tflite-micro's reference kernels; with L: against LiteRT's; ±: within a step of the "
     "reference; ~: the reference's float operations with a function of the C library, equal with the same library. "

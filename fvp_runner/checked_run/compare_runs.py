@@ -1,0 +1,127 @@
+"""Run an artifact on the host runner and its model on the reference, and compare every element of every output.
+
+Invariant: the reference runs first, so that whatever ends the process later is the program's doing. States are kept
+from one input to the next, where there are any; else every run is one from a fresh start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from npu_memplan.artifact import Artifact
+from npu_memplan.errors import NpuMemplanError
+from npu_memplan.files.arrays import read_inputs
+from npu_memplan.models.folding import folded
+from npu_memplan.models.tflite import read_network
+
+from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
+from ..host.runner import HostRunner
+from ..layers.compare import LayerComparison, OperatorResult
+from ..layers.record import recorded_run
+from ..npu_model.errors import NpuModelError
+from ..references.opened import open_reference
+from ..references.tflite import TFLiteReference
+from ..result import Array, ComparisonError, compare
+from .facts import InputFacts, RunFacts, RunRequest
+
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_TOLD = 400  # characters of a message
+REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
+
+
+def compare_runs(request: RunRequest, entering: Callable[[str, RunFacts], None]) -> RunFacts:
+    """The facts of `request`; `entering` is told of each phase before it begins, with the facts so far."""
+    directory, artifact = Path(request.directory), Artifact.load(request.directory)
+    inputs = [read_inputs(artifact.name, artifact.inputs, [text]) for text in request.inputs]
+    entering(REFERENCE, RunFacts())
+    try:
+        _load(request.operators)
+        model: Any = open_reference(Path(request.model))
+        expected = _expected(model, inputs, stepped=bool(artifact.states))
+    except NpuMemplanError as error:
+        return RunFacts(refused=_told(error, directory))
+    except Exception as error:  # of a library: its importers raise whatever comes first
+        return RunFacts(refused=f"the reference cannot run it: {type(error).__name__}: {_told(error, directory)}")
+    facts = RunFacts(reference=model.what, reference_version=_version(model.package))
+    try:
+        runner = HostRunner(directory, RunOptions(pools_after=False))
+    except RunnerError as error:
+        return RunFacts(refused=_told(error, directory))
+    runs: list[InputFacts] = []
+    for text, values, wanted in zip(request.inputs, inputs, expected, strict=True):
+        entering(PROGRAM, facts)
+        try:
+            runs.append(_compared(runner, text, values, wanted, fresh=not (artifact.states and runs)))
+        except RunTimeoutError as error:
+            return RunFacts(refused=_told(error, directory))
+        facts = _with(facts, runs)
+        if runs[-1].stopped:
+            break
+        if runs[-1].differs and (not artifact.states or len(runs) == 1) and isinstance(model, TFLiteReference):
+            entering(OPERATORS, facts)
+            rows = _operators(runner, model, values)
+            runs[-1] = InputFacts(text, runs[-1].outputs, operators=rows)
+            facts = _with(facts, runs)
+            break  # one difference is enough
+    return facts
+
+
+def _with(facts: RunFacts, runs: Sequence[InputFacts]) -> RunFacts:
+    return RunFacts(facts.refused, facts.reference, facts.reference_version, tuple(runs))
+
+
+def _expected(model: Any, inputs: Sequence[Sequence[Array]], stepped: bool) -> list[tuple[Array, ...]]:
+    if not stepped:
+        return [model.run(values) for values in inputs]
+    model.reset()
+    return [model.step(values) for values in inputs]
+
+
+def _compared(
+    runner: HostRunner, text: str, values: Sequence[Array], wanted: Sequence[Array], fresh: bool
+) -> InputFacts:
+    try:
+        ran = runner.run(values) if fresh else runner.infer(values)
+        names = [slot.name for slot in runner.artifact.outputs]
+        return InputFacts(text, compare("host", names, ran.outputs, wanted).outputs)
+    except RunTimeoutError:
+        raise
+    except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
+        return InputFacts(text, stopped=_told(error, None))
+
+
+def _operators(runner: HostRunner, model: TFLiteReference, values: Sequence[Array]) -> tuple[OperatorResult, ...]:
+    """Operator by operator; nothing for programs whose operators cannot be seen one by one."""
+    with suppress(NpuMemplanError):
+        ran, written = recorded_run(runner, values)
+        network = read_network(folded(model.model), model.name)
+        return tuple(LayerComparison(network, model.layers(values), written, ran.outputs).operators())
+    return ()
+
+
+def _load(operators: Sequence[str]) -> None:
+    if operators:
+        from npu_memplan.frontend.host_ops.own import load_operators
+
+        for path in operators:
+            load_operators(path)
+
+
+def _version(package: str) -> str:
+    """Of the reference; empty where it is a program of its own."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return ""
+
+
+def _told(error: BaseException, folder: Path | None) -> str:
+    """One line of what an error says, without what differs from one run to the next."""
+    text = str(error).strip() or type(error).__name__
+    if folder is not None:
+        text = text.replace(str(folder), folder.name if not folder.name.startswith(".") else "it")
+    return " ".join(_ADDRESS.sub("0x...", text).split())[:_TOLD]

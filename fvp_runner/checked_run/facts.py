@@ -1,0 +1,45 @@
+"""What a checked run found, as data that passes between processes.
+
+Invariant: equal programs and inputs give equal facts; no times, no paths, no addresses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..layers.compare import OperatorResult
+from ..result import OutputComparison
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is to be run: an artifact's directory, the model that it was made of, inputs as `run --input` takes them."""
+
+    directory: str
+    model: str
+    inputs: tuple[str, ...]
+    operators: tuple[str, ...] = ()  # Python files that describe operators of the user's own
+
+
+@dataclass(frozen=True, slots=True)
+class InputFacts:
+    """One inference."""
+
+    input: str
+    outputs: tuple[OutputComparison, ...] = ()
+    stopped: str = ""  # why there are no outputs: what a check of the run said
+    operators: tuple[OperatorResult, ...] = ()  # where outputs differ and single operators can be seen
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.stopped) or any(output.mismatches for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """All inferences; `refused`: why nothing could be compared."""
+
+    refused: str = ""
+    reference: str = ""
+    reference_version: str = ""
+    runs: tuple[InputFacts, ...] = ()

@@ -1,0 +1,44 @@
+"""The process that a checked run happens in: generated C and a reference's kernels may end it.
+
+Invariant: it takes one request from stdin and says one line of JSON for each phase and for the result, on the
+descriptor that it was given; it prints nothing else anywhere, and ends when its caller has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+from .compare_runs import compare_runs
+from .facts import RunFacts, RunRequest
+
+PHASE, FACTS, FAULT = "phase", "facts", "fault"
+
+
+def main(descriptor: int) -> None:
+    """Serve one request."""
+    text = sys.stdin.buffer.readline()
+    if not text:  # the caller has ended, or needs no check
+        return
+    request = msgspec.convert(json.loads(text), RunRequest)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as answers:
+
+        def say(**values: Any) -> None:
+            answers.write(json.dumps(msgspec.to_builtins(values)) + "\n")
+            answers.flush()
+
+        def entering(phase: str, facts: RunFacts) -> None:
+            say(**{PHASE: phase, FACTS: facts})
+
+        try:
+            found = compare_runs(request, entering)
+        except Exception:
+            say(**{FAULT: traceback.format_exc()})
+        else:
+            say(**{FACTS: found})
+    os._exit(0)  # C that hangs may still run in a thread, and libraries need no farewell

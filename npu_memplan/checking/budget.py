@@ -1,0 +1,45 @@
+"""How much work a check is: what decides, in place of a clock, whether it is done without being asked for.
+
+Invariant: the same artifact has the same work. A unit is about a millisecond of a PC; measured on kws_ref_model,
+pretrainedResnet_quant, person_detect and mobilenet_v2, of which all but the last are checked.
+"""
+
+from __future__ import annotations
+
+from ..artifact import Artifact
+from ..problem import Agent
+
+LIMIT = 5_000
+LIMIT_OF_SEARCHES = 20_000  # of compiles that compare many programs, and take longer themselves
+
+_OF_AN_OPERATION = 4  # the NPU model reads, checks and times each once
+_MACS = 60_000  # of the NPU model in a unit
+_REFERENCE_MACS = 150_000
+_CONSTANT_BYTES = 800  # weights are decoded once
+_OF_A_HOST_CALL = 100  # the C compiler
+_HOST_CYCLES = 1_000_000
+_REFERENCE_CYCLES = 300_000
+
+
+def work(artifact: Artifact, inputs: int) -> int:
+    """Units of work of a check on so many inputs."""
+    macs, cycles = artifact.npu_macs or 0, artifact.host_cycles or 0
+    once = _OF_AN_OPERATION * artifact.npu_operations + _OF_A_HOST_CALL * artifact.host_operations
+    if artifact.npu_operations:
+        once += artifact.constants_bytes // _CONSTANT_BYTES
+    each = macs // _MACS + macs // _REFERENCE_MACS + cycles // _HOST_CYCLES + cycles // _REFERENCE_CYCLES
+    return once + inputs * each
+
+
+def too_much(artifact: Artifact, inputs: int, limit: int = LIMIT) -> str:
+    """Why a check is more than nobody needs to ask for; "" if it is not."""
+    if any(operator.kind == "WHILE" for operator in artifact.operators):
+        return "nobody knows how often its WHILE turns; --check runs it"
+    found = work(artifact, inputs)
+    if found <= limit:
+        return ""
+    npu = f"{artifact.npu_macs:,} MACs in {artifact.npu_operations:,} NPU operations" if artifact.npu_macs else ""
+    calls = sum(call.agent is Agent.HOST for call in artifact.calls)
+    host = f"{calls:,} host calls of about {artifact.host_cycles:,} cycles" if artifact.host_cycles else ""
+    said = " and ".join(part for part in (npu, host) if part)
+    return f"{said} are much work ({found:,} units, {limit:,} are done unasked); --check does it"

@@ -1,0 +1,183 @@
+"""A compile that tries what it claims: run beside its reference, and made otherwise where results differ.
+
+Invariant: what is written has the check of that very program in its plan.json. A program is replaced only by one whose
+check found no more than it claims; where there is none, the first one is written and said to differ.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from ..artifact import Artifact
+from ..artifact.check import CheckResult, CheckVerdict, GivenUp
+from ..artifact.writing import record, write
+from ..errors import InternalError, RefusalError
+from ..ethosu.arch import accelerator, has_own_lowering
+from ..files.owned_folder import scratch_folder
+from ..files.staging import staged_directory
+from ..fit.trials import FitResult, compile_to_fit
+from ..options import AUTO, NO_NPU, CompileOptions
+from ..pipeline import plan_model
+from ..process.incidents import contained, fall_back, gathering, report_fault
+from ..process.phases import entering
+from ..report.text.checked import difference, why_given_up
+from ..stages import Compiled
+from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
+from .judge import judge, suspects, with_result
+from .mode import CheckMode, check_mode
+
+INPUTS = ("random:0", "extreme")
+_FEWEST = 1  # of them, where more are much work
+_TRIED = 4  # other programs at most
+
+
+def compile_checked(
+    model: Path | str,
+    options: CompileOptions,
+    output: Path | str,
+    force: bool = False,
+    mode: CheckMode = CheckMode.AUTO,
+) -> Artifact:
+    """Compile the file `model` into the directory `output` and check it; every error leaves `output` as it was.
+
+    Who gathers incidents is told of what was given up; with `strictly`, our own is an `InternalError` then.
+    """
+    with gathering(), staged_directory(Path(output), force) as folder:
+        return write_checked(plan_model(Path(model), options), folder, Path(model), options, mode)
+
+
+def compile_to_fit_checked(
+    model: Path, options: CompileOptions, output: Path, budget: str, force: bool = False,
+    mode: CheckMode = CheckMode.AUTO, say: Callable[[str], None] | None = None,
+) -> tuple[Artifact, FitResult]:  # fmt: skip
+    """`compile_to_fit`, of which what was chosen is checked."""
+
+    def written(compiled: Compiled, folder: Path) -> Artifact:
+        chosen = replace(compiled.artifact.target, npu_compiler=options.npu_compiler)
+        with gathering():
+            return write_checked(compiled, folder, model, chosen, mode)
+
+    return compile_to_fit(model, options, output, budget, force, say, written)
+
+
+def start(check: bool | None) -> CheckMode:
+    """The mode that was asked for; where a check may come, its process begins meanwhile."""
+    mode = check_mode(check)
+    if mode is not CheckMode.NEVER:
+        from .worker import start_worker
+
+        start_worker()
+    return mode
+
+
+def write_checked(
+    compiled: Compiled, folder: Path, model: Path, options: CompileOptions, mode: CheckMode = CheckMode.AUTO
+) -> Artifact:
+    """The stage `write` and a check: into the empty `folder` goes what `options` made of the file `model`, or a program
+    in its place that is right.
+    """
+    artifact = write(compiled, folder)
+    limit = LIMIT_OF_SEARCHES if options.competes else LIMIT
+    result = check_results(folder, artifact, model, mode, limit)
+    if result.verdict is not CheckVerdict.DIFFERS:
+        return record(with_result(artifact, result), folder)
+    found = _other(model, options, artifact, result, mode, limit)
+    if found is None:
+        report_fault(artifact.name, InternalError(difference(result)))
+        return record(with_result(artifact, result), folder)
+    shutil.rmtree(folder / "src")
+    (folder / "layers.csv").unlink(missing_ok=True)
+    return record(_noted(write(found[0], folder), found[1]), folder)
+
+
+def check_results(
+    folder: Path, artifact: Artifact, model: Path, mode: CheckMode = CheckMode.ALWAYS, limit: int = LIMIT
+) -> CheckResult:
+    """Run the artifact in `folder` on the host runner and `model` on its reference; nothing is changed."""
+    if mode is CheckMode.NEVER:
+        return CheckResult(reason="left out, as asked (--no-check)")
+    inputs: tuple[str, ...] = INPUTS
+    if mode is CheckMode.AUTO:
+        count = next((n for n in (len(INPUTS), _FEWEST) if not too_much(artifact, n, limit)), 0)
+        if not count:
+            return CheckResult(reason=too_much(artifact, _FEWEST, limit))
+        inputs = INPUTS[:count]
+    reason = _cannot(artifact)
+    if reason:
+        return CheckResult(reason=reason)
+    entering("checking results")
+    from fvp_runner.checked_run.facts import RunRequest
+
+    from .worker import run
+
+    return judge(artifact, run(RunRequest(str(folder), str(model), inputs, artifact.target.operators)))
+
+
+def _cannot(artifact: Artifact) -> str:
+    """Why an artifact cannot be run here at all; "" if it can."""
+    from ..c_compiler import missing_compiler
+
+    if artifact.target.external:
+        return f"the C of {', '.join(artifact.target.external)} is not here (--external)"
+    return missing_compiler() or ""
+
+
+def _other(
+    model: Path, options: CompileOptions, artifact: Artifact, result: CheckResult, mode: CheckMode, limit: int
+) -> tuple[Compiled, CheckResult] | None:
+    """Another program that is right, and its check, which says what was given up; None if there is none."""
+    gone = [_gone(artifact, result)]
+    for number, asked in enumerate(_alternatives(options, artifact, result)):
+        if number == _TRIED:
+            break
+        other = CheckResult()
+        with contained(shlex.join(_flags(asked))), scratch_folder("check") as folder, suppress(RefusalError):
+            compiled = plan_model(model, asked)
+            other = check_results(folder, write(compiled, folder), model, mode, limit)
+        if other.verdict in (CheckVerdict.EQUAL, CheckVerdict.AS_CLAIMED):
+            return compiled, replace(other, given_up=tuple(gone))
+        if other.verdict is CheckVerdict.DIFFERS:
+            gone.append(_gone(compiled.artifact, other))
+    return None
+
+
+def _alternatives(options: CompileOptions, artifact: Artifact, result: CheckResult) -> Iterator[CompileOptions]:
+    """Options for other programs: the other producer where nobody named one, then the suspects on the host."""
+    made_by = artifact.target.npu_compiler
+    if options.accelerator == NO_NPU or result.first is None:
+        return
+    if options.npu_compiler == AUTO and not options.stripes and has_own_lowering(accelerator(options.accelerator)):
+        yield replace(options, npu_compiler="tvm" if made_by == "vela" else "vela")
+    kept: tuple[str, ...] = ()
+    for kind in suspects(artifact, result.first):
+        kept = (*kept, kind)
+        yield replace(options, npu_compiler=made_by, host_ops=(*options.host_ops, *kept))
+
+
+def _gone(artifact: Artifact, result: CheckResult) -> GivenUp:
+    assert result.first is not None
+    return GivenUp(_flags(artifact.target), result.reference, result.first)
+
+
+def _flags(target: CompileOptions) -> tuple[str, ...]:
+    """The options that tell programs of one compile from each other."""
+    return (
+        "--npu-compiler",
+        target.npu_compiler,
+        *(("--host-ops", ",".join(target.host_ops)) if target.host_ops else ()),
+    )
+
+
+def _noted(artifact: Artifact, result: CheckResult) -> Artifact:
+    notes = tuple(why_given_up(gone, _flags(artifact.target)) for gone in result.given_up)
+    for gone, note in zip(result.given_up, notes, strict=True):
+        if gone.flags[1] == "vela":
+            fall_back(note)
+        else:
+            report_fault(artifact.name, InternalError(note))
+    return with_result(replace(artifact, notes=(*artifact.notes, *notes)), result)

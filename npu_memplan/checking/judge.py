@@ -1,0 +1,120 @@
+"""What the facts of a checked run mean for what a compile claims.
+
+Invariant: results are called equal only when every element of every output was, and a difference is called claimed
+only when the first operator that differs claims as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fvp_runner.checked_run.facts import InputFacts, RunFacts
+from fvp_runner.layers.compare import OperatorResult, Verdict
+
+from ..artifact import Artifact
+from ..artifact.check import CheckResult, CheckVerdict, FirstDifference
+from ..artifact.parts import Operator
+from ..exactness import Claim, Exactness
+from ..options import NO_NPU
+from ..problem import Agent
+from ..report.text.checked import how_much
+from ..vocabulary import TFLITE_RESHAPING
+
+_ULPS = 4  # what two C libraries' functions, each within two, may be apart
+
+
+def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
+    """The result of a check of `artifact`."""
+    if facts.refused:
+        return CheckResult(reason=facts.refused)
+    outputs = [output for run in facts.runs for output in run.outputs]
+    result = CheckResult(
+        CheckVerdict.EQUAL,
+        runner="host C" if artifact.target.accelerator == NO_NPU else "NPU model and host C",
+        reference=facts.reference,
+        reference_version=facts.reference_version,
+        inputs=tuple(run.input for run in facts.runs),
+        elements=sum(output.elements for output in outputs),
+        mismatches=sum(output.mismatches for output in outputs),
+        max_abs_diff=_finite(max((output.max_abs_diff for output in outputs), default=0.0)),
+        unit=_unit(artifact),
+    )
+    wrong = next((run for run in facts.runs if run.differs), None)
+    if wrong is None:
+        return result
+    first, row = _first(artifact, wrong)
+    verdict = CheckVerdict.AS_CLAIMED if _covered(artifact.operators, wrong, row) else CheckVerdict.DIFFERS
+    return replace(result, verdict=verdict, first=first)
+
+
+def _first(artifact: Artifact, run: InputFacts) -> tuple[FirstDifference, OperatorResult | None]:
+    """The first difference of a run that has one, and its operator if that is known."""
+    if run.stopped:
+        return FirstDifference(run.input, stopped=run.stopped), None
+    row = next((row for row in run.operators if row.verdict is Verdict.DIFFERS), None)
+    if row is None and len(artifact.operators) == 1:  # there is no other
+        only, (output, *_) = artifact.operators[0], [o for o in run.outputs if o.mismatches]
+        row = OperatorResult(
+            0, only.name, only.kind, Verdict.DIFFERS, output.elements, output.mismatches,
+            int(output.max_abs_diff) if _unit(artifact) else output.max_abs_diff, output.max_ulps,
+        )  # fmt: skip
+    if row is None:
+        outputs = run.outputs
+        return FirstDifference(
+            run.input,
+            elements=sum(output.elements for output in outputs),
+            mismatches=sum(output.mismatches for output in outputs),
+            max_abs_diff=_finite(max(output.max_abs_diff for output in outputs)),
+            unit=_unit(artifact),
+        ), None
+    hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)
+    return FirstDifference(
+        run.input, row.index, row.kind, row.name, row.elements, row.mismatches, _finite(row.max_abs_diff),
+        "LSB" if isinstance(row.max_abs_diff, int) else "",
+        tuple(index for index in hidden if artifact.operators[index].kind not in TFLITE_RESHAPING),
+    ), row  # fmt: skip
+
+
+def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult | None) -> bool:
+    """Whether claims allow what was found."""
+    if run.stopped:
+        return False
+    if row is None:  # operators cannot be told from each other
+        return any(operator.claim.exactness is not Exactness.EXACT for operator in operators)
+    level = operators[row.index].claim.exactness
+    hidden = (o.index for o in run.operators if o.index < row.index and o.verdict is Verdict.HIDDEN)
+    if level is Exactness.EXACT:  # what nobody saw may have differed before it
+        return any(operators[index].claim.exactness is not Exactness.EXACT for index in hidden)
+    if level is Exactness.STEP:
+        return row.max_abs_diff <= 1
+    if level is Exactness.ULPS:
+        return row.max_ulps is not None and row.max_ulps <= _ULPS
+    return level is Exactness.UNPROVEN
+
+
+def _unit(artifact: Artifact) -> str:
+    """Of the differences of outputs."""
+    return "" if any(slot.dtype.startswith("float") for slot in artifact.outputs) else "LSB"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def suspects(artifact: Artifact, first: FirstDifference) -> tuple[str, ...]:
+    """Kinds of operators on the NPU that may have made the first difference, the likeliest first."""
+    places: Iterable[int] = (first.operator, *reversed(first.hidden)) if first.operator >= 0 else ()
+    found = [artifact.operators[index] for index in places]
+    return tuple(dict.fromkeys(o.kind for o in found if o.agent is Agent.NPU))
+
+
+def with_result(artifact: Artifact, result: CheckResult) -> Artifact:
+    """`artifact` with its check; an operator that differs further than it claims no longer claims it."""
+    operators, first = list(artifact.operators), result.first
+    if result.verdict is CheckVerdict.DIFFERS and first is not None and first.operator >= 0:
+        found = operators[first.operator]
+        claim = Claim(Exactness.DIFFERS, result.reference, f"{how_much(first)} on input {first.input}")
+        operators[first.operator] = replace(found, claim=claim)
+    return replace(artifact, operators=tuple(operators), check=result)

@@ -1,0 +1,37 @@
+"""Whether a compile is to be checked.
+
+Invariant: who says it on the call or the command line is heard before the environment.
+"""
+
+from __future__ import annotations
+
+import os
+from enum import Enum
+
+from ..errors import NpuMemplanError
+
+VARIABLE = "NPU_MEMPLAN_CHECK"  # auto, always or never
+
+
+class CheckModeError(NpuMemplanError):
+    """The environment asks for something unknown."""
+
+
+class CheckMode(Enum):
+    """When results are checked."""
+
+    AUTO = "auto"  # where that is little work beside the compile
+    ALWAYS = "always"  # however much work that is
+    NEVER = "never"
+
+
+def check_mode(asked: bool | None = None) -> CheckMode:
+    """What was `asked` for; None: what the environment says, else `AUTO`."""
+    if asked is not None:
+        return CheckMode.ALWAYS if asked else CheckMode.NEVER
+    text = os.environ.get(VARIABLE, "").strip() or CheckMode.AUTO.value
+    try:
+        return CheckMode(text)
+    except ValueError:
+        known = ", ".join(mode.value for mode in CheckMode)
+        raise CheckModeError(f"{VARIABLE} is {text!r}; it may be one of: {known}") from None

@@ -1,0 +1,227 @@
+"""`compile` tries what it claims: differences are found, named and replaced; what is not tried says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import npu_memplan as nm
+from npu_memplan.artifact import Artifact
+from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.checking import compile as checking
+from npu_memplan.checking.budget import too_much, work
+from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
+from npu_memplan.cli import cli
+from npu_memplan.ethosu import vela
+from npu_memplan.exactness import Exactness
+from npu_memplan.frontend.tflite import lifted
+from npu_memplan.process.incidents import STRICT
+from npu_memplan.report.text.checked import results
+from tests.support.real_data import REPOSITORY
+from tests.support.sliced_batch import split_then
+from tests.support.tflite_builder import ModelBuilder
+
+KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
+
+
+@pytest.fixture
+def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
+    monkeypatch.setattr(lifted, "doubt", lambda *_: "")
+    path = tmp_path / "wrong.tflite"
+    path.write_bytes(split_then("CONV_2D", batch=2))
+    return path
+
+
+@pytest.fixture
+def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faults are told, not raised."""
+    monkeypatch.setenv(STRICT, "0")
+
+
+def test_a_right_program_is_checked_on_two_inputs(tmp_path: Path) -> None:
+    made = nm.compile(KWS, tmp_path / "out", check=True)
+    check = made.check
+    assert check.verdict is CheckVerdict.EQUAL
+    assert check.inputs == ("random:0", "extreme")
+    assert (check.elements, check.mismatches, check.given_up) == (24, 0, ())
+    assert check.reference == "tflite-micro"
+    assert check.reference_version
+    assert results(made)[0].endswith("checked on 2 inputs (NPU model and host C)")
+    assert Artifact.load(tmp_path / "out") == made
+
+
+def test_the_same_model_gives_the_same_bytes(wrong_stream: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        nm.compile(wrong_stream, tmp_path / name, check=True)
+    for file in ("plan.json", "memory.txt"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_the_other_producer_replaces_a_wrong_stream(wrong_stream: Path, tmp_path: Path) -> None:
+    made = nm.compile(wrong_stream, tmp_path / "out", check=True)
+    assert made.check.verdict is CheckVerdict.EQUAL
+    assert made.target.npu_compiler == "tvm"
+    (gone,) = made.check.given_up
+    assert gone.flags == ("--npu-compiler", "vela")
+    assert gone.difference.kind == "CONV_2D"
+    assert gone.difference.operator == 1
+    assert gone.difference.mismatches > 0
+    (note,) = (note for note in made.notes if "was taken" in note)
+    assert note.startswith("--npu-compiler tvm was taken: in the program of --npu-compiler vela operator 1 CONV_2D")
+    assert Artifact.load(tmp_path / "out") == made
+    again = nm.compile(wrong_stream, tmp_path / "again", check=True, npu_compiler="tvm")
+    sources = sorted((tmp_path / "again" / "src").iterdir())
+    assert [p.name for p in sources] == sorted(p.name for p in (tmp_path / "out" / "src").iterdir())
+    assert all(p.read_bytes() == (tmp_path / "out" / "src" / p.name).read_bytes() for p in sources)
+    assert again.check.given_up == ()
+
+
+def test_a_named_producer_is_kept_and_the_operator_goes_to_the_host(wrong_stream: Path, tmp_path: Path) -> None:
+    made = nm.compile(wrong_stream, tmp_path / "out", check=True, npu_compiler="vela")
+    assert made.check.verdict is CheckVerdict.EQUAL
+    assert (made.target.npu_compiler, made.target.host_ops) == ("vela", ("CONV_2D",))
+    assert [o.agent.value for o in made.operators if o.kind == "CONV_2D"] == ["host"]
+
+
+def test_where_nothing_is_right_it_says_not_exact(
+    wrong_stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "_alternatives", lambda *_: iter(()))
+    with pytest.raises(nm.InternalError, match=r"NOT exact: .* operator 1 CONV_2D"):
+        nm.compile(wrong_stream, tmp_path / "out", check=True)
+    assert not (tmp_path / "out").exists()
+    monkeypatch.setenv(STRICT, "0")
+    monkeypatch.setenv("NPU_MEMPLAN_CHECK", "auto")
+    done = CliRunner().invoke(cli, ["compile", str(wrong_stream), "-o", str(tmp_path / "out"), "--json"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["check"]["verdict"] == "differs"
+    assert document["exactness"] == {"exact": 1, "within ulps": 0, "within a step": 0, "unproven": 0, "differs": 1}
+    made = Artifact.load(tmp_path / "out")
+    first = made.check.first
+    assert first is not None
+    assert (first.kind, first.name, first.input) == ("CONV_2D", "t4", "random:0")
+    assert [o.claim.exactness for o in made.operators] == [Exactness.EXACT, Exactness.DIFFERS]
+    text = (tmp_path / "out" / "memory.txt").read_text()
+    assert "NOT exact: " in text
+    assert "operator 1 CONV_2D 't4'" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("lenient")
+def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every shift in its scale tables is one too small."""
+    encode = vela.encode_scales
+    monkeypatch.setattr(
+        vela, "encode_scales", lambda biases, scales, shifts: encode(biases, scales, [s - 1 for s in shifts])
+    )
+    model = tmp_path / "conv.tflite"
+    model.write_bytes(split_then("CONV_2D", batch=1))
+    made = nm.compile(model, tmp_path / "out", check=True, npu_compiler="tvm")
+    assert made.check.verdict is CheckVerdict.EQUAL
+    assert made.target.host_ops == ("CONV_2D",)
+    assert [gone.difference.kind for gone in made.check.given_up] == ["CONV_2D"]
+
+
+def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npu_memplan.checking.worker.run", lambda *_: pytest.fail("it was run"))
+    done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
+    assert done.exit_code == 0, done.output
+    assert "not checked: left out, as asked (--no-check)" in " ".join(done.stdout.split())
+    check = Artifact.load(tmp_path / "out").check
+    assert (check.verdict, check.reason) == (CheckVerdict.NOT_CHECKED, "left out, as asked (--no-check)")
+
+
+def _reason(tmp_path: Path, model: Path, **options: Any) -> str:
+    made = nm.compile(model, tmp_path / "not_checked", check=True, **options)
+    assert made.check.verdict is CheckVerdict.NOT_CHECKED
+    assert made.check.reason in results(made)[0]
+    return made.check.reason
+
+
+def test_what_cannot_be_checked_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "RELU" in _reason(tmp_path / "external", _relu(tmp_path), external={"RELU": None}, accelerator="none")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert "no C compiler found" in _reason(tmp_path / "compiler", KWS)
+
+
+def test_a_reference_that_is_not_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    hidden = tmp_path / "hidden" / "tflite_micro"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('not here')\n")
+    monkeypatch.setattr(sys, "path", [str(hidden.parent), *sys.path])
+    assert "pip install npu_memplan[reference]" in _reason(tmp_path, KWS)
+
+
+@pytest.mark.usefixtures("lenient")
+def test_c_that_ends_its_process_does_not_end_the_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = checking.write
+
+    def crashing(compiled: Any, folder: Path) -> Artifact:
+        made = write(compiled, folder)
+        source = folder / "src" / f"{made.name}.c"
+        text = source.read_text()
+        body = text.index("{", text.index(f"int32_t {made.name}_run(")) + 1
+        source.write_text("#include <stdlib.h>\n" + text[:body] + " abort();" + text[body:])
+        return made
+
+    monkeypatch.setattr(checking, "write", crashing)
+    made = nm.compile(_relu(tmp_path), tmp_path / "out", check=True, accelerator="none")
+    assert made.check.verdict is CheckVerdict.DIFFERS
+    assert made.check.first is not None
+    assert made.check.first.stopped == "the compiled C ended with SIGABRT"
+
+
+def _relu(tmp_path: Path) -> Path:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 8), "int8", 0.1, 3), b.tensor((1, 8), "int8", 0.1, 3)
+    b.operator("RELU", [x], [y])
+    path = tmp_path / "relu.tflite"
+    path.write_bytes(b.made([x], [y]).finish())
+    return path
+
+
+def test_much_work_is_not_done_unasked(tmp_path: Path) -> None:
+    made = nm.compile(KWS, tmp_path / "out")
+    assert too_much(made, 2) == ""
+    found = work(made, 2)
+    assert work(made, 1) < found
+    assert f"{found:,} units" in too_much(made, 2, limit=found - 1)
+    unasked = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=1)
+    assert unasked.verdict is CheckVerdict.NOT_CHECKED
+    assert "--check does it" in unasked.reason
+    less = checking.check_results(tmp_path / "out", made, KWS, CheckMode.AUTO, limit=found - 1)
+    assert less.inputs == ("random:0",)
+
+
+def test_the_environment_speaks_where_the_call_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NPU_MEMPLAN_CHECK", "always")
+    assert check_mode() is CheckMode.ALWAYS
+    assert check_mode(False) is CheckMode.NEVER
+    monkeypatch.delenv("NPU_MEMPLAN_CHECK")
+    assert check_mode() is CheckMode.AUTO
+    monkeypatch.setenv("NPU_MEMPLAN_CHECK", "yes")
+    with pytest.raises(CheckModeError, match="auto, always, never"):
+        check_mode()
+
+
+def test_the_extreme_input_has_the_ends_of_its_type_in_range() -> None:
+    from npu_memplan.artifact.parts import TensorSlot
+    from npu_memplan.files.arrays import read_inputs
+
+    def made(dtype: str, scale: float, zero_point: int = 0) -> np.ndarray:
+        (array,) = read_inputs("m", [TensorSlot("x", dtype, (4, 5), "p", 0, 20, scale, zero_point)], ["extreme"])
+        assert (array.dtype.name, array.shape) == (dtype, (4, 5))
+        return np.unique(array)
+
+    assert made("int8", 0.1, 7).tolist() == [-128, 7, 127]
+    assert made("int16", 0.1).tolist() == [-32768, 0, 32767]
+    assert made("int32", 0.0).tolist() == [0, 1]
+    assert made("float32", 0.0).tolist() == [-100, 0, 100]
