@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import tvm
 
-from benchmarks.relax import POOL, fused, hungriest, number, storages
+from benchmarks.relax import ASKED, fused, hungriest, number, storages
 from npu_memplan.analysis import pressure_of
-from npu_memplan.extract.build import Options, build
+from npu_memplan.extract.build import build
 from npu_memplan.extract.relax.walk import walk
 from npu_memplan.transform import PlanMemory, pipeline
 from npu_memplan.transform.legalize import legalize
@@ -161,7 +161,7 @@ def measured(name: str, run: bool, compiling: bool) -> dict[str, Any]:
 def bytes_of(module: Any) -> dict[str, Any]:
     """TVM's bytes, the most bytes live, and how many functions a plan has to make."""
     legal = legalize(module)
-    problem, _ = build(walk(legal, "main"), POOL, Options(io_in_pools=False))
+    problem, _ = build(walk(legal, "main"), ASKED)
     theirs = sum(number(s, {}) for s in storages(module)) + hungriest(legal)
     return {"buffers": len(problem.buffers), "TVM": theirs, "live": pressure_of(problem).peak_bytes}
 
@@ -175,7 +175,7 @@ def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def build_for_host(module: Any) -> Any:
     """An executable through the pipeline that never plans memory itself."""
-    return tvm.compile(module, target="llvm", relax_pipeline=pipeline())
+    return tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False))
 
 
 def equal(plain: Any, planned: Any, inputs: list[Any]) -> bool:

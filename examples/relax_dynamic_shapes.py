@@ -39,7 +39,8 @@ class Model:
 
 def vm(module: tvm.IRModule) -> relax.VirtualMachine:
     """The module on the Relax VM, with nothing planned but what PlanMemory planned."""
-    return relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=nm.transform.pipeline()), tvm.cpu())
+    passes = nm.transform.pipeline(plan=False)
+    return relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=passes), tvm.cpu())
 
 
 def main() -> None:

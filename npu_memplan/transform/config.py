@@ -8,7 +8,7 @@ takes the whole configuration, keeps what is this package's, and hands the rest 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import tvm
 
 from ..errors import NpuMemplanError
+from ..planners.registry import planner_names
 from ..problem import Pool
 
 PREFIX = "npu_memplan."
@@ -119,7 +120,25 @@ def options(given: Mapping[str, Any]) -> PlanOptions:
             raise ConfigError(
                 f"pool {pool.name!r} is read-only, so only constants can lie there; give it as a constant pool"
             )
+    if result.planner not in planner_names():
+        raise ConfigError(f"no planner is called {result.planner!r}; there are: {', '.join(planner_names())}")
+    if result.use_workspace_io and (result.share or not result.worst_case):
+        other = "share=True" if result.share else "worst_case=False"
+        raise ConfigError(
+            f"{other} and use_workspace_io=True contradict each other: with the latter the caller makes the pools,"
+            " of the size of the worst case; leave one of them out"
+        )
     return result
+
+
+def check_symbols(bounds: Mapping[str, int] | None, known: Iterable[str]) -> None:
+    """`ConfigError` for a bound of a shape symbol that is not among the `known` ones."""
+    there = sorted(set(known))
+    if unknown := sorted(set(bounds or ()).difference(there)):
+        raise ConfigError(
+            f"bounds has {unknown[0]!r}, but no parameter of a Relax function has such a shape symbol;"
+            f" there are: {', '.join(there) or 'none'}"
+        )
 
 
 def _understood(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,14 +165,32 @@ def _checked(key: str, name: str, value: Any) -> Any:
             raise ConfigError(
                 f"{key} must be a list of at least one npu_memplan.Pool, not {value!r}; e.g. [Pool({example!r})]"
             )
+        names = [pool.name for pool in pools]
+        if twice := sorted({n for n in names if names.count(n) > 1}):
+            raise ConfigError(f"{key} has two pools called {twice[0]!r}; give each a name of its own")
         return pools
     kinds: dict[str, Any] = {"planner": str, "alignment": int, "seed": int, "bounds": Mapping, "poison": int}
     kind = kinds.get(name, bool)
     if kind is bool and value in (0, 1):
         return bool(value)
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ConfigError(f"{key} must be of type {kind.__name__.lower()}, not {value!r}")
-    return value
+    allowed, give = _RANGES.get(name, (None, ""))
+    if allowed is not None and not allowed(value):
+        raise ConfigError(f"{key} is {value!r}; give {give}")
+    return dict(value) if kind is Mapping else value
+
+
+def _is_bounds(value: Mapping[Any, Any]) -> bool:
+    return all(isinstance(k, str) and type(v) is int and v >= 1 for k, v in value.items())
+
+
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "alignment": (lambda value: value >= 1 and value & (value - 1) == 0, "a power of two, in bytes"),
+    "poison": (lambda value: 0 <= value <= 255, "a byte, 0 to 255"),
+    "seed": (lambda value: value >= 0, "a number >= 0"),
+    "bounds": (_is_bounds, "the name of each shape symbol and its greatest value >= 1, e.g. {'n': 32}"),
+}
 
 
 def _enable(value: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from ..extract.build import GETS, OWNS
 from ..extract.devices import labels, serves
 from ..extract.liveness import Storage
 from ..extract.program import Program, RelaxTensor
+from ..extract.sizes import entry_symbols
 from ..extract.tir import nodes_of
 from ..options import NO_NPU, CompileOptions
 from ..planners import last_pool
@@ -27,7 +28,7 @@ from ..rewrite.main import rewrite_program
 from ..rewrite.pools import PlannedPool, PoolSlot, pools_of
 from ..stages import Loaded, Posed, Request
 from ..vocabulary import POOLS, RUN_TIME, UPPER_BOUND
-from .config import PlanOptions, checked, options
+from .config import PlanOptions, check_symbols, checked, options
 from .legalize import legalize
 from .lower import lower
 from .symbolic import plan_symbolic
@@ -59,11 +60,11 @@ class PlanMemory(TypedPass):
     reorder : bool, optional
         Let independent calls change places when that lowers the peak.
     alignment : int, optional
-        Least alignment of a buffer, in bytes.
+        Least alignment of a buffer, in bytes: a power of two.
     seed : int, optional
         Of the planner: the same seed gives the same plan.
     bounds : mapping of str to int, optional
-        Greatest values of shape symbols.
+        Greatest values of shape symbols, each one of a parameter of a Relax function.
     worst_case : bool, optional
         With bounds, pools have the size that the greatest values need; if False (not with `use_workspace_io`) the size
         that the actual values do, by formula.
@@ -79,7 +80,7 @@ class PlanMemory(TypedPass):
     ExtractionError
         Something cannot be planned.
     ConfigError
-        An option has a value of the wrong kind.
+        An option has a value of the wrong kind, names what is not there, or contradicts another one.
 
     Notes
     -----
@@ -109,6 +110,8 @@ class PlanMemory(TypedPass):
         if not _open_functions(module):
             return module
         chosen = options(self.given)
+        functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+        check_symbols(chosen.bounds, (symbol.name for f in functions for symbol in entry_symbols(f)))
         module = legalize(module)
         for name in _open_functions(module):
             module = plan_function(module, name, chosen)

@@ -86,7 +86,9 @@ PROGRAMS = {
 
 def execute(module, inputs) -> list[bytes]:
     """Results on two CPU devices."""
-    vm = relax.VirtualMachine(tvm.compile(module, target="llvm", relax_pipeline=pipeline()), [tvm.cpu(0), tvm.cpu(1)])
+    vm = relax.VirtualMachine(
+        tvm.compile(module, target="llvm", relax_pipeline=pipeline(plan=False)), [tvm.cpu(0), tvm.cpu(1)]
+    )
     return [vm["main"](*[tvm.runtime.tensor(a) for a in arguments]).numpy().tobytes() for arguments in inputs]
 
 
@@ -167,7 +169,9 @@ def test_inputs_and_outputs_lie_in_their_device_s_pools():
     module, inputs = PROGRAMS["there and back"]
     planned = PlanMemory(use_workspace_io=True)(module)
     workspace = Workspace(planned)
-    vm = relax.VirtualMachine(tvm.compile(planned, target="llvm", relax_pipeline=pipeline()), [tvm.cpu(0), tvm.cpu(1)])
+    vm = relax.VirtualMachine(
+        tvm.compile(planned, target="llvm", relax_pipeline=pipeline(plan=False)), [tvm.cpu(0), tvm.cpu(1)]
+    )
     workspace.input("x")[...] = inputs[0][0]
     vm["main"](*workspace.tensors)
     assert workspace.output("s").tobytes() == execute(module, inputs)[0]

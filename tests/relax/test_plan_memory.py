@@ -218,6 +218,57 @@ def test_bad_options_are_named(options, message):
         pass
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"alignment": 3}, "alignment is 3; give a power of two, in bytes"),
+        ({"alignment": 0}, "alignment is 0; give a power of two"),
+        ({"alignment": True}, "alignment must be of type int, not True"),
+        ({"bounds": {"H": 32}}, "bounds has 'H', but no parameter of a Relax function has .* there are: h, w"),
+        ({"bounds": {"h": "x"}}, "the name of each shape symbol and its greatest value >= 1"),
+        ({"bounds": {"h": -3}}, "its greatest value >= 1"),
+        ({"bounds": {"h": True}}, "its greatest value >= 1"),
+        ({"bounds": {3: 4}}, "the name of each shape symbol"),
+        ({"poison": 256}, "poison is 256; give a byte, 0 to 255"),
+        ({"seed": -1}, "seed is -1; give a number >= 0"),
+        ({"planner": "best"}, "no planner is called 'best'; there are: .*auto"),
+        ({"pools": [Pool("a"), Pool("a")]}, "pools has two pools called 'a'"),
+        ({"overlaps": "no"}, "overlaps must be of type bool, not 'no'"),
+        ({"share": True, "use_workspace_io": True}, "share=True and use_workspace_io=True contradict each other"),
+        (
+            {"bounds": {"h": 8, "w": 8}, "worst_case": False, "use_workspace_io": True},
+            "worst_case=False and use_workspace_io=True contradict each other",
+        ),
+    ],
+)
+def test_options_that_can_only_be_mistakes_are_refused(options, message, zoo):
+    with pytest.raises(ConfigError, match=message):
+        PlanMemory(**options)(zoo.ZOO["dynamic_convs"]().module)
+
+
+def test_the_pipeline_plans_what_is_not_planned(zoo):
+    module = zoo.ZOO["mlp"]().module
+
+    def storages(text: str) -> int:
+        return text.split("@main")[-1].count("vm.builtin.alloc_storage")
+
+    planned, own, none = (
+        storages(tvm.compile(m, target="llvm", relax_pipeline=p).as_text())
+        for m, p in (
+            (PlanMemory()(module), nm.pipeline(plan=False)),
+            (module, nm.pipeline()),
+            (module, nm.pipeline(plan=False)),
+        )
+    )
+    assert planned == own < none
+
+
+def test_a_planned_module_goes_through_the_pipeline_as_it_is(zoo):
+    module = PlanMemory([Pool("fast", 24 * 1024), Pool("slow")])(zoo.ZOO["cnn_nhwc"]().module)
+    again, once = (nm.pipeline(plan=plan)(module) for plan in (True, False))
+    tvm.ir.assert_structural_equal(again, once)
+
+
 def test_legacy_pools_map_one_to_one():
     properties = PoolInfoProperties(
         size_hint_bytes=1 << 20,
