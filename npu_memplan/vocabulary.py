@@ -66,7 +66,8 @@ ORDER_PEAKS = "npu.order_peaks"
 """Of a reordered function: live bytes at its peak before and after."""
 CALLS = "npu.calls"
 """What finds which storage in the pools, in textual order: (PrimFunc, names of the storages in the order in which it
-declares them), and of tensor objects over a pool ("view", name), ("result", name) where a packed function writes it."""
+declares them), and of tensor objects over a pool ("view", name), ("result", name) where a packed function writes it.
+Where one begins within its storage, a third field has the bytes before it, for each of the names."""
 VIEW, RESULT = "view", "result"
 RUN_TIME = "npu.run_time"
 """(name, reason) of every tensor that is still allocated at run time."""
@@ -81,6 +82,8 @@ UPPER_BOUND = "tir_var_upper_bound"
 RESHAPING = ("reshape", "expand_dims", "squeeze", "flatten")  # in Relax
 TFLITE_RESHAPING = frozenset(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"))
 RELAX_VIEWS = frozenset(f"relax.{name}" for name in (*RESHAPING, "memory.view", "memory.ensure_zero_offset"))
+VIEW_ALIGNMENT = 64
+"""A tensor object on pool bytes begins at a multiple of this, the runtime's own alignment, or has an offset itself."""
 
 
 def is_npu(function: Any) -> bool:

@@ -14,6 +14,7 @@ from tvm import relax
 from ..problem import Agent, AliasGroup, AllowedOverlap, Buffer, BufferKind, Lifetime, Problem
 from ..problem.spans import covered
 from ..stages import Request
+from ..vocabulary import VIEW_ALIGNMENT
 from .devices import Homes
 from .liveness import ALWAYS, Storage, lifetimes
 from .program import (
@@ -36,9 +37,6 @@ from .symbolic.extents import ALIGNMENT
 
 OWNS, GETS = "the caller owns it", "the caller gets it"
 """Why a boundary tensor is not planned: its bytes are no matter of the function's."""
-
-VIEW_ALIGNMENT = 64
-"""A tensor object on pool bytes must start at a multiple of this (the runtime's own alignment)."""
 
 
 def build(

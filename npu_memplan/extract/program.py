@@ -154,11 +154,16 @@ def steps(nodes: Sequence[Node]) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A storage seen with a shape and dtype of its own."""
+    """A storage seen with a shape and dtype of its own, from byte `offset_bytes` of it on.
+
+    `partial` views have fewer bytes than the storage; those at an offset are, always.
+    """
 
     tensor: RelaxTensor
     shape: tuple[Any, ...]
     dtype: str
+    offset_bytes: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +216,7 @@ class Invoke:
     label: str = ""
     device: int = 0  # number of the virtual device that it runs on
     foreign: bool = False  # works in a memory scope that has no pools
+    results: range = range(0)  # arguments that are new tensors, which it defines
     overlaps: list[Candidate] = field(default_factory=list)
 
 
@@ -247,14 +253,15 @@ class Cast:
 class Choose:
     """`if`. The value of the `if` is in the tensors of `branch.merges`, or one of `objects`.
 
-    Those are (Relax variable that stands for it, its value in then, its value in other), where it holds no bytes.
+    Those are (what stands for it, its value in then, its value in other), where it holds no bytes, or has no known
+    shape.
     """
 
     condition: Value
     then: list[Statement]
     other: list[Statement]
     branch: Branch
-    objects: list[tuple[Any, Value, Value]] = field(default_factory=list)
+    objects: list[tuple[Value, Value, Value]] = field(default_factory=list)
 
 
 Statement = Invoke | External | Evaluate | Cast | Choose

@@ -77,8 +77,10 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "FloorMod": operator.mod,
+    "FloorDiv": lambda a, b: _divided(a, b)[0],
+    "FloorMod": lambda a, b: _divided(a, b)[1],
+    "Div": lambda a, b: _truncated(a, b)[0],
+    "Mod": lambda a, b: _truncated(a, b)[1],
     "Min": lambda a, b: np.minimum(a, b) if _arrays(a, b) else min(a, b),
     "Max": lambda a, b: np.maximum(a, b) if _arrays(a, b) else max(a, b),
     "EQ": operator.eq,
@@ -105,11 +107,6 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
     kind = type(expr).__name__
     if kind in _BINARY:
         return _BINARY[kind](value(expr.a, known), value(expr.b, known))
-    if kind in ("Div", "Mod"):  # truncating; the same as flooring where nothing is negative
-        a, b = value(expr.a, known), value(expr.b, known)
-        if np.min(a) < 0 or np.min(b) <= 0:
-            raise Unknown(kind)
-        return a // b if kind == "Div" else a % b
     if kind == "Not":
         return np.logical_not(value(expr.a, known))
     if kind == "Cast":
@@ -120,6 +117,20 @@ def value(expr: Any, known: Mapping[Any, Any]) -> Any:
         condition, yes, no = expr.args
         return _chosen(condition, yes, no, known)
     raise Unknown(kind)
+
+
+def _divided(a: Any, b: Any) -> tuple[Any, Any]:
+    """Quotient, rounded down, and remainder."""
+    if np.any(np.equal(b, 0)):
+        raise Unknown("a division by 0")
+    return a // b, a % b
+
+
+def _truncated(a: Any, b: Any) -> tuple[Any, Any]:
+    """Quotient, rounded towards 0, and remainder, which has the sign of `a`."""
+    size, _ = _divided(abs(a), abs(b))
+    quotient = size * (np.sign(a) * np.sign(b)) if _arrays(a, b) else size if (a < 0) == (b < 0) else -size
+    return quotient, a - quotient * b
 
 
 def _arrays(*values: Any) -> bool:

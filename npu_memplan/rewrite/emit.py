@@ -30,13 +30,14 @@ from ..extract.program import (
     View,
 )
 from ..extract.relax.calls import Symbols
+from ..extract.relax.looks import begins_at_zero
 from ..extract.relax.walk import same_shape
 from ..extract.sizes import static_extent
 from ..names import Names
 from ..problem import Agent
 from ..vocabulary import RESULT, VIEW
 from .pools import PlannedPool, PoolSlot, fill, initialiser
-from .primfunc import Placer, Rewritten, storages_of
+from .primfunc import Placer, Rewritten, places_of, storages_of
 
 
 class Emitter:
@@ -168,16 +169,27 @@ class Emitter:
         slot = self.slots.get(value.tensor.name)
         if slot is None:
             return self.shaped(self.object(value.tensor), value)
-        self.described.append([RESULT if value.tensor.scratch else kind, [self.known_as(value.tensor.name)]])
-        shape = relax.ShapeExpr(list(value.shape))
-        view = relax.op.memory.view(self.pool_vars[slot.pool], shape, value.dtype, slot.offset)
-        return self.builder.emit(relax.op.memory.ensure_zero_offset(self.builder.emit(view)))
+        self.describe(RESULT if value.tensor.scratch else kind, [(value.tensor.name, value.offset_bytes)])
+        return self.seen(self.pool_vars[slot.pool], value, slot.offset)
 
     def shaped(self, tensor: Any, view: View) -> Any:
-        """An object seen with the shape of `view`."""
+        """An object seen as `view` has it."""
+        if view.dtype != view.tensor.dtype or view.partial:
+            return self.seen(tensor, view, 0)
         if same_shape(view.tensor.shape, view.shape) or view.tensor.external.startswith("its shape"):
             return tensor
         return self.builder.emit(relax.op.reshape(tensor, relax.ShapeExpr(list(view.shape))))
+
+    def seen(self, base: Any, view: View, start: Any) -> Any:
+        """What `view` sees, its tensor lying at byte `start` of `base`."""
+        shape = relax.ShapeExpr(list(view.shape))
+        found = self.builder.emit(relax.op.memory.view(base, shape, view.dtype, start + view.offset_bytes))
+        return self.builder.emit(relax.op.memory.ensure_zero_offset(found)) if begins_at_zero(view) else found
+
+    def describe(self, what: str, found: Sequence[tuple[str, int]]) -> None:
+        """Notes for `CALLS` what finds which storages in the pools."""
+        starts = [start for _, start in found]
+        self.described.append([what, [self.known_as(name) for name, _ in found], *([starts] if any(starts) else [])])
 
     def substitute(self, expr: Any) -> Any:
         return tvm_ffi.structural_map(expr, (ir.Var, lambda v: self.values.get(v, v)))
@@ -200,10 +212,14 @@ class Emitter:
             function = self.builder.add_func(placed.function.with_attr("global_symbol", name), name)
             self.functions[key] = (function, placed)
         function, placed = self.functions[key]
-        found = [self.known_as(name) for name in storages_of(call) if name in self.slots]
-        self.described.append([function.name_hint, found])
-        arguments = [self.value(argument) for argument in placed.arguments(call, values, self.slots)]
-        self.builder.emit(relax.Call(function, [*(self.pool_vars[i] for i in placed.pools), *arguments]))
+        arguments = [
+            self.value(call.arguments[i], kind=RESULT if i in call.results else VIEW) for i in placed.positions
+        ]
+        numbers = [self.value(number) for number in placed.numbers(call, values, self.slots)]
+        self.describe(function.name_hint, [s for s in storages_of(call) if s[0] in self.slots])
+        pools = [self.pool_vars[i] for i in placed.pools]
+        passed = [*pools, *arguments] if call.agent is Agent.NPU else [*arguments, *pools]
+        self.builder.emit(relax.Call(function, [*passed, *numbers]))
 
     def share(self) -> None:
         """From here on, calls of one PrimFunc with different places share a clone whose parameters are offsets."""
@@ -216,8 +232,7 @@ class Emitter:
         """Calls with equal keys can share one planned PrimFunc; with `anywhere`, one whose parameters are offsets."""
         anywhere = anywhere and call.agent is Agent.HOST
         places: list[Any] = [call.primfunc, call.foreign, call.device]
-        for name, argument in zip(storages_of(call), [*call.arguments, *call.internals], strict=True):
-            slot = self.slots.get(name)
+        for slot, argument in zip(places_of(call, self.slots), [*call.arguments, *call.internals], strict=True):
             if slot is None:
                 places.append(type(argument).__name__)
             else:
@@ -252,10 +267,10 @@ class Emitter:
 
     def cast(self, statement: Cast) -> None:
         result = self.builder.match_cast(self.value(statement.source), statement.ty)
-        if isinstance(statement.result, View) and statement.result.tensor.name not in self.slots:
+        if not isinstance(statement.source, View):
+            self.bind(statement.result, result)
+        elif isinstance(statement.result, View) and statement.result.tensor.name not in self.slots:
             self.objects.setdefault(statement.result.tensor, result)
-        elif isinstance(statement.result, Plain):
-            self.values[statement.var] = result
 
     def external(self, call: External) -> None:
         """A call of a packed function that writes its results and returns nothing."""
@@ -277,8 +292,8 @@ class Emitter:
             sides.append(relax.SeqExpr([self.builder._end_block()], chosen))
             self.objects = objects
         result = self.builder.emit(relax.If(condition, *sides))
-        for i, (var, _, _) in enumerate(statement.objects):
-            self.values[var] = self.builder.emit(relax.TupleGetItem(result, i), var.name)
+        for i, (chosen, _, _) in enumerate(statement.objects):
+            self.bind(chosen, self.builder.emit(relax.TupleGetItem(result, i)))
 
 
 _EMIT: dict[type, Callable[[Emitter, Any], None]] = {

@@ -1,7 +1,7 @@
 """Expressions of shape symbols as text.
 
 Invariant: for values >= 0 the text means the same in C and, with `/` rounding down, in `evaluate`; choices (min, max,
-`a if c else b`), where they are asked for, are for `evaluate` alone.
+`a if c else b`) and divisions that round towards 0, where they are asked for, are for `evaluate` alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 from tvm import ir, tirx
 
 from ..errors import NpuMemplanError
+from ..extract.tir import operator_of
 
 _INFIX = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "/", tirx.FloorMod: "%"}
-_CHOICES = {tirx.Min: "min", tirx.Max: "max"}
+_CHOICES = {tirx.Min: "min", tirx.Max: "max", tirx.Div: "truncated", tirx.Mod: "remainder"}
 _COMPARISONS = {tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!="}
 _LOGIC = {tirx.And: "and", tirx.Or: "or"}
 _MEANING: dict[type, Callable[[int, int], int]] = {
@@ -32,6 +33,19 @@ _MEANING: dict[type, Callable[[int, int], int]] = {
     ast.GtE: operator.ge,
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
+}
+
+
+def _truncated(a: int, b: int) -> int:
+    """The quotient, rounded towards 0."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "min": min,
+    "max": max,
+    "truncated": _truncated,
+    "remainder": lambda a, b: a - _truncated(a, b) * b,
 }
 
 
@@ -54,8 +68,14 @@ def formula(expr: Any, *, choices: bool = False) -> str:
         return f"({text(expr.a)} {sign} {text(expr.b)})"
     if choices and type(expr) in _CHOICES:
         return f"{_CHOICES[type(expr)]}({text(expr.a)}, {text(expr.b)})"
-    if choices and isinstance(expr, tirx.Select):
-        return f"({text(expr.true_value)} if {text(expr.condition)} else {text(expr.false_value)})"
+    if choices and isinstance(expr, tirx.Not):
+        return f"(not {text(expr.a)})"
+    choice = (expr.condition, expr.true_value, expr.false_value) if isinstance(expr, tirx.Select) else ()
+    if operator_of(expr) == "prim.if_then_else":
+        choice = tuple(expr.args)
+    if choices and choice:
+        condition, yes, no = choice
+        return f"({text(yes)} if {text(condition)} else {text(no)})"
     raise FormulaError(f"the extent {expr} has no plain form; use sums, products, quotients and remainders")
 
 
@@ -71,7 +91,7 @@ def evaluate(text: str, symbols: Mapping[str, int]) -> int:
             return symbols[node.id]
         if isinstance(node, ast.Call):
             assert isinstance(node.func, ast.Name)
-            return (min if node.func.id == "min" else max)(value(a) for a in node.args)
+            return _FUNCTIONS[node.func.id](*(value(a) for a in node.args))
         if isinstance(node, ast.IfExp):
             return value(node.body if value(node.test) else node.orelse)
         if isinstance(node, ast.Compare):
@@ -79,7 +99,7 @@ def evaluate(text: str, symbols: Mapping[str, int]) -> int:
         if isinstance(node, ast.BoolOp):
             return int((all if isinstance(node.op, ast.And) else any)(value(v) for v in node.values))
         if isinstance(node, ast.UnaryOp):
-            return -value(node.operand)
+            return int(not value(node.operand)) if isinstance(node.op, ast.Not) else -value(node.operand)
         assert isinstance(node, ast.Constant)
         assert isinstance(node.value, int)
         return node.value

@@ -14,9 +14,9 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 
 from ..extract.lower import prepare
-from ..extract.program import Program, RelaxTensor
+from ..extract.program import Program, View
 from ..extract.relax.walk import walk
-from ..extract.sizes import entry_symbols, static_extent
+from ..extract.sizes import entry_symbols, size_bytes, static_extent
 from ..extract.tir import nodes_of
 from ..problem import BufferKind, Plan, Problem
 from ..vocabulary import (
@@ -92,7 +92,9 @@ def rewrite_program(
         builder.emit_func_output(result)
     initialise = _initialise(emitter, program.name) if io_in_pools else ""
     planned = builder.finalize()
-    attributes = {**function.attrs, **_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
+    # A planned function writes into pools, and says so.
+    attributes = {key: value for key, value in function.attrs.items() if key != "relax.force_pure"}
+    attributes |= {**_described(program, pools, slots, boundary=io_in_pools), CALLS: emitter.described}
     if definitions:
         attributes[FORMULAS] = [[v.name, formula(e, choices=True)] for level in definitions for v, e in level]
     if kept:
@@ -103,7 +105,10 @@ def rewrite_program(
         attributes[INITIALISE] = initialise
         gv = planned.get_global_var(initialise)
         planned.update_func(gv, planned[gv].with_attr(POOLS, attributes[POOLS]))
-    planned.update_func(planned.get_global_var(program.name), planned[program.name].with_attr(attributes))
+    made = planned[program.name]
+    declared = made.ret_ty if io_in_pools else function.ret_ty  # which the run time checks
+    made = relax.Function(made.params, made.body, declared, made.is_pure, made.attrs)
+    planned.update_func(planned.get_global_var(program.name), made.with_attr(attributes))
     for gv, other in module.functions.items():
         if gv.name_hint != program.name and gv.name_hint not in replaced:
             planned.update_func(gv, _without_promise(other))
@@ -176,27 +181,27 @@ def _described(
 ) -> dict[str, Any]:
     """The attributes that say what lies where; inputs, outputs and states where they are in the pools."""
 
-    def entry(tensor: RelaxTensor, shape: Any, dtype: str) -> dict[str, Any]:
-        slot = slots[tensor.name]
+    def entry(view: View) -> dict[str, Any]:
+        tensor, slot = view.tensor, slots[view.tensor.name]
         return {
             "name": tensor.name,
-            "dtype": dtype,
-            "shape": [static_extent(e) if static_extent(e) is not None else formula(e) for e in shape],
+            "dtype": view.dtype,
+            "shape": [static_extent(e) if static_extent(e) is not None else formula(e) for e in view.shape],
             "pool": pools[slot.pool].name,
-            "offset_bytes": slot.offset,
-            "size_bytes": tensor.size_bytes,
+            "offset_bytes": slot.offset + view.offset_bytes,
+            "size_bytes": size_bytes(view.shape, view.dtype) if view.partial else tensor.size_bytes,
         }
 
     found: dict[str, Any] = {POOLS: [[p.name, _plain(p.size)] for p in pools if not p.read_only]}
     if program.vdevices:
         found[POOL_DEVICES] = [p.device for p in pools if not p.read_only]
-    constants = [entry(t, t.shape, t.dtype) for t in program.tensors if t.kind is BufferKind.CONSTANT]
+    constants = [entry(t.whole) for t in program.tensors if t.kind is BufferKind.CONSTANT]
     if constants:
         found[CONSTANT_POOLS] = [[p.name, p.size] for p in pools if p.read_only]
         found[PLACED_CONSTANTS] = constants
     if boundary:
         inputs = [t for t in program.inputs if t.kind is not BufferKind.STATE]
-        found[PLACED_INPUTS] = [entry(t, t.shape, t.dtype) for t in inputs]
-        found[PLACED_OUTPUTS] = [entry(v.tensor, v.shape, v.dtype) for v in program.results]
-        found[PLACED_STATES] = [entry(t, t.shape, t.dtype) for t in program.inputs if t.kind is BufferKind.STATE]
+        found[PLACED_INPUTS] = [entry(t.whole) for t in inputs]
+        found[PLACED_OUTPUTS] = [entry(v) for v in program.results]
+        found[PLACED_STATES] = [entry(t.whole) for t in program.inputs if t.kind is BufferKind.STATE]
     return found

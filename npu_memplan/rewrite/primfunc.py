@@ -4,9 +4,10 @@ Invariant: the operations are unchanged. Only where buffers lie changes: a plann
 allocation becomes `decl_buffer(..., data=address_of(pool[offset]))`, whose pointer is the planned
 byte itself. NPU operations take pointers only, so there it becomes a variable for
 `address_of(pool[offset])`: TVMScript's parser nests a frame for each declared buffer, and overflows
-Python's stack below 500 of them, which streams exceed. Parameters are the writable pools and
-those of its constants in order, then constants that lie in no pool, then tensors and scalars that
-the plan does not place, then the shape symbols that lost the tensor they were read from.
+Python's stack below 500 of them, which streams exceed. Parameters are what the plan does not place, in its order,
+then the pools that are used, then offsets, then the shape symbols that lost the tensor they were read from; of an NPU
+function all writable pools and those of its constants, then constants that lie in no pool, then the rest.
+A parameter that is a handle takes a tensor object, as without a plan.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tvm import ir, tirx
 from tvm.tirx.analysis import undefined_vars
 
 from ..extract.program import Fixed, Invoke, Plain, View
+from ..extract.relax.calls import in_type_of
 from ..extract.sizes import static_extent
 from ..extract.tir import operator_of
 from ..vocabulary import REGIONS, is_npu
@@ -41,22 +43,33 @@ class Rewritten:
     offsets: tuple[int, ...]
     symbols: tuple[Any, ...]
 
-    def arguments(
-        self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, PoolSlot]
-    ) -> list[View | Fixed | Plain]:
-        """The arguments of `call` after the pools; `values` are its shape symbols' values."""
-        result: list[View | Fixed | Plain] = [call.arguments[i] for i in self.positions]
-        names = storages_of(call)
+    def numbers(self, call: Invoke, values: Mapping[Any, Any], slots: Mapping[str, PoolSlot]) -> list[Plain]:
+        """What `call` passes last; `values` are its shape symbols' values."""
+        places = places_of(call, slots)
+        found = []
         for i in self.offsets:
-            offset = slots[names[i]].offset
-            result.append(Plain(tirx.IntImm("int64", offset) if isinstance(offset, int) else offset))
-        return result + [Plain(values[symbol]) for symbol in self.symbols]
+            place = places[i]
+            assert place is not None
+            found.append(Plain(tirx.IntImm("int64", place.offset) if isinstance(place.offset, int) else place.offset))
+        return found + [Plain(values[symbol]) for symbol in self.symbols]
 
 
-def storages_of(call: Invoke) -> list[str]:
-    """Names of what a call may find in pools: its arguments ("" for those that are no tensors), its internals."""
-    arguments = [a.tensor.name if isinstance(a, View) else "" for a in call.arguments]
-    return [*arguments, *(i.name for i in call.internals)]
+def storages_of(call: Invoke) -> list[tuple[str, int]]:
+    """What a call may find in pools, its arguments, then its internals: (name of the storage, its bytes before that).
+
+    The name is "" for an argument that it cannot find there.
+    """
+    arguments = [
+        (a.tensor.name, a.offset_bytes) if isinstance(a, View) and tirx.is_buffer_var(p) else ("", 0)
+        for a, p in zip(call.arguments, call.primfunc.params, strict=True)
+    ]
+    return [*arguments, *((i.name, 0) for i in call.internals)]
+
+
+def places_of(call: Invoke, slots: Mapping[str, PoolSlot]) -> list[PoolSlot | None]:
+    """Where that lies; None for what is in no pool."""
+    found = ((slots.get(name), start) for name, start in storages_of(call))
+    return [slot if slot is None or not start else PoolSlot(slot.pool, slot.offset + start) for slot, start in found]
 
 
 class Placer:
@@ -77,15 +90,16 @@ class Placer:
     ) -> None:
         self.anywhere = anywhere
         self.call = call
-        self.slots = slots
         self.values = values
         self.function, self.renamed = fresh(call.primfunc)
+        self.places = places_of(call, slots)
         taken = {p.name for p in self.function.params}
-        used = {slots[a.tensor.name].pool for a in call.arguments if isinstance(a, View) and a.tensor.name in slots}
+        used = {place.pool for place in self.places if place is not None}
+        own = is_npu(self.function)  # which knows regions of all that are writable
         self.pools = {
             i: _pool_buffer(_free(pool.name, taken), pool.extent)
             for i, pool in enumerate(pools)
-            if not call.foreign and pool.device == call.device and (i in used or not pool.read_only)
+            if i in used or (own and not call.foreign and pool.device == call.device and not pool.read_only)
         }
         self.regions = [0 if pools[i].read_only else i + 1 for i in self.pools]
         self.offsets: dict[int, Any] = {}  # storage -> parameter
@@ -95,18 +109,20 @@ class Placer:
         """The planned PrimFunc."""
         function, call = self.function, self.call
         known = {self.renamed.get(v, v): e for v, e in self.values.items() if static_extent(e) is not None}
-        constants: list[int] = []
-        others: list[int] = []
+        positions: list[int] = []
         declarations = []
-        for i, (parameter, argument) in enumerate(zip(function.params, call.arguments, strict=True)):
-            if isinstance(argument, View) and argument.tensor.name in self.slots:
-                declarations.append(self.declare(parameter, self.slots[argument.tensor.name], i))
+        for i, parameter in enumerate(function.params):
+            place = self.places[i]
+            if place is not None:
+                declarations.append(self.declare(parameter, place, i))
             elif parameter not in known:
-                (constants if isinstance(argument, Fixed) else others).append(i)
+                positions.append(i)
         homes = {
-            self.renamed[internal.allocation.buffer]: (self.slots[internal.name], len(call.arguments) + j)
-            for j, internal in enumerate(call.internals)
-            if internal.name in self.slots
+            self.renamed[internal.allocation.buffer]: (place, i)
+            for i, (internal, place) in enumerate(
+                zip(call.internals, self.places[len(call.arguments) :], strict=True), len(call.arguments)
+            )
+            if place is not None
         }
 
         def rebase(statement: Any) -> Any:
@@ -117,19 +133,33 @@ class Placer:
         body = tirx.SeqStmt([*declarations, body]) if declarations else body
         if self.pointers:
             body = tvm_ffi.structural_map(body, (ir.Call, self.pointer))
-        positions = (*constants, *others)
-        parameters = [*self.pools.values(), *(function.params[i] for i in positions), *self.offsets.values()]
+        passed = [function.params[i] for i in positions]
+        if is_npu(function):
+            positions.sort(key=lambda i: not isinstance(call.arguments[i], Fixed))
+            passed = [*self.pools.values(), *(function.params[i] for i in positions)]
+        else:
+            passed += self.pools.values()
+        parameters = [*passed, *self.offsets.values()]
         symbols = self.symbols(body, parameters, known) if self.values else []
-        if known:
-            numbers = {v: tirx.IntImm(str(v.ty.dtype), int(e)) for v, e in known.items()}
-            body = tvm_ffi.structural_map(body, (ir.Var, lambda v: numbers.get(v, v)))
-        parameters += [self.renamed.get(v, v) for v in symbols]
+        numbers: dict[Any, Any] = {v: tirx.IntImm(str(v.ty.dtype), int(e)) for v, e in known.items()}
+        for symbol in (self.renamed.get(v, v) for v in symbols):
+            kind = str(symbol.ty.dtype)
+            parameters.append(symbol if kind == "int64" else tirx.Var(symbol.name, "int64"))
+            if kind != "int64":  # Relax passes every number as int64
+                numbers[symbol] = tirx.Cast(kind, parameters[-1])
+        free = set(undefined_vars(body, parameters))
+        for parameter, place in zip(function.params, self.places, strict=False):
+            if place is not None:
+                found = {v: e for v, e in _compact(parameter).items() if v in free}
+                numbers |= {v: _with_values(e, numbers) for v, e in found.items()}
+        if numbers:
+            body = _with_values(body, numbers)
         result = tirx.PrimFunc(parameters, body, function.ret_type, function.attrs)
         # Two parameters may lie in one pool now. Nor is the promise kept where it holds: see `main._without_promise`.
         result = result.without_attr("tirx.noalias").without_attr("global_symbol")
         if is_npu(function):
             result = result.with_attr(REGIONS, self.regions)
-        return Rewritten(result, tuple(self.pools), positions, tuple(self.offsets), tuple(symbols))
+        return Rewritten(result, tuple(self.pools), tuple(positions), tuple(self.offsets), tuple(symbols))
 
     def declare(self, buffer: Any, slot: PoolSlot, storage: int) -> Any:
         offset = slot.offset
@@ -178,6 +208,22 @@ def _definitions(function: Any) -> list[Any]:
 
     tvm_ffi.structural_walk(function, with_def_region_kind=(ir.Var, define), order="pre")
     return list(found)
+
+
+def _with_values(tree: Any, values: Mapping[Any, Any]) -> Any:
+    """A statement or an expression with the variables that have values replaced by them."""
+    return tvm_ffi.structural_map(tree, (ir.Var, lambda v: values.get(v, v)))
+
+
+def _compact(buffer: Any) -> dict[Any, Any]:
+    """The buffer's own symbols of strides and offset -> what they are where it lies whole at an address of its own."""
+    found = {buffer.elem_offset: 0} if isinstance(buffer.elem_offset, ir.Var) else {}
+    stride: Any = tirx.IntImm("int64", 1)
+    for symbol, extent in reversed(list(zip(buffer.strides, buffer.shape, strict=False))):
+        if isinstance(symbol, ir.Var):
+            found[symbol] = stride
+        stride = stride * extent
+    return {symbol: in_type_of(symbol, expr) for symbol, expr in found.items()}
 
 
 def _pool_buffer(name: str, extent: Any) -> Any:

@@ -36,7 +36,8 @@ def legalize(module: Any) -> Any:
 def _views(module: Any) -> Any:
     """`module` with reshapes that were legalised before it came here as operators again, which copy nothing.
 
-    TVM's own RewriteDataflowReshape leaves those whose result is used outside their dataflow block.
+    TVM's own RewriteDataflowReshape leaves those whose result is used outside their dataflow block. A copy in the same
+    shape stays one where something is written in place: it may be there to keep what is overwritten.
     """
     copies = {
         gv.name_hint
@@ -48,22 +49,29 @@ def _views(module: Any) -> Any:
     if not copies:
         return module
 
-    def view(call: Any) -> Any:
+    def view(call: Any, written: bool) -> Any:
         legalised = operator_of(call) == "relax.call_tir" and call.args[0].name_hint in copies
         if not legalised or not isinstance(call.args[1], relax.Tuple):
             return call
         source = call.args[1].fields[0] if len(call.args[1].fields) == 1 else None
-        return call if source is None or not _as_large(source.ty, call.ty) else relax.op.reshape(source, call.ty.shape)
+        if source is None or not _as_large(source.ty, call.ty):
+            return call
+        copy = written and tvm_ffi.structural_equal(source.ty.shape, call.ty.shape)
+        return call if copy else relax.op.reshape(source, call.ty.shape)
 
-    functions = {
-        gv: tvm_ffi.structural_map(f, (ir.Call, view)) if isinstance(f, relax.Function) else f
-        for gv, f in module.functions.items()
-    }
+    def viewed(function: Any) -> Any:
+        written = any(operator_of(call) in _IN_PLACE for call in nodes_of(function.body, ir.Call))
+        return tvm_ffi.structural_map(function, (ir.Call, functools.partial(view, written=written)))
+
+    functions = {gv: viewed(f) if isinstance(f, relax.Function) else f for gv, f in module.functions.items()}
     used = {gv.name_hint for f in functions.values() for gv in nodes_of(f.body, ir.GlobalVar)}
     for gv, f in module.functions.items():
         if gv.name_hint in copies - used and "global_symbol" not in f.attrs:
             del functions[gv]
     return relax.transform.Normalize()(ir.IRModule(functions, module.attrs, dict(module.global_infos.items())))
+
+
+_IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
 
 def _as_large(source: Any, result: Any) -> bool:

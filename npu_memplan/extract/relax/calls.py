@@ -7,6 +7,7 @@ through their loads and stores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from ...names import Names
 from ...problem import Agent, BufferKind
 from ...vocabulary import ALIGN, OFFSET, PARAM_REGIONS, REGION, ROLE, is_npu
 from ..program import Candidate, ExtractionError, Fixed, Internal, Invoke, Plain, RelaxTensor, Step, StepAccess, View
-from ..sizes import size_bytes, static_extent
+from ..sizes import element_bytes, size_bytes, static_extent
 from ..tir.walk import Outline
 from .constants import Constants
 
@@ -47,8 +48,19 @@ class CallWalker:
         self.programs: dict[Any, Any] = {}
         self.symbols = Symbols()
 
-    def invoke(self, index: int, name: str, function: Any, arguments: Sequence[View | Fixed | Plain]) -> Invoke:
-        """The call with number `index` of main, of `function`, called `name` in the module."""
+    def invoke(
+        self,
+        index: int,
+        name: str,
+        function: Any,
+        arguments: Sequence[View | Fixed | Plain],
+        results: range = range(0),
+        in_place: Sequence[int] = (),
+    ) -> Invoke:
+        """The call with number `index` of main, of `function`, called `name` in the module.
+
+        Of its arguments it defines `results` and changes those that are `in_place`.
+        """
         agent = Agent.NPU if is_npu(function) else Agent.HOST
         device = _device(name, arguments)
         if self.constants is not None:
@@ -59,6 +71,7 @@ class CallWalker:
         foreign = any(isinstance(a, View) and a.tensor.scope != "global" for a in arguments)
         label = f"{index}:{name}"
         result = Invoke(index, name, function, tuple(arguments), (), agent, label=label, device=device, foreign=foreign)
+        result.results = results
         for argument in arguments:
             if isinstance(argument, View):
                 argument.tensor.agents.add(agent)
@@ -66,13 +79,36 @@ class CallWalker:
                     argument.tensor.alignment = max(argument.tensor.alignment, NPU_ALIGNMENT)
         if agent is Agent.NPU:
             self.npu(result)
+        elif any(takes_object(p) and isinstance(a, View) for a, p in zip(arguments, function.params, strict=True)):
+            self.hidden(result, in_place)
         else:
             self.host(result)
         return result
 
+    def hidden(self, call: Invoke, in_place: Sequence[int]) -> None:
+        """A PrimFunc that hands tensor objects on: it does what call_tir promises, at one point."""
+        accesses = []
+        for i, argument in enumerate(call.arguments):
+            if not isinstance(argument, View):
+                continue
+            if takes_object(call.primfunc.params[i]):
+                argument.tensor.as_object()
+            if i not in call.results:
+                accesses.append(argument.tensor.touched(writes=False))
+            if i in call.results or i in in_place:
+                accesses.append(argument.tensor.touched(writes=True, exact=i in call.results))
+        call.nodes = [Step(call.label, tuple(accesses))]
+
     def copy(self, index: int, source: View | Fixed | Plain, target: View) -> Invoke:
         """A call that copies `source` into `target`, element by element."""
-        return self.invoke(index, "copy", copy_function(target.shape, target.dtype), [source, target])
+        if not isinstance(source, View) or not source.offset_bytes:
+            return self.invoke(index, "copy", copy_function(target.shape, target.dtype), [source, target])
+        # From the beginning of its tensor on: a tensor object that begins elsewhere is no argument of a PrimFunc.
+        item, count = element_bytes(target.dtype), math.prod(int(e) for e in target.shape)
+        first = source.offset_bytes // item
+        before = View(source.tensor, (first + count,), target.dtype, 0, True)
+        row = View(target.tensor, (count,), target.dtype)
+        return self.invoke(index, "copy", copy_behind(first, count, target.dtype), [before, row])
 
     # -- host --------------------------------------------------------------------------------
 
@@ -81,7 +117,7 @@ class CallWalker:
             self.outlines[call.primfunc] = Outline(call.primfunc)
         plan = self.outlines[call.primfunc]
         internals: list[Internal] = []
-        symbols = self.symbols.values(call)
+        symbols = {v: in_type_of(v, e) for v, e in self.symbols.values(call).items()}
         for statement in plan.allocations if not call.foreign else ():
             buffer = statement.buffer
             shape = tuple(buffer.shape)
@@ -96,7 +132,8 @@ class CallWalker:
         ]
         storages += [None] * (len(call.primfunc.params) - len(storages))
         storages += internals or [None] * len(plan.allocations)
-        call.nodes = plan.steps(storages, call.label, symbols, overlaps=may_overlap(call.primfunc))
+        partial = frozenset(i for i, a in enumerate(call.arguments) if isinstance(a, View) and a.partial)
+        call.nodes = plan.steps(storages, call.label, symbols, partial, overlaps=may_overlap(call.primfunc))
 
     # -- npu ---------------------------------------------------------------------------------
 
@@ -165,7 +202,7 @@ class Symbols:
                 (i, axis, extent)
                 for i, parameter in enumerate(function.params)
                 for axis, extent in enumerate(parameter.shape if tirx.is_buffer_var(parameter) else (parameter,))
-                if isinstance(extent, ir.Var)
+                if isinstance(extent, ir.Var) and not takes_object(extent)
             ]
         values: dict[Any, Any] = {}
         for i, axis, symbol in self._places[function]:
@@ -176,6 +213,19 @@ class Symbols:
                 shape = argument.shape if isinstance(argument, View) else argument.expr.ty.shape.values
                 values.setdefault(symbol, shape[axis])
         return values
+
+
+def takes_object(parameter: Any) -> bool:
+    """Whether a parameter of a PrimFunc is a handle without a buffer, which gets a tensor object."""
+    return not tirx.is_buffer_var(parameter) and not isinstance(parameter.ty, ir.PrimType)
+
+
+def in_type_of(symbol: Any, expr: Any) -> Any:
+    """`expr` of the caller in the type of the PrimFunc's `symbol`, which may be narrower."""
+    kind = str(symbol.ty.dtype)
+    if isinstance(expr, int | tirx.IntImm):
+        return tirx.IntImm(kind, int(expr))
+    return expr if str(expr.ty.dtype) == kind else tirx.Cast(kind, expr)
 
 
 def _device(name: str, arguments: Sequence[View | Fixed | Plain]) -> int:
@@ -200,7 +250,17 @@ def copy_function(shape: Sequence[Any], dtype: str) -> Any:
     source = tirx.decl_buffer(shape, dtype, name="source", layout=None)
     target = tirx.decl_buffer(shape, dtype, name="target", layout=None)
     loops = [tirx.Var(f"i{k}", getattr(extent, "dtype", "int64")) for k, extent in enumerate(shape)]
-    body: Any = tirx.BufferStore(target, tirx.BufferLoad(source, loops or [0]), loops or [0])
+    body: Any = tirx.BufferStore(target, tirx.BufferLoad(source, loops), loops)
     for loop, extent in reversed(list(zip(loops, shape, strict=True))):
         body = tirx.For(loop, 0, extent, tirx.ForKind.SERIAL, body)
+    return tirx.PrimFunc([source, target], body).with_attr("s_tir", True)
+
+
+def copy_behind(first: int, count: int, dtype: str) -> Any:
+    """A PrimFunc (source, target) that copies the last `count` elements of a row of `first + count`."""
+    source = tirx.decl_buffer((first + count,), dtype, name="source", layout=None)
+    target = tirx.decl_buffer((count,), dtype, name="target", layout=None)
+    i = tirx.Var("i", "int64")
+    store = tirx.BufferStore(target, tirx.BufferLoad(source, [i + first]), [i])
+    body = tirx.For(i, 0, count, tirx.ForKind.SERIAL, store)
     return tirx.PrimFunc([source, target], body).with_attr("s_tir", True)

@@ -8,10 +8,12 @@ arguments, in its result or in an object that it was given: they are read wherev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tvm import ir, relax
 
+from ...vocabulary import RELAX_VIEWS
 from ..program import (
     Body,
     Evaluate,
@@ -29,9 +31,12 @@ from ..program import (
     views,
 )
 from ..tir import operator_of
+from .looks import ENSURE
 
 IN_PLACE = "relax.call_inplace_packed"
-KEEPERS = ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure")
+KEEPERS = RELAX_VIEWS.union(
+    ("relax.call_pure_packed", "relax.make_closure", "relax.invoke_closure", "relax.invoke_pure_closure")
+)
 """Operators that may keep their arguments, beside calls of functions; those of every other operator are copied."""
 
 COPYING = ("vm.builtin.attention_kv_cache_", "vm.builtin.kv_state_", "vm.builtin.paged_attention_kv_cache_")
@@ -50,6 +55,7 @@ class Outside:
         self.given: set[Any] = set()  # objects that the caller passed
         self.kept: dict[RelaxTensor, None] = {}  # what those may hold
         self.allocated: set[RelaxTensor] = set()
+        self.inside: set[RelaxTensor] = set()  # tensor objects that may begin anywhere in another one
 
     def parameter(self, name: str, ty: Any, var: Any) -> Plain:
         """A parameter (`var`), or a field of one (None), that is no tensor."""
@@ -57,8 +63,15 @@ class Outside:
         self.given.add(stands)
         return Plain(stands)
 
-    def chosen(self, name: str, ty: Any, values: Sequence[Value]) -> Plain:
-        """What an `if` chooses between `values` that are no tensors stands for."""
+    def chosen(self, name: str, ty: Any, values: Sequence[Value]) -> View | Plain:
+        """What an `if` chooses between `values` that are no tensors, or have shapes of their own, stands for."""
+        if isinstance(ty, relax.TensorType):
+            tensor = self.make(name, ty, None)
+            held = self.reached(values)
+            self.held[tensor] = held
+            if not self.inside.isdisjoint(held) or any(v.partial for v in views(Several(tuple(values)))):
+                self.inside.add(tensor)
+            return tensor.whole
         stands = relax.Var(name, ty)
         if any(isinstance(v, Plain) and isinstance(v.expr, ir.Var) and v.expr in self.given for v in values):
             self.given.add(stands)
@@ -96,6 +109,8 @@ class Outside:
             result = self.result(var.name, var.ty, var, f"it is the result of {label}")
         if (not operator or operator in KEEPERS) and not label.startswith(COPYING):
             self.keep(touched, used.values(), result)
+        if operator in RELAX_VIEWS and operator != ENSURE:
+            self.inside.update(view.tensor for view in views(result))
         own = [view.tensor for view in views(result) if view.tensor not in touched]
         if own or accesses:
             into.nodes.append(Step(label, (*accesses, *(t.touched(writes=True, exact=True) for t in own))))
@@ -126,6 +141,14 @@ class Outside:
         tensor.external = tensor.external or why
         return tensor.whole
 
+    def cast(self, var: Any, ty: Any, source: Plain) -> Value:
+        """What `source`, an object, is once it was seen to be of type `ty`: tensors that others may hold, too."""
+        touched = self.reached((source,))
+        result = self.result(var.name, ty, var, "it comes out of an object")
+        for view in views(result):
+            self.held.setdefault(view.tensor, {}).update(touched)
+        return result
+
     def in_place(self, var: Any, call: Any, env: Mapping[Any, Value]) -> Value:
         """The results of `call_inplace_packed`: arguments, except those of index -1."""
         types = list(var.ty.fields) if isinstance(var.ty, relax.TupleType) else [var.ty]
@@ -134,7 +157,7 @@ class Outside:
             argument = call.args[int(index) + 1] if int(index) >= 0 else None
             value = env.get(argument) if argument is not None else None
             if isinstance(value, View) and isinstance(ty.shape, relax.ShapeExpr):
-                fields.append(View(value.tensor, tuple(ty.shape.values), str(ty.dtype)))
+                fields.append(replace(value, shape=tuple(ty.shape.values), dtype=str(ty.dtype)))
             else:
                 own = relax.Var(f"{var.name}_{i}", ty) if len(types) > 1 else var
                 fields.append(self.result(own.name, ty, own, f"it is the result of {_label(call.args[0])}"))

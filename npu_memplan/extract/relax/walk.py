@@ -9,6 +9,7 @@ nothing but the module, so a second walk finds the same names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -41,6 +42,7 @@ from ..sizes import entry_symbols, size_bytes, static_extent
 from ..tir import operator_of
 from .calls import CallWalker
 from .constants import Constants
+from .looks import ENSURE, begins_at_zero, look
 from .outside import Outside
 
 
@@ -169,9 +171,9 @@ class _Walker:
         value = self.value(expr)
         result: Value = value
         if isinstance(value, View) and isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
-            result = View(value.tensor, tuple(ty.shape.values), value.dtype)
+            result = replace(value, shape=tuple(ty.shape.values))
         elif isinstance(value, Plain):
-            result = Plain(var)
+            result = self.outside.cast(var, ty, value)
         checked = isinstance(value, Plain) or (
             isinstance(value, View) and isinstance(result, View) and not same_shape(value.shape, result.shape)
         )
@@ -192,12 +194,30 @@ class _Walker:
         if name == "relax.builtin.alloc_tensor" and isinstance(call.args[0], relax.ShapeExpr) and _is_plain(call):
             return self.outside.allocate(var)
         if name == "relax.to_vdevice" and isinstance(var.ty.shape, relax.ShapeExpr):
-            return self.transfer(var, self.value(call.args[0]))
-        if name in RELAX_VIEWS and isinstance(self.value(call.args[0]), View):
-            source = self.value(call.args[0])
-            assert isinstance(source, View)
-            return View(source.tensor, tuple(var.ty.shape.values), source.dtype)
-        return self.outside.opaque(var, call, self.env, self.into)
+            target = self.tensor(var.name, var.ty, var)
+            self.transfer(self.value(call.args[0]), target, self.into)
+            return target.whole
+        source = self.value(call.args[0]) if name in RELAX_VIEWS else None
+        anywhere = isinstance(source, View) and name == ENSURE and source.tensor in self.outside.inside
+        seen = look(source, call) if isinstance(source, View) and not anywhere else None
+        if seen is None:
+            return self.outside.opaque(var, call, self.env, self.into)
+        # as at run time: what does not begin where a tensor can is copied, and whoever writes it writes the copy
+        if name != ENSURE or begins_at_zero(seen):
+            return seen
+        own = self.tensor(var.name, call.ty, var)
+        self.copy(seen, own, self.into)
+        return own.whole
+
+    def copy(self, source: View | Fixed | Plain, target: RelaxTensor, into: Body) -> None:
+        """Copies what `source` sees into all of `target`."""
+        if isinstance(source, View) and source.tensor in self.outside.inside:
+            self.transfer(source, target, into)
+            return
+        call = self.call_walker.copy(len(self.calls), source, target.whole)
+        self.calls.append(call)
+        into.statements.append(call)
+        into.nodes.extend(call.nodes)
 
     def call_tir(self, var: Any, call: Any) -> Value:
         arguments = self.value(call.args[1])
@@ -209,26 +229,27 @@ class _Walker:
         for i, (ty, reuse) in enumerate(zip(types, reused, strict=True)):
             source = leaves[reuse] if reuse >= 0 else None
             if isinstance(source, View):
-                results.append(View(source.tensor, tuple(ty.shape.values), str(ty.dtype)))
+                results.append(replace(source, shape=tuple(ty.shape.values), dtype=str(ty.dtype)))
             else:
                 results.append(self.tensor(var.name if len(types) == 1 else f"{var.name}_{i}", ty, var).whole)
                 fresh.append(results[-1])
         scalars = [Plain(e) for e in call.args[2].values] if len(call.args) > 2 else []
         name = call.args[0].name_hint
-        invoke = self.call_walker.invoke(len(self.calls), name, self.functions[name], [*leaves, *fresh, *scalars])
+        given = range(len(leaves), len(leaves) + len(fresh))
+        invoke = self.call_walker.invoke(
+            len(self.calls), name, self.functions[name], [*leaves, *fresh, *scalars], given, reused
+        )
         self.calls.append(invoke)
         self.into.statements.append(invoke)
         self.into.nodes.extend(invoke.nodes)
         return Several(tuple(results)) if isinstance(call.ty, relax.TupleType) else results[0]
 
-    def transfer(self, var: Any, source: Value) -> Value:
-        """A copy to another device, which works on tensor objects."""
-        target = self.tensor(var.name, var.ty, var)
+    def transfer(self, source: Value, target: RelaxTensor, into: Body) -> None:
+        """A copy by the run time, which works on tensor objects: also to another device, or from anywhere in one."""
         target.as_object()
-        self.into.nodes.append(Step("to_vdevice", (*_read(source), target.touched(writes=True, exact=True))))
+        into.nodes.append(Step("to_vdevice", (*_read(source), target.touched(writes=True, exact=True))))
         copy = relax.ExternFunc("runtime.TVMTensorCopyFromTo")
-        self.into.statements.append(External(copy, (source,), (target.whole,)))
-        return target.whole
+        into.statements.append(External(copy, (source,), (target.whole,)))
 
     # -- if ----------------------------------------------------------------------------------
 
@@ -259,9 +280,9 @@ class _Walker:
                 parts = [v.fields[i] if isinstance(v, Several) else v for v in values]
                 fields.append(self.merge(f"{name}_{i}", t, parts, sides, made))
             return Several(tuple(fields))
-        if not isinstance(ty, relax.TensorType):
+        if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
             chosen = self.outside.chosen(name, ty, values)
-            made.objects.append((chosen.expr, values[0], values[1]))
+            made.objects.append((chosen, values[0], values[1]))
             return chosen
         branch = made.branch
         result = self.tensor(name, ty, None)
@@ -270,6 +291,7 @@ class _Walker:
             taken = {t for merge in branch.merges for t in merge}
             if (
                 isinstance(value, View)
+                and not value.partial
                 and value.tensor in own
                 and not value.tensor.external
                 and value.tensor.device == result.device
@@ -278,10 +300,7 @@ class _Walker:
                 sources.append(value.tensor)
                 continue
             assert isinstance(value, View | Fixed | Plain)
-            copy = self.call_walker.copy(len(self.calls), value, result.whole)
-            self.calls.append(copy)
-            body.statements.append(copy)
-            body.nodes.extend(copy.nodes)
+            self.copy(value, result, body)
             sources.append(result)
         branch.merges.append((result, sources[0], sources[1]))
         return result.whole

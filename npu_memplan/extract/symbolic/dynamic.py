@@ -42,9 +42,11 @@ class Sample:
         """The sizes at the sample."""
         return {storage: self.extents.value(size, self.values) for storage, size in self.numbers.items()}
 
-    def distance(self, first: str, second: str, found: Any) -> int:
-        """A proven distance at the sample, no more than 0."""
+    def distance(self, first: str, second: str, found: Any) -> int | None:
+        """A proven distance at the sample, no more than 0; None for one that has no value somewhere."""
         number = self.extents.gap(found)
+        if not self.extents.has_values(number, (self.values, *self.points)):
+            return None
         self.distances[first, second] = number
         return -self.extents.value(number, self.values)
 
@@ -66,17 +68,20 @@ def samples(symbols: Sequence[Any], bounds: Mapping[Any, int]) -> list[dict[Any,
 
 def sampled(program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()) -> Sample | None:
     """The sample in the middle of all; None where no size that can be planned depends on symbols."""
-    extents, sizes = dynamic_sizes(program, pools, constant_pools)
+    points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds)
+    extents, sizes = dynamic_sizes(program, pools, constant_pools, points)
     if not sizes:
         return None
-    points = samples(sorted(entry_symbols(program.function), key=lambda v: v.name), program.bounds)
     return Sample(extents, sizes, points[len(points) // 2], points)
 
 
 def dynamic_sizes(
-    program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = ()
+    program: Program, pools: Sequence[Pool], constant_pools: Sequence[Pool] = (), points: Sequence[Values] = ()
 ) -> tuple[Extents, dict[Storage, int]]:
-    """The storages of unknown size that can be planned, and their sizes: numbers of the extents."""
+    """The storages of unknown size that can be planned, and their sizes: numbers of the extents.
+
+    Sizes have values at all `points`.
+    """
     devices = labels(program.vdevices)
     constants = any(t.kind is BufferKind.CONSTANT for t in program.tensors)
     filled = {p.name for p in constant_pools} if constants else set()
@@ -91,10 +96,13 @@ def dynamic_sizes(
             {v.name for e in storage.shape if not isinstance(e, int) for v in undefined_vars(e) if v not in known}
         )
         served = any(not devices or serves(p, devices[storage.device]) for p in free)
-        if not unknown and served:
-            found[storage] = extents.size(storage.shape, storage.dtype)
+        size = extents.size(storage.shape, storage.dtype) if not unknown and served else None
+        if size is not None and extents.has_values(size, points):
+            found[storage] = size
         elif isinstance(storage, RelaxTensor):
             storage.external = "its size has no upper bound, and no pool without a size is free for it"
-            if unknown:
+            if size is not None:
+                storage.external = "its size is an expression that is not understood"
+            elif unknown:
                 storage.external = f"its size depends on {', '.join(unknown)}, which the inputs do not tell"
     return extents, found

@@ -14,7 +14,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, sym, tirx
 
-from ..sizes import element_bytes, number, static_extent
+from ..sizes import Unknown, element_bytes, number, static_extent
 from ..tir import nodes_of, operator_of
 
 ALIGNMENT = 64
@@ -85,6 +85,13 @@ class Extents:
         """A size in bytes for values of the symbols."""
         return number(self.exprs[size], values)
 
+    def has_values(self, size: int, points: Iterable[Values]) -> bool:
+        """Whether a size has a value at all `points`."""
+        try:
+            return all(self.value(size, values) >= 0 for values in points)
+        except Unknown:
+            return False
+
     def at_least(self, a: int, b: int) -> bool:
         """Whether size `a` is proven to be no smaller than size `b`, whatever the symbols are."""
         if a == b:
@@ -99,7 +106,7 @@ class Extents:
             return left >= right
         if right == 0:  # as sizes and gaps are
             return True
-        if any(number(left, values) < number(right, values) for values in self._refuting(left, right)):
+        if any(_smaller(left, right, values) for values in self._refuting(left, right)):
             return False
         p, q = self._exact[a], self._exact[b]
         if p is not None and q is not None and not_negative(p, q):
@@ -159,6 +166,14 @@ def rounded(size_bytes: int) -> int:
 def as_expr(value: Any) -> Any:
     """A number or an expression as an expression."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
+
+
+def _smaller(left: Any, right: Any, values: Values) -> bool:
+    """Whether `left` is smaller at these values; where one of them has none, nothing is refuted."""
+    try:
+        return number(left, values) < number(right, values)
+    except Unknown:
+        return False
 
 
 def _selecting(expr: Any) -> Any:

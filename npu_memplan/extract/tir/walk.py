@@ -145,12 +145,14 @@ class Outline:
         storages: Sequence[RelaxTensor | Internal | None],
         label: str,
         symbols: Mapping[Any, Any],
+        partial: frozenset[int] = frozenset(),
         *,
         overlaps: bool,
     ) -> list[Node]:
         """The steps of one call: `storages[i]` stands for index i, None for what is not planned.
 
-        With `overlaps` they can be asked how their storages may overlap.
+        Those of `partial` are larger than their parameter, which may begin anywhere in them. With `overlaps` steps can
+        be asked how their storages may overlap.
         """
         sizes = [(s.size_bytes or 1) if s is not None else 0 for s in storages]
 
@@ -165,8 +167,8 @@ class Outline:
             for index, writes, exact in node.touches:
                 storage = storages[index]
                 if storage is not None:
-                    accesses.append(StepAccess(storage, ((0, sizes[index]),), writes, exact))
-            origin = Origin(self, node, storages, symbols) if once else None
+                    accesses.append(StepAccess(storage, ((0, sizes[index]),), writes, exact and index not in partial))
+            origin = Origin(self, node, storages, symbols, partial) if once else None
             return Step(f"{label}.{node.label}", tuple(accesses), origin=origin)
 
         return [made(node, overlaps) for node in self.nodes]
@@ -218,12 +220,13 @@ class Origin:
     node: _Node
     storages: Sequence[RelaxTensor | Internal | None]
     symbols: Mapping[Any, Any]  # of the PrimFunc -> what they are in the caller
+    partial: frozenset[int] = frozenset()  # storages of which the parameter is a part
 
     def distance(self, first: RelaxTensor | Internal, second: RelaxTensor | Internal) -> Any:
         """The greatest proven offset(second) - offset(first), in the caller's symbols; None: nothing is proven."""
         sources = tuple(i for i, s in enumerate(self.storages) if s is first)
         targets = tuple(i for i, s in enumerate(self.storages) if s is second)
-        if not sources or len(targets) != 1:
+        if not sources or len(targets) != 1 or not self.partial.isdisjoint((*sources, *targets)):
             return None
         found = self.outline.distance(self.node, sources, targets[0])
         if found is None or isinstance(found, int):

@@ -167,6 +167,8 @@ class FunctionWalk:
             self.match(binding.ty, value)
             if value is None:
                 value = self.outside(binding.var.name, binding.ty)
+                for place in _leaves(value):
+                    self.state.owners.write(place)
         self.define(binding.var, value)
 
     def match(self, ty: Any, value: Any) -> None:
@@ -230,7 +232,8 @@ class FunctionWalk:
         self.count += name in ("alloc_tensor", "alloc_storage")
         if name == "alloc_storage":
             shape = arguments[0].extents if isinstance(arguments[0], KnownShape) else None
-            return OwnedMemory("", None if shape is None else int(np.prod(shape, dtype=np.int64)))
+            kind = str(expr.args[2].value) if called(expr).startswith("relax.vm.") else "uint8"
+            return OwnedMemory("", None if shape is None else _bytes(shape, kind))
         if name == "alloc_tensor" and isinstance(arguments[0], OwnedMemory):
             return self.tensor(expr, arguments)
         if name == "alloc_tensor":  # of its own
@@ -281,15 +284,22 @@ class FunctionWalk:
         if stop > source.stop:
             where = f"{self.name}, {self.where('view')}"
             self.state.fault(FaultKind.OUTSIDE, where, f"a view of [{start}, {stop}) of {source}")
-        if source.memory not in self.planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
+        whole = source.owner is source.memory  # of a view, another one: the run time's
+        planned = whole and source.memory in self.planned
+        if not planned or self.entry is None or str(self.entry[0]) not in (VIEW, RESULT):
             return OwnedBytes(source.memory, start, stop, source.owner, source.name, shape)
-        kind, (name,) = str(self.entry[0]), (str(n) for n in self.entry[1])
-        self.entry = next(self.calls, None)
+        kind, ((name, before),) = str(self.entry[0]), self.found()
         place = OwnedBytes(source.memory, start, stop, name, name, shape)
-        self.state.within(place, f"{self.name}, {self.where('view')}")
+        self.state.within(place, f"{self.name}, {self.where('view')}", before)
         if kind == RESULT:
             self.fresh.add(name)
         return place
+
+    def found(self) -> list[tuple[str, int]]:
+        """The storages of the entry that is now done, each with the bytes of it that come before what is found."""
+        names, starts = [str(name) for name in self.entry[1]], [int(s) for part in self.entry[2:] for s in part]
+        self.entry = next(self.calls, None)
+        return list(zip(names, starts or [0] * len(names), strict=True))
 
     def invoke(self, expr: Any) -> Any:
         """A call of a function of the module."""
@@ -303,26 +313,40 @@ class FunctionWalk:
                 if isinstance(place, OwnedBytes):
                     self.state.owners.clear(place.memory, place.start, place.stop)
             return None
-        names: list[str] = []
+        found: list[tuple[str, int]] = []
         if self.entry is not None and str(self.entry[0]) == name:
-            names = [str(n) for n in self.entry[1]]
-            self.entry = next(self.calls, None)
+            found = self.found()
             self.count += 1
         elif self.entry is None:
             self.count += 1
         if is_npu(callee):
-            self.state.hidden.update(names)
+            self.state.hidden.update(storage for storage, _ in found)
             self.state.hidden.update(a.owner for a in arguments if isinstance(a, OwnedBytes))
         else:
-            CallWalk(self.state, f"{self.name}, {self.where(name)}", callee, arguments, names).run()
+            where = f"{self.name}, {self.where(name)}"
+            objects = [
+                argument
+                for argument, parameter in zip(arguments, callee.params, strict=False)
+                if isinstance(argument, OwnedBytes) and not tirx.is_buffer_var(parameter)
+            ]
+            if objects:
+                self.touch(objects, where)
+            CallWalk(self.state, where, callee, arguments, found).run()
         return None
 
     def opaque(self, expr: Any) -> Any:
         """A call that is not looked into: it reads what is defined, and writes what is not."""
         name = expr.op.global_symbol if isinstance(expr.op, relax.ExternFunc) else str(expr.op)
         places = [place for argument in expr.args for place in _leaves(self.expression(argument))]
+        self.touch(places, f"{self.name}, {self.where(name)}")
+        result = self.outside("a result", expr.ty)
+        for place in _leaves(result):
+            self.state.owners.write(place)
+        return result
+
+    def touch(self, places: list[OwnedBytes], where: str) -> None:
+        """Tensor objects are read where they are defined, and written where they are not."""
         written = [place for place in places if self.writes(place)]
-        where = f"{self.name}, {self.where(name)}"
         for place in places:
             if place not in written:
                 self.state.read(place, where)
@@ -332,16 +356,12 @@ class FunctionWalk:
                     self.state.fault(FaultKind.OVERWRITTEN, where, f"{place} is written, over {other} of the same call")
             self.state.owners.write(place)
         self.fresh.clear()
-        result = self.outside("a result", expr.ty)
-        for place in _leaves(result):
-            self.state.owners.write(place)
-        return result
 
     def writes(self, place: OwnedBytes) -> bool:
         """Whether a packed function writes this argument: it is marked so, or nobody has written it before."""
         if place.memory in self.planned:
             return place.owner in self.fresh
-        return not any(True for _ in self.state.owners.within(place.memory, place.start, place.stop))
+        return place.owner not in self.state.owners.known
 
 
 def _leaves(value: Any) -> Iterator[OwnedBytes]:

@@ -7,7 +7,7 @@ share bytes, the accesses are gone through one by one (`trace`). Afterwards, wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -60,20 +60,26 @@ class State:
             if owner is place.memory:
                 self.owners.write(place, start, stop)
 
-    def within(self, place: OwnedBytes, where: str) -> None:
-        """`place` lies in its memory, where its elements may, and where it lay before."""
+    def within(self, place: OwnedBytes, where: str, before: int = 0) -> None:
+        """`place`, `before` bytes behind the beginning of its storage, lies in its memory, and where it lay before."""
         size = place.memory.size_bytes
         if size is not None and place.stop > size:
             self.fault(FaultKind.OUTSIDE, where, f"{place}, which has {size} bytes")
-        home = self.homes.setdefault(place.owner, place)
-        if (home.memory, home.start) != (place.memory, place.start):
-            self.fault(FaultKind.MOVED, where, f"{place}, but earlier {home}")
+        begins = replace(place, start=place.start - before)
+        home = self.homes.setdefault(place.owner, begins)
+        if (home.memory, home.start) != (begins.memory, begins.start):
+            self.fault(FaultKind.MOVED, where, f"{begins}, but earlier {home}")
 
 
 class CallWalk:
-    """One call: `arguments` are places, numbers, or None for what is not looked into."""
+    """One call: `arguments` are places, numbers, or None for what is not looked into.
 
-    def __init__(self, state: State, where: str, function: Any, arguments: Sequence[Any], names: Iterable[str]) -> None:
+    `found` are the storages that it finds in pools, each with the bytes of it that come before.
+    """
+
+    def __init__(
+        self, state: State, where: str, function: Any, arguments: Sequence[Any], found: Iterable[tuple[str, int]]
+    ) -> None:
         self.state = state
         self.where = where
         self.body = function.body
@@ -82,29 +88,29 @@ class CallWalk:
         for parameter, argument in zip(function.params, arguments, strict=False):
             if isinstance(argument, int):
                 self.known[parameter] = argument
-            elif isinstance(argument, OwnedBytes):
+            elif isinstance(argument, OwnedBytes) and tirx.is_buffer_var(parameter):
                 self.places[parameter] = argument
                 if argument.shape is not None and len(argument.shape) == len(parameter.shape):
                     for extent, actual in zip(parameter.shape, argument.shape, strict=True):
                         if isinstance(extent, ir.Var):  # a symbol of the PrimFunc's own
                             self.known.setdefault(extent, actual)
         self.pools = dict(self.places)
-        self.declare(iter(names))
+        self.declare(iter(found))
 
-    def declare(self, names: Iterator[str]) -> None:
+    def declare(self, found: Iterator[tuple[str, int]]) -> None:
         """Finds every declared buffer: on an address in a parameter, or over another buffer."""
 
         def note(stmt: Any) -> None:
             address, name = stmt.data, called(stmt.data)
             if name == "tirx.address_of":
-                self.at(stmt.buffer, address.args[0], next(names, ""))
+                self.at(stmt.buffer, address.args[0], *next(found, ("", 0)))
             elif name == "tirx.buffer_data" and address.args[0] in self.places:
                 self.places[stmt.buffer] = self.places[address.args[0]]
 
         tvm_ffi.structural_walk(self.body, (tirx.DeclBuffer, note), order="pre")
 
-    def at(self, buffer: Any, load: Any, name: str) -> None:
-        """`buffer` lies where `load`'s element does."""
+    def at(self, buffer: Any, load: Any, name: str, before: int) -> None:
+        """`buffer`, `before` bytes within the storage `name`, lies where `load`'s element does."""
         pool = self.pools.get(load.source)
         if pool is None:
             return
@@ -121,7 +127,7 @@ class CallWalk:
         if (start - pool.start) % element_bytes(str(buffer.dtype)):
             text = f"{place} has elements of {element_bytes(str(buffer.dtype))} bytes"
             self.state.fault(FaultKind.MISALIGNED, self.where, text)
-        self.state.within(place, self.where)
+        self.state.within(place, self.where, before)
         self.places[buffer] = place
 
     def run(self, stmt: Any = None) -> None:

@@ -41,13 +41,14 @@ class OwnedBytes:
 
 @dataclass(slots=True)
 class Owners:
-    """Whose each byte is, in every memory."""
+    """Whose each byte is, in every memory; `known` are all that were ever written."""
 
     spans: dict[OwnedMemory, list[tuple[int, int, Any, str]]] = field(default_factory=dict)
+    known: set[Any] = field(default_factory=set)
 
     def copy(self) -> Owners:
         """The same, to be changed apart."""
-        return Owners({memory: list(spans) for memory, spans in self.spans.items()})
+        return Owners({memory: list(spans) for memory, spans in self.spans.items()}, set(self.known))
 
     def within(self, memory: OwnedMemory, start: int, stop: int) -> Iterator[tuple[int, int, Any, str]]:
         """The owned spans of [start, stop), cut to it."""
@@ -59,6 +60,7 @@ class Owners:
         """`place`'s bytes [start, stop) of its memory (all of them when left out) are its own from now on."""
         start, stop = place.start if start is None else start, place.stop if stop is None else stop
         self.clear(place.memory, start, stop)
+        self.known.add(place.owner)
         if start < stop:
             spans = self.spans.setdefault(place.memory, [])
             spans.append((start, stop, place.owner, place.name))
@@ -80,7 +82,7 @@ class Owners:
 
     def join(self, other: Owners) -> Owners:
         """After a branch: a byte whose owner is the same on both sides keeps it."""
-        found = Owners()
+        found = Owners(known=self.known | other.known)
         for memory, spans in self.spans.items():
             for start, stop, owner, name in spans:
                 for first, last, same, _ in other.within(memory, start, stop):
