@@ -149,6 +149,7 @@ def slots(entries: Iterable[Any], tensors: Sequence[Quantised]) -> tuple[TensorS
             size_bytes=int(entry["size_bytes"]),
             scale=tensor.scale,
             zero_point=tensor.zero_point,
+            index_range=tensor.index_range,
         )
         for entry, tensor in zip(entries, tensors, strict=True)
     )

@@ -178,6 +178,8 @@ def _check(artifact: Artifact) -> None:
                 f"tensor {slot.name!r} lies at bytes [{slot.offset_bytes}, {slot.offset_bytes + size}) of pool "
                 f"{slot.pool!r}, of which the plan uses {used.get(slot.pool, 'nothing')}"
             )
+        if slot.index_range is not None and slot.index_range[0] >= slot.index_range[1]:
+            raise ProblemError(f"tensor {slot.name!r} has the empty index range {list(slot.index_range)}")
     for call in artifact.calls:
         if call.points[0] > call.points[1]:
             raise ProblemError(f"call {call.function!r} lasts from point {call.points[0]} to {call.points[1]}")

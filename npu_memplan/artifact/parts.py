@@ -36,6 +36,7 @@ class TensorSlot:
     size_bytes: Count
     scale: float  # 0.0 when the tensor is not quantised
     zero_point: ZeroPoint  # state tensors start at it
+    index_range: tuple[int, int] | None = None  # of an input that is an index: its values, half-open
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,16 @@ class Wanted(Protocol):
     def dtype(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
+    @property
+    def index_range(self) -> tuple[int, int] | None:
+        """Which values one that is an index may have, half-open; None: it is none."""
 
 
 def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> list[Any]:
-    """Arrays for all inputs of `model`, from files, `random:SEED` or `extreme`; no seed is 0, no input is random:0."""
+    """Arrays for all inputs of `model`, from files, `random:SEED` or `extreme`; no seed is 0, no input is random:0.
+
+    Indices that are not from files are in their range.
+    """
     import numpy as np
 
     given = list(given) or ["random:0"]
@@ -43,7 +49,7 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
         return [extreme_array(tensor) for tensor in wanted]
     if len(given) == 1 and _is_random(given[0]):
         generator = np.random.default_rng(_seed(given[0]))
-        return [_random(tensor, generator) for tensor in wanted]
+        return [random_array(tensor, generator) for tensor in wanted]
     if len(given) != len(wanted):
         names = ", ".join(tensor.name for tensor in wanted)
         raise InputError(f"{model} has {len(wanted)} inputs ({names}), --input was given {len(given)} times")
@@ -51,7 +57,9 @@ def read_inputs(model: str, wanted: Sequence[Wanted], given: Sequence[str]) -> l
     def made(text: str, tensor: Wanted) -> Any:
         if text == EXTREME:
             return extreme_array(tensor)
-        return _random(tensor, np.random.default_rng(_seed(text))) if _is_random(text) else _load(Path(text), tensor)
+        if _is_random(text):
+            return random_array(tensor, np.random.default_rng(_seed(text)))
+        return _load(Path(text), tensor)
 
     return [made(text, tensor) for text, tensor in zip(given, wanted, strict=True)]
 
@@ -62,11 +70,12 @@ class _Stacked(NamedTuple):
     name: str
     dtype: str
     shape: tuple[int, ...]
+    index_range: tuple[int, int] | None
 
 
 def read_steps(model: str, wanted: Sequence[Wanted], given: Sequence[str], steps: int) -> list[list[Any]]:
     """Inputs of `steps` inferences one after another; a file holds them all, the steps as its first dimension."""
-    stacked = [_Stacked(tensor.name, tensor.dtype, (steps, *tensor.shape)) for tensor in wanted]
+    stacked = [_Stacked(tensor.name, tensor.dtype, (steps, *tensor.shape), tensor.index_range) for tensor in wanted]
     arrays = read_inputs(model, stacked, given)
     return [[array[step] for array in arrays] for step in range(steps)]
 
@@ -100,10 +109,13 @@ def _seed(text: str) -> int:
     return int(seed)
 
 
-def _random(tensor: Wanted, generator: Any) -> Any:
+def random_array(tensor: Wanted, generator: Any) -> Any:
+    """Values over the whole range of an integer type, or of an index; floats of the normal distribution."""
     import numpy as np
 
     kind = np.dtype(tensor.dtype)
+    if tensor.index_range is not None:  # an index may be a float that the network casts
+        return generator.integers(*tensor.index_range, tensor.shape).astype(kind)
     if kind == np.bool_:
         return generator.integers(0, 2, tensor.shape).astype(kind)
     if kind.kind not in "iu":
@@ -123,7 +135,7 @@ def extreme_array(tensor: Wanted) -> Any:
     kind = np.dtype(tensor.dtype)
     place = np.arange(math.prod(tensor.shape))
     turn = ((place + place // 3) % 3).reshape(tensor.shape)
-    bounds, scale = getattr(tensor, "index_range", None), getattr(tensor, "scale", 0.0)
+    bounds, scale = tensor.index_range, getattr(tensor, "scale", 0.0)
     if bounds is not None:
         values = (bounds[0], bounds[1] - 1, bounds[0])
     elif kind == np.bool_ or (kind.itemsize >= 4 and kind.kind in "iu" and not scale):

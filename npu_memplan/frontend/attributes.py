@@ -7,13 +7,14 @@ scales are C99 hex floats (`float.fromhex` reads them).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..exactness import Claim, Exactness
 from ..vocabulary import STATE_STARTS, STATES
 
 _COLUMNS = ("names", "kinds", "agents", "reasons", "exactness", "references", "doubts")  # of source operators
+_INDEX_RANGES = "npu.input_index_ranges"  # [first, end] of each input, [] of one that is no index
 BY_USER = "kept on the CPU by --host-ops"
 
 
@@ -25,6 +26,7 @@ class Quantised:
     scale: float  # 0.0: not quantised
     zero_point: int
     start: bytes = b""  # of a state: what it starts with; nothing: its zero point
+    index_range: tuple[int, int] | None = None  # of an input that is an index: its values, half-open
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ def main_attributes(
     attributes: dict[str, Any] = {STATES: list(states)}
     if any(state.start for state in states.values()):
         attributes[STATE_STARTS] = [state.start.hex() for state in states.values()]
+    if any(tensor.index_range for tensor in inputs):
+        attributes[_INDEX_RANGES] = [list(tensor.index_range or ()) for tensor in inputs]
     for kind, tensors in {"input": inputs, "output": outputs, "state": tuple(states.values())}.items():
         attributes[f"npu.{kind}_names"] = [t.name for t in tensors]
         attributes[f"npu.{kind}_scales"] = [t.scale.hex() for t in tensors]
@@ -70,9 +74,13 @@ def operator_attributes(operators: Sequence[SourceOperator]) -> dict[str, Any]:
 def quantised(main: Any, kind: str) -> tuple[Quantised, ...]:
     """The "input", "output" or "state" tensors of a `main`, in order."""
     columns = [list(main.attrs[f"npu.{kind}_{column}"]) for column in ("names", "scales", "zero_points")]
-    return tuple(
+    found = [
         Quantised(str(name), float.fromhex(str(scale)), int(zero)) for name, scale, zero in zip(*columns, strict=True)
-    )
+    ]
+    if kind == "input" and _INDEX_RANGES in main.attrs:
+        ranges = [(int(limits[0]), int(limits[1])) if len(limits) else None for limits in main.attrs[_INDEX_RANGES]]
+        found = [replace(q, index_range=limits) for q, limits in zip(found, ranges, strict=True)]
+    return tuple(found)
 
 
 def operators_of(main: Any) -> tuple[SourceOperator, ...]:

@@ -33,6 +33,7 @@ class Tensor:
     initial: NDArray[np.uint8] | None = field(default=None, repr=False)  # of a state; None: its zero point everywhere
     is_packed: bool = False  # 4 bits a number in the file; `data` is unpacked
     arena_offset: int = -1  # OfflineMemoryAllocation; -1: none
+    index_range: tuple[int, int] | None = None  # of an input that is an index: its values, half-open
 
     @property
     def size_bytes(self) -> int:

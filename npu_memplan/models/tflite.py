@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
+from .index_ranges import with_index_ranges
 from .network import CpuOperator, Network
 from .tensor import Tensor
 from .tflite_checks import DamagedError, check_network, check_tensor
@@ -52,7 +53,7 @@ def _read_tflite(data: bytes, name: str) -> Network:
     graphs = tuple(_graph(model, number, name) for number in range(model.SubgraphsLength()))
     network = with_kept_variables(with_variables(replace(graphs[0], subgraphs=graphs), graphs))
     check_network(network)
-    return network
+    return with_index_ranges(network)
 
 
 def _graph(model: Any, number: int, name: str) -> Network:

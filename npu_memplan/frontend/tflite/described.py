@@ -31,7 +31,7 @@ def network_attributes(
     def told(index: int) -> Quantised:
         tensor = network.tensors[index]
         start = b"" if tensor.initial is None else tensor.initial.tobytes()
-        return Quantised(tensor.name, tensor.scale, tensor.zero_point, start)
+        return Quantised(tensor.name, tensor.scale, tensor.zero_point, start, tensor.index_range)
 
     inputs, outputs = ([told(i) for i in indices] for indices in (network.inputs, network.outputs))
     return main_attributes(inputs, outputs, {name: told(i) for i, name in states.items()}, operators)

@@ -23,6 +23,7 @@ from ...ethosu.vela import VelaOptions, VelaResult, compile_tflite, start_compil
 from ...exactness import NOT_BY_VELA, Code
 from ...models.file import UnsupportedModelError, read_file
 from ...models.folding import folded
+from ...models.index_ranges import ranged_as
 from ...models.network import CpuOperator, Network
 from ...models.tflite import read_network
 from ...models.variables import reads_first, starting_as
@@ -117,7 +118,7 @@ def compiled_by_vela(data: bytes, options: VelaOptions | None, host_ops: Sequenc
     importlib.import_module("tvm.relax")  # most of a second of work while Vela's process runs
     result = compile_tflite(data, options, name)  # picks up what was started
     parsed = starting_as(with_omitted_inputs(result.parsed, source), source)
-    network = with_constant_outputs(reads_first(parsed, source), source)
+    network = ranged_as(with_constant_outputs(reads_first(parsed, source), source), source)
     return CompiledNetwork(source, network, result, kept)
 
 
