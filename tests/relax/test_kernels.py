@@ -171,6 +171,7 @@ class PlannedByTvm:
 def test_kernels_that_take_handles_are_verified():
     theirs = relax.transform.StaticPlanBlockMemory()(PlannedByTvm)
     assert memory_plan_faults(theirs) == ((), ())
+    assert memory_plan_faults(PlanMemory()(PlannedByTvm)) == ((), ())
     text = theirs.script(show_meta=True)
     assert "my_kernel" in text
     wrong = from_source(text.replace("cls.k(b, c)", "cls.k(a, c)"))  # whose bytes `c` has by now

@@ -358,10 +358,8 @@ class FunctionWalk:
         self.fresh.clear()
 
     def writes(self, place: OwnedBytes) -> bool:
-        """Whether a packed function writes this argument: it is marked so, or nobody has written it before."""
-        if place.memory in self.planned:
-            return place.owner in self.fresh
-        return place.owner not in self.state.owners.known
+        """Whether a packed function writes this argument: it is marked so, or nobody has ever written it."""
+        return place.owner in self.fresh or place.owner not in self.state.owners.known
 
 
 def _leaves(value: Any) -> Iterator[OwnedBytes]:
