@@ -20,6 +20,12 @@ _PI = 3.14159265358979323846264338327
 _TENSOR_TYPES = {7: "int16", 2: "int32", 0: "float32"}  # of TFLite's schema, the option T
 _LARGEST_RADIX = 5
 
+_SUMS = {"PLUS(a, b)": "((a) + (b))", "MINUS(a, b)": "((a) - (b))", "NEGATED(x)": "(-(x))"}
+_WRAPPING_SUMS = {  # as the reference's do on every machine, though C leaves it undefined
+    "PLUS(a, b)": "((int32_t)((uint32_t)(a) + (uint32_t)(b)))",
+    "MINUS(a, b)": "((int32_t)((uint32_t)(a) - (uint32_t)(b)))",
+    "NEGATED(x)": "((int32_t)(0u - (uint32_t)(x)))",
+}
 _FIXED = {
     "COMPLEX": "npu_memplan_complex_SUFFIX",
     "HALF(x)": "((x) >> 1)",
@@ -32,6 +38,7 @@ _MACROS = {
         "ROUNDED(x)": "((int16_t)(((x) + (1 << 14)) >> 15))",
         "DIVIDED(x, k)": "ROUNDED(WIDE(x) * (32767 / (k)))",
         **_FIXED,
+        **_SUMS,
     },
     "int32": {
         "SCALAR": "int32_t",
@@ -39,6 +46,7 @@ _MACROS = {
         "ROUNDED(x)": "((int32_t)(((x) + (1 << 30)) >> 31))",
         "DIVIDED(x, k)": "ROUNDED(WIDE(x) * (2147483647 / (k)))",
         **_FIXED,
+        **_WRAPPING_SUMS,
     },
     "float32": {
         "SCALAR": "float",
@@ -46,6 +54,7 @@ _MACROS = {
         "ROUNDED(x)": "(x)",
         "DIVIDED(x, k)": "((void)(k), (x))",
         **_FIXED,
+        **_SUMS,
         "HALF(x)": "((x) * 0.5f)",
         "FINISHED(values, count)": "for (int32_t at = 0; at < (count); at++) (values)[at] /= (float)(count)",
     },

@@ -10,18 +10,19 @@ static inline COMPLEX npu_memplan_product_SUFFIX(COMPLEX a, COMPLEX b) {
 }
 
 static inline COMPLEX npu_memplan_sum_SUFFIX(COMPLEX a, COMPLEX b) {
-  const COMPLEX sum = {(SCALAR)(a.r + b.r), (SCALAR)(a.i + b.i)};
+  const COMPLEX sum = {(SCALAR)PLUS(a.r, b.r), (SCALAR)PLUS(a.i, b.i)};
   return sum;
 }
 
 static inline COMPLEX npu_memplan_difference_SUFFIX(COMPLEX a, COMPLEX b) {
-  const COMPLEX difference = {(SCALAR)(a.r - b.r), (SCALAR)(a.i - b.i)};
+  const COMPLEX difference = {(SCALAR)MINUS(a.r, b.r), (SCALAR)MINUS(a.i, b.i)};
   return difference;
 }
 
 /* a + b turned by a quarter: against the clock, or with it */
 static inline COMPLEX npu_memplan_turned_SUFFIX(COMPLEX a, COMPLEX b, int32_t clockwise) {
-  const COMPLEX left = {(SCALAR)(a.r - b.i), (SCALAR)(a.i + b.r)}, right = {(SCALAR)(a.r + b.i), (SCALAR)(a.i - b.r)};
+  const COMPLEX left = {(SCALAR)MINUS(a.r, b.i), (SCALAR)PLUS(a.i, b.r)};
+  const COMPLEX right = {(SCALAR)PLUS(a.r, b.i), (SCALAR)MINUS(a.i, b.r)};
   return clockwise ? right : left;
 }
 
@@ -56,7 +57,7 @@ static void npu_memplan_butterfly_SUFFIX(COMPLEX *data, const COMPLEX *twiddles,
   } else if (radix == 3) {
     const COMPLEX sum = npu_memplan_sum_SUFFIX(x[1], x[2]);
     COMPLEX turned = npu_memplan_difference_SUFFIX(x[1], x[2]);
-    const COMPLEX middle = {(SCALAR)(x[0].r - HALF(sum.r)), (SCALAR)(x[0].i - HALF(sum.i))};
+    const COMPLEX middle = {(SCALAR)MINUS(x[0].r, HALF(sum.r)), (SCALAR)MINUS(x[0].i, HALF(sum.i))};
     turned = npu_memplan_scaled_SUFFIX(turned, twiddles[stride * part].i);
     data[0] = npu_memplan_sum_SUFFIX(x[0], sum);
     data[2 * part] = npu_memplan_turned_SUFFIX(middle, turned, 1);
@@ -65,25 +66,25 @@ static void npu_memplan_butterfly_SUFFIX(COMPLEX *data, const COMPLEX *twiddles,
     const COMPLEX a = twiddles[stride * part], b = twiddles[2 * stride * part];
     const COMPLEX outer = npu_memplan_sum_SUFFIX(x[1], x[4]), outer_turn = npu_memplan_difference_SUFFIX(x[1], x[4]);
     const COMPLEX inner = npu_memplan_sum_SUFFIX(x[2], x[3]), inner_turn = npu_memplan_difference_SUFFIX(x[2], x[3]);
-    data[0].r = (SCALAR)(x[0].r + (outer.r + inner.r));
-    data[0].i = (SCALAR)(x[0].i + (outer.i + inner.i));
+    data[0].r = (SCALAR)PLUS(x[0].r, PLUS(outer.r, inner.r));
+    data[0].i = (SCALAR)PLUS(x[0].i, PLUS(outer.i, inner.i));
     for (int32_t far = 0; far < 2; far++) {
       const COMPLEX near = far ? b : a, other = far ? a : b;
       const COMPLEX outer_part = npu_memplan_scaled_SUFFIX(outer, near.r);
       const COMPLEX inner_part = npu_memplan_scaled_SUFFIX(inner, other.r);
-      const COMPLEX middle = {(SCALAR)(x[0].r + outer_part.r + inner_part.r),
-                              (SCALAR)(x[0].i + outer_part.i + inner_part.i)};
+      const COMPLEX middle = {(SCALAR)PLUS(PLUS(x[0].r, outer_part.r), inner_part.r),
+                              (SCALAR)PLUS(PLUS(x[0].i, outer_part.i), inner_part.i)};
       const COMPLEX first = npu_memplan_scaled_SUFFIX(outer_turn, near.i);
       const COMPLEX second = npu_memplan_scaled_SUFFIX(inner_turn, other.i);
       COMPLEX turn;
       if (far) {
-        turn.r = (SCALAR)(second.i - first.i);
-        turn.i = (SCALAR)(first.r - second.r);
+        turn.r = (SCALAR)MINUS(second.i, first.i);
+        turn.i = (SCALAR)MINUS(first.r, second.r);
         data[2 * part] = npu_memplan_sum_SUFFIX(middle, turn);
         data[3 * part] = npu_memplan_difference_SUFFIX(middle, turn);
       } else {
-        turn.r = (SCALAR)(first.i + second.i);
-        turn.i = (SCALAR)(-first.r - second.r);
+        turn.r = (SCALAR)PLUS(first.i, second.i);
+        turn.i = (SCALAR)MINUS(NEGATED(first.r), second.r);
         data[part] = npu_memplan_difference_SUFFIX(middle, turn);
         data[4 * part] = npu_memplan_sum_SUFFIX(middle, turn);
       }

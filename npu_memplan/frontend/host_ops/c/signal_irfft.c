@@ -7,19 +7,19 @@ static void npu_memplan_signal_irfft_SUFFIX(const SCALAR *input, const SCALAR *t
   for (int32_t row = 0; row < rows; row++) {
     const COMPLEX *const spectrum = (const COMPLEX *)(const void *)(input + row * pitch);
     COMPLEX *const result = (COMPLEX *)(void *)(output + row * 2 * size);
-    tangled[0].r = (SCALAR)(spectrum[0].r + spectrum[size].r);
-    tangled[0].i = (SCALAR)(spectrum[0].r - spectrum[size].r);
+    tangled[0].r = (SCALAR)PLUS(spectrum[0].r, spectrum[size].r);
+    tangled[0].i = (SCALAR)MINUS(spectrum[0].r, spectrum[size].r);
     tangled[0] = npu_memplan_divided_SUFFIX(tangled[0], 2);
     for (int32_t k = 1; k <= size / 2; k++) {
       const COMPLEX here = npu_memplan_divided_SUFFIX(spectrum[k], 2);
       COMPLEX mirrored = spectrum[size - k];
-      mirrored.i = (SCALAR)-mirrored.i;
+      mirrored.i = (SCALAR)NEGATED(mirrored.i);
       mirrored = npu_memplan_divided_SUFFIX(mirrored, 2);
       const COMPLEX even = npu_memplan_sum_SUFFIX(here, mirrored);
       const COMPLEX odd = npu_memplan_product_SUFFIX(npu_memplan_difference_SUFFIX(here, mirrored), splits[k - 1]);
       tangled[k] = npu_memplan_sum_SUFFIX(even, odd);
       tangled[size - k] = npu_memplan_difference_SUFFIX(even, odd);
-      tangled[size - k].i = (SCALAR)-tangled[size - k].i;
+      tangled[size - k].i = (SCALAR)NEGATED(tangled[size - k].i);
     }
     for (int32_t k = 0; k < size; k++) result[k] = tangled[order[k]];
     npu_memplan_transform_SUFFIX(result, (const COMPLEX *)(const void *)twiddle_pairs, stages, count, size, 1);

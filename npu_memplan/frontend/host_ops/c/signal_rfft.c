@@ -13,20 +13,20 @@ static void npu_memplan_signal_rfft_SUFFIX(const SCALAR *input, const SCALAR *tw
     }
     npu_memplan_transform_SUFFIX(data, (const COMPLEX *)(const void *)twiddle_pairs, stages, count, size, 0);
     const COMPLEX mean = npu_memplan_divided_SUFFIX(data[0], 2);
-    result[0].r = (SCALAR)(mean.r + mean.i);
-    result[size].r = (SCALAR)(mean.r - mean.i);
+    result[0].r = (SCALAR)PLUS(mean.r, mean.i);
+    result[size].r = (SCALAR)MINUS(mean.r, mean.i);
     result[0].i = result[size].i = 0;
     for (int32_t k = 1; k <= size / 2; k++) {
       const COMPLEX here = npu_memplan_divided_SUFFIX(data[k], 2);
       COMPLEX mirrored = data[size - k];
-      mirrored.i = (SCALAR)-mirrored.i;
+      mirrored.i = (SCALAR)NEGATED(mirrored.i);
       mirrored = npu_memplan_divided_SUFFIX(mirrored, 2);
       const COMPLEX even = npu_memplan_sum_SUFFIX(here, mirrored);
       const COMPLEX odd = npu_memplan_product_SUFFIX(npu_memplan_difference_SUFFIX(here, mirrored), splits[k - 1]);
-      result[k].r = (SCALAR)HALF(even.r + odd.r);
-      result[k].i = (SCALAR)HALF(even.i + odd.i);
-      result[size - k].r = (SCALAR)HALF(even.r - odd.r);
-      result[size - k].i = (SCALAR)HALF(odd.i - even.i);
+      result[k].r = (SCALAR)HALF(PLUS(even.r, odd.r));
+      result[k].i = (SCALAR)HALF(PLUS(even.i, odd.i));
+      result[size - k].r = (SCALAR)HALF(MINUS(even.r, odd.r));
+      result[size - k].i = (SCALAR)HALF(MINUS(odd.i, even.i));
     }
   }
 }
