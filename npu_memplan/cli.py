@@ -19,7 +19,7 @@ import click
 
 from .errors import InternalError, NpuMemplanError, said_by
 from .process.incidents import gathering, kind_of
-from .process.setup import open_streams, print_nowhere, signals_as_exceptions
+from .process.setup import only_printable, open_streams, print_nowhere, signals_as_exceptions
 
 # command -> one-line help; the module is npu_memplan.commands.<command> (with - as _) or as _ELSEWHERE says,
 # the click command in it is called `command`.
@@ -94,7 +94,7 @@ def main() -> None:
     # A command ends soon: looking for garbage in TVM's many objects costs more than it frees.
     gc.set_threshold(200_000, 20, 100)
     open_streams()
-    with signals_as_exceptions():
+    with signals_as_exceptions(), only_printable():
         sys.exit(_run())
 
 

@@ -1,6 +1,8 @@
 """Names for variables, functions and storages: readable, unique in one module, the same on every run.
 
-Invariant: a name depends only on the names asked for before it.
+Invariant: a name depends only on the names asked for before it. Names that others gave have, once they are `printable`,
+no control characters, no characters that change the direction of text and no ends of lines: they can stand in a
+terminal, a table, a log or a CSV file and change nothing around them.
 """
 
 from __future__ import annotations
@@ -44,3 +46,30 @@ _STEP = re.compile(r"_step(_\d+)?$")
 def node_of(variable: str) -> str:
     """The name of the node that a variable of an imported model is a step of (see `frontend/graph/nodes.py`)."""
     return _STEP.sub("", variable)
+
+
+_STYLE = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z])")  # colours, and moves of the cursor
+_HIDDEN = re.compile(r"[^\n\r\t -~]")  # what may be; most texts have none
+
+
+def printable(text: str | bytes, keep: str = "") -> str:
+    """`text` with every character that has no shape of its own (control characters, marks of direction, separators of
+    lines) as Python would write it in a literal; those in `keep` stay."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+
+
+def printable_lines(text: str, *, styled: bool = False) -> str:
+    """The same for text of several lines; `styled`: sequences that colour it or move the cursor stay."""
+    if text.isprintable() or not _HIDDEN.search(text):
+        return text
+    if not styled:
+        return printable(text, "\n\r\t")
+    return "".join(part if at % 2 else printable(part, "\n\r\t") for at, part in enumerate(_STYLE.split(text)))
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -10,12 +10,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fvp_runner.host import runner as host_runner
+from npu_memplan.artifact import Artifact
 from npu_memplan.process.incidents import STRICT
 from tests.support import browser as chromium
 from tests.support.real_data import REPOSITORY, real_model, shared_folder
+from tests.support.warnings_of_c import check_artifact
 
 # `compile` imports less of TVM (see frontend.start); here the next test may want the rest.
 os.environ["TVM_DEVICE_BACKEND_AUTOLOAD"] = "1"
+# Every host runner, also of the command line, has its C built with the compiler's sanitizers.
+os.environ["NPU_MEMPLAN_SANITIZE"] = "1"
 
 # No test, and no process that one starts, passes over a fault for which something else stands in.
 os.environ[STRICT] = "1"
@@ -26,6 +31,20 @@ os.environ["NPU_MEMPLAN_CHECK"] = "never"
 # A busy machine is no fault of a test: nothing here fails for taking long.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def strict_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host runner builds C of ours that a compiler warns of; `edited_c` marks tests that spoil the C first."""
+    if request.node.get_closest_marker("edited_c") is not None:
+        return
+    build = host_runner.build
+
+    def checked(directory: Path, artifact: Artifact, *more: Any) -> Any:
+        check_artifact(directory, artifact)
+        return build(directory, artifact, *more)
+
+    monkeypatch.setattr(host_runner, "build", checked)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

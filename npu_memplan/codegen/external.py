@@ -11,6 +11,7 @@ from typing import Any
 
 from ..vocabulary import EXTERNAL, EXTERNAL_PREFIX
 from .c_array import c_type
+from .c_names import comment
 from .interface import Interface
 
 
@@ -49,7 +50,7 @@ def renamed(text: str, interface: Interface) -> str:
 def declarations(functions: Iterable[ExternalFunction]) -> list[str]:
     lines: list[str] = []
     for function in functions:
-        told = (line.replace("*/", "* /") for line in function.lines)
+        told = (comment(line) for line in function.lines)
         lines += ["/* External: bring it along. It writes its outputs and its scratch, nothing else.", *told]
         lines[-1] += " */"
         lines += [function.prototype, ""]

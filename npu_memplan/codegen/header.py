@@ -7,12 +7,14 @@ macro of the header, so no number is written twice; its functions are inline and
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from ..artifact.parts import TensorSlot
 from .c_array import c_type
+from .c_names import comment, identifier
 from .external import ExternalFunction, declarations
-from .interface import C_LINKAGE, Interface, identifier
+from .interface import C_LINKAGE, Interface
 from .program import FunctionCall, IfElse, calls_in
 
 
@@ -94,15 +96,14 @@ def _prototypes(interface: Interface, initialised: bool) -> Iterator[str]:
 
 def pool_macro(interface: Interface, index: int) -> str:
     """Macro with the size of pool `index`, e.g. `KWS_SRAM_BYTES`."""
-    pool = "".join(c if c.isalnum() else "_" for c in interface.pools[index].name)
+    pool = re.sub(r"[^A-Za-z0-9]", "_", interface.pools[index].name)
     return f"{interface.name}_{pool}_BYTES".upper()
 
 
 def _slot_lines(interface: Interface, prefix: str, slot: TensorSlot) -> list[str]:
     shape = "x".join(str(extent) for extent in slot.shape) or "scalar"
-    name = slot.name.replace("*/", "* /")
     return [
-        f"/* {name}: {slot.dtype} {shape}, scale {slot.scale!r}, zero point {slot.zero_point} */",
+        f"/* {comment(slot.name)}: {slot.dtype} {shape}, scale {slot.scale!r}, zero point {slot.zero_point} */",
         f"#define {prefix}_POOL {interface.pool_index(slot.pool)}",
         f"#define {prefix}_OFFSET {slot.offset_bytes}",
         f"#define {prefix}_BYTES {slot.size_bytes}",

@@ -222,7 +222,7 @@ def _tidy(
     source = _DEFINITION.sub(definition, source)
     source = _FLOAT.sub(_exact_float, source)
     source = "".join(
-        _without_unused_parameters(_without_unused(_plain_scalars(part)))
+        _without_unused_parameters(_without_unused(_without_unread(_plain_scalars(part))))
         for part in re.split(r"(?m)^(?=static )", source)
     )
     externs = []
@@ -237,6 +237,18 @@ def _tidy(
 def _exact_float(match: re.Match[str]) -> str:
     form, suffix = (">f", "f") if match[1] == "f32" else (">d", "")
     return c_float(struct.unpack(form, bytes.fromhex(match[2]))[0], suffix)
+
+
+def _without_unread(function: str) -> str:
+    """No scalars that are set and never read: simplification has left nothing of what was made of them."""
+    while True:
+        for name in re.findall(r"(?m)^ +\w+ (\w+);$", function):
+            stores = rf"(?m)^ +{name} = .*;\n"
+            if not re.search(rf"\b{name}\b", re.sub(rf"(?m)^ +\w+ {name};\n", "", re.sub(stores, "", function))):
+                function = re.sub(rf"{stores}|^ +\w+ {name};\n", "", function)
+                break
+        else:
+            return function
 
 
 def _without_unused(function: str) -> str:

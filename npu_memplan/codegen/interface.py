@@ -6,7 +6,6 @@ that the sources of two models link into one program.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +13,7 @@ from ..artifact import Artifact
 from ..artifact.parts import TensorSlot
 from ..ethosu.arch import ACCELERATORS
 from . import CodegenError
+from .c_names import identifier as identifier  # callers know it from here
 
 C_LINKAGE = ('#ifdef __cplusplus\nextern "C" {\n#endif\n', "#ifdef __cplusplus\n}\n#endif\n")
 """What stands around functions that C++ may call, with an empty line behind each."""
@@ -139,9 +139,3 @@ def c_files(artifact: Artifact) -> tuple[str, ...]:
     pools = any(pool.read_only for pool in artifact.problem.pools)
     parts = ("", "_host", "_npu", *(("_constants",) if pools else ()))
     return tuple(f"{identifier(artifact.name)}{part}.c" for part in parts)
-
-
-def identifier(name: str) -> str:
-    """`name` as a C identifier: every other character becomes `_`, a leading digit gets one in front."""
-    text = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
-    return f"_{text}" if text[0].isdigit() else text

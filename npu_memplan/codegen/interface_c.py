@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..artifact.parts import TensorSlot
 from . import CodegenError
+from .c_names import comment, member
 from .interface import C_LINKAGE, PoolSpec
 
 _BYTES_A_LINE = 24
@@ -48,7 +49,7 @@ class ModuleInterface:
 
 
 def sanitise(name: str) -> str:
-    """`name` with everything that C does not allow in an identifier as `_`."""
+    """`name` as a part of an identifier: everything that C does not allow in one as `_`."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
@@ -59,10 +60,10 @@ def check_names(interface: ModuleInterface) -> None:
         ("outputs", [t.name for t in interface.outputs]),
         ("pools", [p.name for p in (*interface.pools, *interface.constant_pools)]),
     ):
-        cleaned = [sanitise(n) for n in names]
+        cleaned = [member(n) for n in names]
         clash = next((n for i, n in enumerate(names) if cleaned.index(cleaned[i]) != i), None)
         if clash is not None:
-            raise CodegenError(f"two {what} of {interface.module} are called {sanitise(clash)!r} in C; rename one")
+            raise CodegenError(f"two {what} of {interface.module} are called {member(clash)!r} in C; rename one")
 
 
 def _macro(interface: ModuleInterface, name: str, suffix: str) -> str:
@@ -73,7 +74,7 @@ def _struct(interface: ModuleInterface, kind: str, members: Sequence[str], what:
     return [
         f"/*! \\brief {what} */",
         f"struct {interface.prefix}_{kind} {{",
-        *(f"  void* {sanitise(member)};" for member in members),
+        *(f"  void* {member(name)};" for name in members),
         "};",
         "",
     ]
@@ -102,7 +103,7 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
     for what, tensors in (("Input", interface.inputs), ("Output", interface.outputs)):
         for tensor in tensors:
             macro = _macro(interface, tensor.name, "SIZE")
-            lines += [f"/*! \\brief {what} tensor {tensor.name} size (in bytes) */"]
+            lines += [f"/*! \\brief {what} tensor {comment(tensor.name)} size (in bytes) */"]
             lines += [f"#define {macro} {tensor.size_bytes}"]
     lines += _struct(interface, "inputs", [t.name for t in interface.inputs], "Input tensor pointers")
     lines += _struct(interface, "outputs", [t.name for t in interface.outputs], "Output tensor pointers")
@@ -122,7 +123,7 @@ def print_header(interface: ModuleInterface, constants: Mapping[str, bytes]) -> 
     lines += [f"#define {interface.prefix.upper()}_WORKSPACE_SIZE {interface.workspace_bytes}"]
     for pool in interface.public_pools:
         macro = _macro(interface, pool.name, "WORKSPACE_POOL_SIZE")
-        lines += [f"/*! \\brief {pool.name} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
+        lines += [f"/*! \\brief {comment(pool.name)} size (in bytes) */", f"#define {macro} {pool.size_bytes}"]
     for pool in interface.constant_pools:
         lines += _initialisation(interface, pool.name, constants[pool.name])
     lines += ["", C_LINKAGE[1], f"#endif  // {guard}", ""]
@@ -134,7 +135,7 @@ def _initialisation(interface: ModuleInterface, pool: str, content: bytes) -> li
     rows = [content[at : at + _BYTES_A_LINE] for at in range(0, len(content), _BYTES_A_LINE)]
     listed = ", \\\n".join("  " + ", ".join(f"0x{byte:02x}" for byte in row) for row in rows)
     return [
-        f"/*! \\brief {pool} initialization data */",
+        f"/*! \\brief {comment(pool)} initialization data */",
         f"#define {_macro(interface, pool, 'CONSTANT_POOL_SIZE')} {len(content)}",
         f"#define {_macro(interface, pool, 'CONSTANT_POOL_DATA')} \\\n{listed}",
     ]
@@ -148,7 +149,7 @@ def print_entry(interface: ModuleInterface) -> str:
     """Text of `<module>_lib0.c`: internal pools, I/O maps and the run function."""
     lines = [f'#include "{interface.prefix}.h"', "", "#include <stddef.h>", "#include <stdint.h>", ""]
     lines += [f"int32_t {interface.prefix}___tvm_main__(uint8_t* const pools[], void* ethos_u);", ""]
-    bases = {pool.name: f"(uint8_t*)workspace_pools->{sanitise(pool.name)}" for pool in interface.pools}
+    bases = {pool.name: f"(uint8_t*)workspace_pools->{member(pool.name)}" for pool in interface.pools}
     for pool in interface.pools if interface.internal else ():
         array = bases[pool.name] = f"{interface.prefix}_{sanitise(pool.name)}"
         lines += [
@@ -162,12 +163,12 @@ def print_entry(interface: ModuleInterface) -> str:
             struct = f"struct {interface.prefix}_{kind}"
             lines += [f"{struct} {interface.prefix}_map_{kind}({_map_parameter(interface)}) {{", f"  {struct} mapped;"]
             for tensor in tensors:
-                lines += [f"  mapped.{sanitise(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
+                lines += [f"  mapped.{member(tensor.name)} = {bases[tensor.pool]} + {tensor.offset_bytes};"]
             lines += ["  return mapped;", "}", ""]
     else:
-        passed += [f"(uint8_t*)inputs->{sanitise(t.name)}" for t in interface.inputs]
-        passed += [f"(uint8_t*)outputs->{sanitise(t.name)}" for t in interface.outputs]
-    passed += [f"(uint8_t*)workspace_pools->{sanitise(p.name)}" for p in interface.constant_pools]
+        passed += [f"(uint8_t*)inputs->{member(t.name)}" for t in interface.inputs]
+        passed += [f"(uint8_t*)outputs->{member(t.name)}" for t in interface.outputs]
+    passed += [f"(uint8_t*)workspace_pools->{member(p.name)}" for p in interface.constant_pools]
     device = "devices->ethos_u" if interface.devices else "NULL"
     lines += [f"{_signature(interface)} {{"]
     lines += [f"  uint8_t* const pools[{max(len(passed), 1)}] = {{{', '.join(passed) or 'NULL'}}};"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NpuMemplanError
+from ..names import printable
 
 _WIDTHS = {"Bool": 1, "Byte": 1, "Int8": 1, "Uint8": 1, "Int16": 2, "Uint16": 2, "Int32": 4, "Uint32": 4, "Float32": 4,
            "Int64": 8, "Uint64": 8, "Float64": 8}  # fmt: skip
@@ -90,11 +91,11 @@ class FlatTable:
     def text(self, slot: int) -> str:
         """A string."""
         place = self.place(slot)
-        return text_at(self.data, target_at(self.data, place)).decode() if place else ""
+        return printable(text_at(self.data, target_at(self.data, place))) if place else ""
 
     def texts(self, slot: int) -> Iterator[str]:
         """A vector of strings."""
-        return (text_at(self.data, target_at(self.data, place)).decode() for place in self._elements(slot, 4))
+        return (printable(text_at(self.data, target_at(self.data, place))) for place in self._elements(slot, 4))
 
     def tables(self, slot: int) -> Iterator[FlatTable]:
         """A vector of tables."""

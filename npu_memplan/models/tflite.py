@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..names import printable
 from .file import NetworkError
 from .flatbuffer import FlatbufferError, verify_flatbuffer
 from .index_ranges import with_index_ranges
@@ -123,7 +124,7 @@ def _dtypes() -> dict[int, str]:
 
 
 def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tensor:
-    label = (table.Name() or b"").decode()
+    label = printable(table.Name() or b"")
     dtype = _dtypes().get(table.Type())
     if dtype is None:
         raise NetworkError(f"{name}: tensor {index} {label!r} has element type {table.Type()}, which is not supported")
@@ -187,7 +188,7 @@ def _operator(model: Any, table: Any, index: int, tensors: tuple[Tensor, ...], n
     inputs = _indices(table.InputsAsNumpy(), tensors, f"inputs of operator {index} of {name}")
     outputs = _indices(table.OutputsAsNumpy(), tensors, f"outputs of operator {index} of {name}")
     builtin = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
-    custom = (code.CustomCode() or b"").decode()
+    custom = printable(code.CustomCode() or b"")
     if custom == "ethos-u":
         return npu_call(index, inputs, outputs, tensors, name)
     intermediates = table.IntermediatesAsNumpy() if table.IntermediatesLength() else ()

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..names import printable
 from .file import UnsupportedModelError
 from .network import CpuOperator, Network
 from .tensor import Tensor
@@ -160,7 +161,7 @@ def _state(network: Network, key: _Key, index: int, operators: Sequence[Any], in
     values += [initial] if initial is not None else []
     if not values:
         return network.tensors[index]  # nobody uses it
-    name, first = key[1].decode(errors="replace"), values[0]
+    name, first = printable(key[1]), values[0]
     for value in values:
         if (value.size_bytes, value.dtype) != (first.size_bytes, first.dtype):
             raise DamagedError(

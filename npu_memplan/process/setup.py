@@ -13,6 +13,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import TextIO
+
+from ..names import printable_lines
 
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -51,6 +54,37 @@ def open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+class _Shown(io.TextIOWrapper):
+    """A stream in which a control character does nothing, whoever brought it here."""
+
+    def write(self, text: str) -> int:
+        super().write(printable_lines(text, styled=self.isatty() or "FORCE_COLOR" in os.environ))
+        return len(text)
+
+
+@contextlib.contextmanager
+def only_printable() -> Iterator[None]:
+    """stdout and stderr show control characters as escapes; on a terminal, colours and the cursor's moves are kept."""
+    before = sys.stdout, sys.stderr
+    made = [_shown(stream) for stream in before]
+    sys.stdout, sys.stderr = made
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        for stream in made:
+            if isinstance(stream, _Shown):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.detach()  # which writes what is left
+
+
+def _shown(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.flush()
+    return _Shown(stream.buffer, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
 
 
 def print_nowhere() -> None:

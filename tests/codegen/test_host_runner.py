@@ -184,6 +184,7 @@ def test_no_compiler(digits, monkeypatch):
         host.HostRunner(folder)
 
 
+@pytest.mark.edited_c
 def test_sources_that_do_not_compile(digits, tmp_path):
     folder = tmp_path / "bad"
     shutil.copytree(digits(), folder)

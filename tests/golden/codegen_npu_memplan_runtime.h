@@ -4,6 +4,11 @@
 
 #include <stdint.h>
 
+/* Long constants are string literals, which compilers read fastest. */
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Woverlength-strings"
+#endif
+
 /* Weights, tables and command streams: one section, so that a linker script can place them. */
 #if defined(__ELF__)
 #define NPU_MEMPLAN_CONSTANT const __attribute__((aligned(16), section(".rodata.npu_memplan")))

@@ -30,6 +30,7 @@ class TensorSpec:
     axis: int = 0
     data: np.ndarray | None = None
     is_variable: bool = False
+    name: str = ""  # empty: after its number
 
 
 class ModelBuilder:
@@ -139,7 +140,7 @@ class ModelBuilder:
         return _table(b, "Buffer", {"Data": b.EndVector()})
 
     def _tensor(self, b: flatbuffers.Builder, index: int, spec: TensorSpec, buffer: int) -> int:
-        name, shape = b.CreateString(f"t{index}"), _ints(b, spec.shape)
+        name, shape = b.CreateString(spec.name or f"t{index}"), _ints(b, spec.shape)
         quantization = None
         if spec.scale is not None:
             scales = np.atleast_1d(np.asarray(spec.scale, np.float32))

@@ -18,10 +18,10 @@ from fvp_runner.base import RunOptions
 from fvp_runner.emulators import qemu
 from npu_memplan.artifact import Artifact
 from npu_memplan.artifact.parts import TensorSlot
+from npu_memplan.codegen.c_names import member
 from npu_memplan.codegen.entry import RUNTIME_HEADER, RUNTIME_TEXT
 from npu_memplan.codegen.header import print_header
 from npu_memplan.codegen.interface import Interface
-from npu_memplan.codegen.interface_c import sanitise
 from npu_memplan.codegen.mlf import Library
 from npu_memplan.codegen.mlf_runtime import ETHOSU
 from npu_memplan.models.tflite import read_network
@@ -150,7 +150,7 @@ def _application(folder: Path, modules: Sequence[tuple[str, Library, Path]]) -> 
                 slots.append(
                     TensorSlot(tensor.name, tensor.dtype, tensor.shape, "sram", offset, tensor.size_bytes, 1.0, 0)
                 )
-                members.append(f".{sanitise(tensor.name)} = pools[0] + {offset}")
+                members.append(f".{member(tensor.name)} = pools[0] + {offset}")
             arguments.append(f"struct tvmgen_{name}_{kind} {name}_{kind} = {{{', '.join(members)}}};")
         arguments += [
             f"struct tvmgen_{name}_workspace_pools {name}_pools = {{.sram = pools[0] + {workspace}}};",
