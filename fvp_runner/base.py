@@ -6,6 +6,7 @@ one of the runners'.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,11 @@ class FirmwareError(RunnerError):
     """The firmware ran and reported an error, or said something that contradicts itself."""
 
 
+def wants_sanitizer() -> bool:
+    """Whether $NPU_MEMPLAN_SANITIZE asks for `RunOptions.sanitize`."""
+    return os.environ.get("NPU_MEMPLAN_SANITIZE", "") not in ("", "0")
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """What a user may choose about a run; every runner takes what concerns it."""
@@ -56,6 +62,7 @@ class RunOptions:
     build_folder: Path | None = None  # None: <artifact>/firmware
     fvp_path: Path | None = None  # binary of Arm's FVP, or the folder it is in
     checks: bool = True  # uninitialised reads, hazards: what hardware does not check
+    sanitize: bool = field(default_factory=wants_sanitizer)  # host: build its C with the compiler's sanitizers
     verify: bool = True  # hold the plan to `npu_memplan.verify` first; tests of wrong plans do not
     npu_cycles: bool = False  # FVP: count cycles (slow) instead of --fast
     pools_after: bool = True  # read all pools back when the run is over

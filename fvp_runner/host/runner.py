@@ -27,6 +27,7 @@ from ..npu_model.bound.operation import Bound
 from ..npu_model.model import NpuModel
 from ..npu_model.spec.stream import DecodedStep
 from ..result import Array
+from .sanitizer import Sanitizer
 from .shadow import PoolShadows
 from .shared_object import SharedObject, build, compiler_version, step_symbols
 
@@ -70,7 +71,8 @@ class HostRunner:
         self.artifact = load_artifact(directory, self.options)
         self._directory = Path(directory)
         brought = self.options.external_sources
-        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought)
+        sanitize = self.options.sanitize
+        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, sanitize)
         self.watch: Watch | None = None
         self._launches = 0
         self._launch_callback = _LAUNCH(self._launch)
@@ -85,6 +87,7 @@ class HostRunner:
         self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
         self.pools = tuple(guarded.pool for guarded in self._guarded)
         self._shadow = PoolShadows(self.artifact, self.pools)
+        self._sanitizer = self._sanitized(bool(brought)) if sanitize else None
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
         self._ended = threading.Event()  # the last run
@@ -110,10 +113,12 @@ class HostRunner:
             guarded.pool[:] = POISON
             guarded.reset()
         self._shadow.reset()
+        if self._sanitizer is not None:
+            self._sanitizer.reset()
         if self.artifact.states:
             self._library.reset(self._pointers())
         for slot in self.artifact.states:
-            self._shadow.define(slot)
+            self._define(slot)
 
     def infer(self, inputs: Sequence[Array]) -> RunOutputs:
         """The next inference: pools and states are as the last one has left them."""
@@ -123,9 +128,11 @@ class HostRunner:
         self._error, self._cycles, self._beats, self._notes, self._launches = None, 0, (0, 0, 0, 0), [], 0
         for slot, values in zip(self.artifact.inputs, fitting_inputs(self.artifact, inputs), strict=True):
             self._slot(slot)[:] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-            self._shadow.define(slot)
+            self._define(slot)
         self._shadow.begin()
         status = self._call(self._pointers())
+        if self._sanitizer is not None:
+            self._sanitizer.raise_fault()
         for index, guarded in enumerate(self._guarded):
             guarded.check(self.artifact, index)
         if self._error is not None:
@@ -145,6 +152,17 @@ class HostRunner:
             seconds=time.perf_counter() - started,
             notes=tuple(self._notes),
         )
+
+    def _sanitized(self, foreign: bool) -> Sanitizer:
+        pools = {pool.name: memory for pool, memory in zip(self.artifact.run_pools, self.pools, strict=True)}
+        problem, plan, calls = self.artifact.problem, self.artifact.plan, self.artifact.calls
+        return Sanitizer(self._library.sanitized(), pools, problem, plan, calls, foreign)
+
+    def _define(self, slot: TensorSlot) -> None:
+        """The caller has written a graph input or a state."""
+        self._shadow.define(slot)
+        if self._sanitizer is not None:
+            self._sanitizer.define(slot.pool, slot.offset_bytes, slot.size_bytes)
 
     def _pointers(self) -> Any:
         return (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
@@ -173,7 +191,7 @@ class HostRunner:
 
     def _steps(self, symbols: Sequence[str], pointers: Any) -> int:
         for number, (symbol, call) in enumerate(zip(symbols, self.artifact.calls, strict=True)):
-            status = self._library.step(symbol, pointers)
+            status = self._library.step(symbol, pointers, number)
             if status != 0:
                 return status
             if self.watch is not None and call.agent is Agent.HOST:
@@ -217,6 +235,8 @@ class HostRunner:
             self._launches += 1
             stats = self._model.run(words, regions, defined if self.options.checks else None, observer=observer)
             self._shadow.after_launch()
+            if self._sanitizer is not None:
+                self._sanitizer.after_launch(self._shadow.defined if self.options.checks else None)
             self._cycles += int(stats.cycles)
             self._beats = tuple(a + b for a, b in zip(self._beats, stats.beats, strict=True))
             self._notes.extend((*stats.messages, *stats.timing))

@@ -22,6 +22,7 @@ from npu_memplan.files.owned_folder import scratch_folder
 
 from ..base import RunnerError, RunnerMissingError
 from ..process import ask
+from .instrumented import instrumented
 
 # Warnings are errors: the C that users put into their own builds has to be clean.
 # No fused multiply-add: host and target must round alike. Pools hold values of many types.
@@ -55,6 +56,7 @@ class SharedObject:
         self._name = name
         self._run = self._library[f"{name}_run"]
         self._run.restype = ctypes.c_int32
+        self._guard: Any = None
 
     def set_launch(self, callback: Any) -> None:
         """`callback` handles NPU calls; the caller keeps it alive."""
@@ -64,15 +66,21 @@ class SharedObject:
         """`<name>_reset`, which programs with states have."""
         self._library[f"{self._name}_reset"](pointers)
 
-    def step(self, symbol: str, pointers: Any) -> int:
-        """One of the functions that `<name>_run` calls."""
+    def sanitized(self) -> Any:
+        """The functions of `sanitizer.c`, with which it was built; runs and steps go through them from here on."""
+        self._guard = self._library.npu_memplan_sanitizer_run
+        self._guard.restype = ctypes.c_int32
+        return self._library
+
+    def step(self, symbol: str, pointers: Any, number: int) -> int:
+        """One of the functions that `<name>_run` calls, its call `number`."""
         function = self._library[symbol]
         function.restype = ctypes.c_int32
-        return int(function(pointers))
+        return int(function(pointers) if self._guard is None else self._guard(function, pointers, number))
 
     def run(self, pointers: Any) -> int:
         """`<name>_run` on an array of pool pointers."""
-        return int(self._run(pointers))
+        return int(self._run(pointers) if self._guard is None else self._guard(self._run, pointers, -1))
 
 
 def step_symbols(directory: Path, artifact: Artifact) -> tuple[str, ...]:
@@ -109,6 +117,7 @@ def build(
     artifact: Artifact,
     progress: Callable[[str], None] | None = None,
     external_sources: Sequence[Path] = (),
+    sanitize: bool = False,
 ) -> SharedObject:
     """Compile and load `directory`'s sources and `external_sources`; `RunnerError` carries the compiler's words."""
     command = compiler()
@@ -130,10 +139,20 @@ def build(
         forward.write_text(_FORWARD, encoding="utf-8")
         target = temporary / "model.so"
         included = [f"-Wa,-I,{folder}"] if any(folder.glob("*.bin")) else []
+        if sanitize:
+            plain = [flag for flag in FLAGS if flag != "-shared"]
+            made = instrumented(command, identifier(artifact.name), sources, temporary, plain)
+            for one in made.lines:
+                _compile(one, directory)
+            sources = list(made.inputs)
         line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
-        done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode:
-            first = "\n".join(done.stderr.splitlines()[:20])
-            raise RunnerError(f"{command[0]} could not compile the C of {directory}:\n{first}")
+        _compile(line, directory)
         # A loaded object stays valid when its file goes.
         return SharedObject(target, identifier(artifact.name))
+
+
+def _compile(line: Sequence[str], directory: Path) -> None:
+    done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        first = "\n".join(done.stderr.splitlines()[:20])
+        raise RunnerError(f"{line[0]} could not compile the C of {directory}:\n{first}")

@@ -43,7 +43,7 @@ def describe(planned: Planned, module: Any) -> Artifact:
         inputs=slots(main.attrs[PLACED_INPUTS], quantised(main, "input")),
         outputs=slots(main.attrs[PLACED_OUTPUTS], quantised(main, "output")),
         states=slots(main.attrs[PLACED_STATES], quantised(main, "state")),
-        calls=_calls(posed.program, problem),
+        calls=calls_of(posed.program, problem),
         operators=tuple(
             Operator(o.name, o.kind, Agent.NPU if o.on_npu else Agent.HOST, o.reason, o.claim)
             for o in operators_of(main)
@@ -54,7 +54,7 @@ def describe(planned: Planned, module: Any) -> Artifact:
     )
 
 
-def _calls(program: Program, problem: Problem) -> tuple[Call, ...]:
+def calls_of(program: Program, problem: Problem) -> tuple[Call, ...]:
     """The calls of main in program order, with the planned buffers that each reads and writes."""
     planned = {buffer.name for buffer in problem.buffers}
     chosen = set(_in_branches(program.statements))

@@ -45,6 +45,9 @@ _own, _firmware = group("Firmware of your own"), group("Firmware of ours: fvp, q
 @_what("--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True,
        metavar="SECONDS", help="Wall time a run may take.")  # fmt: skip
 @_what("--no-checks", is_flag=True, help="Do not look for uninitialised reads and missing waits.")
+@_what("--sanitize", is_flag=True, help="Build the host's C with the compiler's sanitizers: the first "
+       "access outside of an operator's own buffers, the first read of bytes that nobody wrote and the first "
+       "undefined operation end the run; slower, on the host.")  # fmt: skip
 @_what("--external-source", "external_sources", multiple=True, type=FILE, metavar="FILE.c",
        help="C that defines external operators (compile --external).")  # fmt: skip
 @_what("--operators", default="", type=names, metavar="FILE.py,FILE.py", shell_complete=completion.files,
@@ -91,6 +94,7 @@ def command(
     external_sources: tuple[Path, ...],
     operators: tuple[str, ...],
     no_checks: bool,
+    sanitize: bool,
     timeout: float,
     board: str | None,
     interrupt: bool,
@@ -101,7 +105,7 @@ def command(
     **own: Any,
 ) -> None:
     from fvp_runner import runner as runners
-    from fvp_runner.base import RunCheckError, RunOptions
+    from fvp_runner.base import RunCheckError, RunOptions, wants_sanitizer
     from fvp_runner.npu_model.errors import NpuModelError
     from fvp_runner.steps import run_steps
 
@@ -120,14 +124,14 @@ def command(
     several = () if steps is None else read_steps(artifact.name, artifact.inputs, inputs, steps)
     sequence = several or [read_inputs(artifact.name, artifact.inputs, inputs)]
     check_outputs(artifact.name, [slot.name for slot in artifact.outputs], outputs)
-    if operators:
-        _load(operators)
+    _load(operators)
     model = _open_reference(reference, artifact, tolerance)
     options = RunOptions(
-        board=board, timeout_s=timeout, checks=not no_checks, pools_after=False,
+        board=board, timeout_s=timeout, checks=not no_checks, sanitize=sanitize or wants_sanitizer(), pools_after=False,
         interrupt=interrupt, fvp_path=fvp_path, npu_cycles=cycles, external_sources=external_sources,
         progress=None if as_json or said is Verbosity.QUIET else lambda line: click.echo(line, err=True),
     )  # fmt: skip
+    runner = _sanitizing(runner) if sanitize else runner
     if layers or dump is not None:
         from fvp_runner.layers.command import run_layers
 
@@ -158,6 +162,13 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+def _sanitizing(runner: str) -> str:
+    """The runner that has C to sanitize; `InputError` where another one was asked for."""
+    if runner not in ("auto", "host"):
+        raise InputError(f"--sanitize is about the host runner's C, and --on names {runner}; leave --on out")
+    return "host"
+
+
 def _check_runner(name: str, options: RunOptions) -> None:
     """`InputError` for options that the runner called `name` has no use for."""
     from fvp_runner import runner as runners
@@ -183,6 +194,8 @@ def _complain(artifact: Artifact, name: str, error: NpuMemplanError, as_json: bo
 
 
 def _load(operators: Sequence[str]) -> None:
+    if not operators:
+        return
     from ..frontend.host_ops.own import load_operators
 
     for path in operators:

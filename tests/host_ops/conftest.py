@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,20 @@ import pytest
 from tvm import relax
 
 from npu_memplan.artifact.parts import TensorSlot
-from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
-from npu_memplan.extract import STATES, extract
+from npu_memplan.extract import STATES, pose
 from npu_memplan.frontend.host_ops import LoweredOperator, lower_operator
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
+from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import POISON, Agent, Pool
 from npu_memplan.rewrite import rewrite
+from npu_memplan.stages import Loaded, Request
 from npu_memplan.verify import check
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+from tests.support.built_c import Program
 
 
 def module_of(network: Network, lowered: LoweredOperator) -> Any:
@@ -57,7 +57,9 @@ class Compiled:
         network = read_network(model)
         lowered = lower_operator(network, network.operators[0])  # type: ignore[arg-type]
         module = module_of(network, lowered)
-        problem = extract(module, [Pool("sram", None, agents=frozenset((Agent.HOST,)))])
+        pools = (Pool("sram", None, agents=frozenset((Agent.HOST,))),)
+        posed = pose(Loaded.given(Request(CompileOptions(NO_NPU), pools), module))
+        problem = posed.problem
         placed = plan(problem)
         check(problem, placed)
         self.problem = problem
@@ -79,19 +81,12 @@ class Compiled:
         interface = Interface("op", (PoolSpec("sram", height),), self.inputs, self.outputs, self.states)
         self.sources = print_sources(planned, interface)
         self.sources.write(folder)
-        flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fno-strict-aliasing", "-fPIC", "-shared"]
-        command = compiler()
-        assert command is not None
-        library = folder / "op.so"
-        subprocess.run(
-            [*command, *flags, f"-I{folder}", str(folder / "op.c"), str(folder / "op_host.c"), "-o", str(library)],
-            check=True,
-        )
-        self.library = ctypes.CDLL(str(library))
         self.pool = np.full(max(height, 1) + 64, POISON, np.uint8)
         self.base = -self.pool.ctypes.data % 16
+        self.program = Program(folder, "op", posed, placed, [self.pool[self.base : self.base + max(height, 1)]])
         for slot in self.states:
             self.view(slot)[...] = slot.zero_point
+            self.program.define("sram", slot.offset_bytes, slot.size_bytes)
 
     def view(self, slot: TensorSlot) -> np.ndarray:
         start = self.base + slot.offset_bytes
@@ -100,8 +95,8 @@ class Compiled:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         for slot, values in zip(self.inputs, inputs, strict=True):
             self.view(slot)[...] = values.reshape(slot.shape)
-        pointers = (ctypes.c_void_p * 1)(self.pool.ctypes.data + self.base)
-        assert self.library.op_run(pointers) == 0
+            self.program.define("sram", slot.offset_bytes, slot.size_bytes)
+        self.program.run()
         return [self.view(slot).copy() for slot in self.outputs]
 
 

@@ -6,8 +6,6 @@ replaced for the test.
 
 from __future__ import annotations
 
-import ctypes
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,20 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from fvp_runner.host.shared_object import FLAGS
-from npu_memplan.c_compiler import compiler
 from npu_memplan.codegen.interface import Interface, PoolSpec
 from npu_memplan.codegen.sources import print_sources
-from npu_memplan.extract import STATES, extract
+from npu_memplan.extract import STATES, pose
 from npu_memplan.frontend.host_ops import lower_operator
 from npu_memplan.models.network import Network
+from npu_memplan.options import NO_NPU, CompileOptions
 from npu_memplan.planners import plan
 from npu_memplan.problem import POISON, Agent, Pool
 from npu_memplan.rewrite import rewrite
+from npu_memplan.stages import Loaded, Request
 from npu_memplan.verify import check
 from npu_memplan.vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES
+
+from .built_c import Program
 
 
 def module_of_all(networks: Sequence[Network]) -> Any:
@@ -69,7 +69,10 @@ def run_together(
 ) -> list[list[np.ndarray]]:
     """The outputs of each network for its inputs; states start at their zero points."""
     module = module_of_all(networks)
-    problem = extract(module, [Pool("sram", None, agents=frozenset((Agent.HOST,)))])
+    posed = pose(
+        Loaded.given(Request(CompileOptions(NO_NPU), (Pool("sram", None, agents=frozenset((Agent.HOST,))),)), module)
+    )
+    problem = posed.problem
     placed = plan(problem, "first-fit")
     check(problem, placed)
     planned = rewrite(module, problem, placed)
@@ -77,23 +80,6 @@ def run_together(
     interface = Interface("many", (PoolSpec("sram", placed.usage[0].used_bytes),), (), (), ())
     sources = print_sources(planned, interface)
     sources.write(folder)
-    library = folder / "many.so"
-    command = compiler()
-    assert command is not None
-    subprocess.run(
-        [
-            *command,
-            *FLAGS,
-            "-O1",
-            f"-I{folder}",
-            str(folder / "many.c"),
-            str(folder / "many_host.c"),
-            "-o",
-            str(library),
-            "-lm",
-        ],
-        check=True,
-    )
     pool = np.full(max(placed.usage[0].used_bytes, 1) + 64, POISON, np.uint8)
     base = -pool.ctypes.data % 16
 
@@ -108,9 +94,10 @@ def run_together(
         for index in network.states:
             tensor = network.tensors[index]
             given[f"m{n}_i{index}"] = np.full(tensor.shape, tensor.zero_point, tensor.dtype)
+    program = Program(folder, "many", posed, placed, [pool[base : base + max(placed.usage[0].used_bytes, 1)]])
     for slot in (*attributes[PLACED_INPUTS], *attributes[PLACED_STATES]):
         view(slot)[...] = given[str(slot["name"])].reshape(-1)
-    loaded = ctypes.CDLL(str(library))
-    assert loaded.many_run((ctypes.c_void_p * 1)(pool.ctypes.data + base)) == 0
+        program.define("sram", int(slot["offset_bytes"]), int(slot["size_bytes"]))
+    program.run()
     found = iter([view(slot).copy() for slot in attributes[PLACED_OUTPUTS]])
     return [[next(found).reshape(network.tensors[i].shape) for i in network.outputs] for network in networks]

@@ -91,7 +91,7 @@ def plain_artifact(
     )
 
 
-def write(artifact: Artifact, directory: Path, step_text: str) -> None:
+def write(artifact: Artifact, directory: Path, step_text: str, *, on_host: bool = False) -> None:
     """Write the artifact's files; `step_text` is the C of its only step, `<name>_step`."""
     folder = directory / "src"
     folder.mkdir(parents=True)
@@ -102,5 +102,6 @@ def write(artifact: Artifact, directory: Path, step_text: str) -> None:
     (folder / RUNTIME_HEADER).write_text(RUNTIME_TEXT)
     (folder / f"{name}.h").write_text(print_header(interface, steps))
     (folder / f"{name}.c").write_text(print_main(interface, steps))
-    (folder / f"{name}_host.c").write_text(f'#include "{name}.h"\n')
-    (folder / f"{name}_npu.c").write_text(f'#include "{name}.h"\n#include "{RUNTIME_HEADER}"\n{step_text}')
+    texts = {"npu": "", "host": ""} | {"host" if on_host else "npu": step_text}
+    for part, text in texts.items():
+        (folder / f"{name}_{part}.c").write_text(f'#include "{name}.h"\n#include "{RUNTIME_HEADER}"\n{text}')

@@ -1,0 +1,131 @@
+"""How the artifact's C is compiled with the sanitizers' calls in it.
+
+Invariant: the C is the artifact's, unchanged: headers of ours stand before it, which give calls of `<name>_run` their
+numbers and check what the C library copies.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_memplan.files.owned_folder import scratch_folder
+
+from ..base import RunnerMissingError
+from ..process import ask
+
+_RUNTIME = Path(__file__).with_name("sanitizer.c")
+# No functions of the C library in place of loops: they are not instrumented. Without sections of their own, constants
+# have gaps behind them.
+_COMMON = "-std=c11 -O1 -ffp-contract=off -fno-strict-aliasing -fPIC -fno-builtin -U__ELF__".split()  # noqa: SIM905
+_COMMON += ["-fsanitize=kernel-address,undefined,float-cast-overflow"]
+# A function for each access; the stack has no poison, as UBSan knows the bounds of what lies there.
+_OPTIONS = ("asan-instrumentation-with-call-threshold=0", "asan-stack=0", "asan-globals=1")
+_DIALECTS = (
+    tuple(word for option in _OPTIONS for word in ("--param", option)),  # GCC's
+    tuple(word for option in _OPTIONS for word in ("-mllvm", f"-{option}")),  # clang's
+)
+_PROBE = """\
+static const int table[3] = {1, 2, 3};
+int probe(const int *a, int i);
+int probe(const int *a, int i) { return a[i] << table[i]; }
+"""
+_WANTED = (b"__asan_load4_noabort", b"__asan_register_globals", b"__ubsan_handle_shift_out_of_bounds")
+_CHECKED = "#include <string.h>\n" + "".join(
+    f"void *npu_memplan_checked_{name}(void *, {second}, size_t);\n#define {name} npu_memplan_checked_{name}\n"
+    for name, second in (("memcpy", "const void *"), ("memmove", "const void *"), ("memset", "int"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Instrumented:
+    """Command lines that make object files, and what takes the place of the sources then."""
+
+    lines: tuple[tuple[str, ...], ...]
+    inputs: tuple[Path, ...]
+
+
+@functools.cache
+def flags(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Options with which the compiler `command` instruments C; `RunnerMissingError` where it cannot."""
+    with scratch_folder("host") as folder:
+        source, target = folder / "probe.c", folder / "probe.o"
+        source.write_text(_PROBE, encoding="utf-8")
+        for dialect in _DIALECTS:
+            target.unlink(missing_ok=True)
+            ask([*command, *_COMMON, *dialect, "-c", str(source), "-o", str(target)])
+            if target.is_file() and all(name in target.read_bytes() for name in _WANTED):
+                return (*_COMMON, *dialect)
+    raise RunnerMissingError(
+        f"the compiler {' '.join(command)} has no -fsanitize=kernel-address,undefined, which --sanitize needs; "
+        "set CC to GCC or clang, or leave --sanitize out"
+    )
+
+
+def instrumented(
+    command: Sequence[str], name: str, sources: Sequence[Path], folder: Path, plain: Sequence[str]
+) -> Instrumented:
+    """`sources` are the artifact's and those that users add; `plain` are options for what is not instrumented.
+
+    Object files go into `folder`.
+    """
+    place = sources[0].parent
+    checked, numbered, host = folder / "checked.h", folder / "numbered.h", folder / "host.c"
+    checked.write_text(_CHECKED, encoding="utf-8")
+    numbered.write_text(_numbered((place / f"{name}.c").read_text(encoding="utf-8"), name), encoding="utf-8")
+    host.write_text(_with_files(place / f"{name}_host.c", place), encoding="utf-8")
+    options, lines, inputs = flags(tuple(command)), [], [_RUNTIME]
+    for number, source in enumerate(sources):
+        if source == place / f"{name}_npu.c":
+            inputs.append(source)
+            continue
+        target = folder / f"{number}.o"
+        inputs.append(target)
+        own = (
+            (*plain, "-include", str(numbered))
+            if source == place / f"{name}.c"
+            else (*options, "-include", str(checked))
+        )
+        given = host if source == place / f"{name}_host.c" else source
+        lines.append((*command, *own, f"-I{place}", f"-Wa,-I,{place}", "-c", str(given), "-o", str(target)))
+    return Instrumented(tuple(lines), tuple(inputs))
+
+
+def called_steps(main: str, name: str) -> list[tuple[int, str]]:
+    """(line, function) of every call in `<name>_run`, in textual order, which is that of the artifact's calls."""
+    start = max(main.find(f"int32_t {name}_run("), 0)
+    first = main.count("\n", 0, start) + 1
+    found = (re.match(r" +status = (\w+)\(", line) for line in main[start:].splitlines())
+    return [(first + number, match[1]) for number, match in enumerate(found) if match is not None]
+
+
+def _numbered(main: str, name: str) -> str:
+    """What stands before `main`, the text of `<name>.c`: its calls say their numbers before they are made."""
+    steps = called_steps(main, name)
+    cases = "".join(f"    case {line}: return {number};\n" for number, (line, _) in enumerate(steps))
+    macros = "".join(
+        f"#define {symbol}(...) "
+        f"(npu_memplan_sanitizer_step(npu_memplan_sanitizer_number(__LINE__)), {symbol}(__VA_ARGS__))\n"
+        for symbol in dict.fromkeys(symbol for _, symbol in steps)
+    )
+    return (
+        f'#include "{name}.h"\nvoid npu_memplan_sanitizer_step(int32_t step);\n'
+        "int32_t npu_memplan_sanitizer_number(int line);\nint32_t npu_memplan_sanitizer_number(int line) {\n"
+        f"  switch (line) {{\n{cases}    default: return -1;\n  }}\n}}\n{macros}"
+    )
+
+
+def _with_files(host: Path, folder: Path) -> str:
+    """The host's C and a function that says where the constants lie that the assembler takes in from files."""
+    text = host.read_text(encoding="utf-8") + (folder / f"{host.stem.removesuffix('_host')}.h").read_text("utf-8")
+    known = set(re.findall(r"\bextern const \w+ (\w+)\[", text))
+    taken = [(path.stem, path.stat().st_size) for path in sorted(folder.glob("*.bin")) if path.stem in known]
+    calls = "".join(f'  npu_memplan_sanitizer_constant((uintptr_t){name}, {size}, "{name}");\n' for name, size in taken)
+    return (
+        f'#include "{host.name}"\n'
+        "void npu_memplan_sanitizer_constant(uintptr_t address, uintptr_t bytes, const char *name);\n"
+        f"__attribute__((constructor)) static void npu_memplan_sanitizer_constants(void) {{\n{calls}}}\n"
+    )

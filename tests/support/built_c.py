@@ -1,0 +1,55 @@
+"""Operators that tests build without an artifact: sanitized, as host runners are in tests.
+
+Invariant: no compiler warns of their C (`warnings_of_c`), and they touch their own bytes only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fvp_runner.host.instrumented import instrumented
+from fvp_runner.host.sanitizer import Sanitizer
+from npu_memplan.artifact.described import calls_of
+from npu_memplan.c_compiler import compiler
+from npu_memplan.problem import Plan
+from npu_memplan.stages import Posed
+
+from .warnings_of_c import check_warnings
+
+PLAIN = ("-std=c11", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC")
+
+
+class Program:
+    """`<name>.c` and `<name>_host.c` in a folder, compiled, loaded and sanitized, with its pools in this process."""
+
+    def __init__(self, folder: Path, name: str, posed: Posed, plan: Plan, pools: Sequence[np.ndarray]) -> None:
+        sources = [folder / f"{name}.c", folder / f"{name}_host.c"]
+        check_warnings(sources)
+        command = compiler()
+        assert command is not None
+        made = instrumented(command, name, sources, folder, PLAIN)
+        lines = [*made.lines, [*command, *PLAIN, "-shared", *map(str, made.inputs), "-o", f"{folder / name}.so", "-lm"]]
+        for line in lines:
+            subprocess.run(line, check=True)
+        self._library, self._name = ctypes.CDLL(f"{folder / name}.so"), name
+        self._pointers = (ctypes.c_void_p * len(pools))(*(pool.ctypes.data for pool in pools))
+        named = dict(zip((pool.name for pool in posed.problem.pools), pools, strict=True))
+        calls = calls_of(posed.program, posed.problem)
+        self._sanitizer = Sanitizer(self._library, named, posed.problem, plan, calls)
+
+    def define(self, pool: str, offset_bytes: int, size_bytes: int) -> None:
+        """The caller has written these bytes."""
+        self._sanitizer.define(pool, offset_bytes, size_bytes)
+
+    def run(self) -> None:
+        """One inference."""
+        function = self._library[f"{self._name}_run"]
+        status: Any = self._library.npu_memplan_sanitizer_run(function, self._pointers, -1)
+        self._sanitizer.raise_fault()
+        assert status == 0
