@@ -19,7 +19,7 @@ from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import vela
 from npu_memplan.exactness import Exactness
-from npu_memplan.frontend.tflite import lifted
+from npu_memplan.frontend.tflite import described
 from npu_memplan.process.incidents import STRICT
 from npu_memplan.report.text.checked import results
 from tests.support.real_data import REPOSITORY
@@ -32,7 +32,7 @@ KWS = REPOSITORY / "tests" / "models" / "kws_ref_model.tflite"
 @pytest.fixture
 def wrong_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model whose stream by Vela is wrong, and nothing that keeps it from Vela."""
-    monkeypatch.setattr(lifted, "doubt", lambda *_: "")
+    monkeypatch.setattr(described, "_sliced_images", lambda *_: False)
     path = tmp_path / "wrong.tflite"
     path.write_bytes(split_then("CONV_2D", batch=2))
     return path

@@ -13,6 +13,7 @@ from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.problem import Agent
 from tests.support.in_steps import equals_reference
+from tests.support.sliced_batch import split_then
 from tests.support.tflite_builder import ModelBuilder
 
 SHAPE = (1, 4, 6, 8)
@@ -50,6 +51,20 @@ TVM = CompileOptions(npu_compiler="tvm")
 def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) -> None:
     (operator,) = equals_reference(made, tmp_path, 1, options).operators
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
+
+
+@pytest.mark.parametrize("slicer", ["SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"])
+@pytest.mark.parametrize("consumer", ["CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D"])
+def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str, tmp_path: Path) -> None:
+    """Vela lets the window operator read the part where it lies, and finds the first image alone."""
+    made = equals_reference(split_then(consumer, 2, 3, slicer), tmp_path, 1, CompileOptions())
+    assert [(o.kind, o.agent) for o in made.operators] == [(slicer, Agent.HOST), (consumer, Agent.NPU)]
+
+
+@pytest.mark.parametrize(("consumer", "batch", "axis"), [("CONV_2D", 1, 3), ("ADD", 2, 2), ("CONV_2D", 2, 0)])
+def test_other_parts_stay_on_the_npu(consumer: str, batch: int, axis: int, tmp_path: Path) -> None:
+    made = equals_reference(split_then(consumer, batch, axis), tmp_path, 1, CompileOptions())
+    assert {o.agent for o in made.operators} == {Agent.NPU}
 
 
 def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> None:

@@ -70,9 +70,44 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         reducer = operator.options("ReducerOptions")
         if reducer is not None and not reducer.KeepDims():
             return "Vela's stream for it takes the axes that are left for others"
+    if code is Code.LIFTED and _sliced_images(network, operator):
+        return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
     if code in (Code.LIFTED, Code.LOWERED):
         return _rescaled(network, operator) or _beyond(network, operator)
     return ""
+
+
+_SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
+_POOLS_AND_RESIZES = ("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+_WINDOWS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", *_POOLS_AND_RESIZES)
+
+
+def _sliced_images(network: Network, operator: CpuOperator) -> bool:
+    """Whether it takes a part of each of several images for an operator that Vela runs image by image.
+
+    Vela 5.2 lets that operator read where the part lies (behind a PAD, too), and finds no image but the first there.
+    """
+    if operator.name not in _SLICING:
+        return False
+    data = network.tensors[operator.inputs[1 if operator.name == "SPLIT" else 0]].shape
+    parts = [index for index in operator.outputs if _images_of(network.tensors[index].shape, data) > 1]
+    seen: set[int] = set()
+    while parts:
+        part = parts.pop()
+        seen.add(part)
+        for reader in network.cpu_operators:
+            if part not in reader.inputs:
+                continue
+            if reader.name in _WINDOWS:
+                return True
+            if reader.name in (*_SLICING, "PAD", "PADV2"):
+                parts += [index for index in reader.outputs if index not in seen]
+    return False
+
+
+def _images_of(part: tuple[int, ...], whole: tuple[int, ...]) -> int:
+    """Images of a part; none of one that has each of its images whole."""
+    return part[0] if len(part) == 4 and part[1:] != whole[1:] else 0
 
 
 def _beyond(network: Network, operator: CpuOperator) -> str:
