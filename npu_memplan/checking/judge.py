@@ -88,7 +88,7 @@ def _covered(operators: Sequence[Operator], run: InputFacts, row: OperatorResult
     if level is Exactness.EXACT:  # what nobody saw may have differed before it
         return any(operators[index].claim.exactness is not Exactness.EXACT for index in hidden)
     if level is Exactness.STEP:
-        return row.max_abs_diff <= 1
+        return isinstance(row.max_abs_diff, int) and row.max_abs_diff <= 1  # floats have no steps
     if level is Exactness.ULPS:
         return row.max_ulps is not None and row.max_ulps <= _ULPS
     return level is Exactness.UNPROVEN

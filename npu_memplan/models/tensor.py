@@ -42,7 +42,7 @@ class Tensor:
 
     @property
     def scale(self) -> float:
-        """The per-tensor scale; 0.0 when not quantised."""
+        """The per-tensor scale; 0.0 when not quantised, or when the file says so."""
         return self.scales[0] if self.scales else 0.0
 
     @property

@@ -60,14 +60,31 @@ def _read_tflite(data: bytes, name: str) -> Network:
 def _graph(model: Any, number: int, name: str) -> Network:
     graph = model.Subgraphs(number)
     offsets = _arena_offsets(model, name) if number == 0 else None
+    used = _used(graph)
     tensors = tuple(
-        _tensor(model, graph.Tensors(i), i, offsets[i] if offsets else -1, name) for i in range(graph.TensorsLength())
+        _tensor(model, graph.Tensors(i), i, offsets[i] if offsets else -1, name) if i in used else _unread(graph, i)
+        for i in range(graph.TensorsLength())
     )
     operators = tuple(_operator(model, graph.Operators(i), i, tensors, name) for i in range(graph.OperatorsLength()))
     inputs = _indices(graph.InputsAsNumpy(), tensors, f"inputs of {name}")
     outputs = _indices(graph.OutputsAsNumpy(), tensors, f"outputs of {name}")
     by_vela = (model.Description() or b"").startswith(b"Vela")  # "Vela Optimised", "Vela 5.2.0 Optimised"
     return Network(name, tensors, operators, inputs, outputs, by_vela)
+
+
+def _used(graph: Any) -> set[int]:
+    """Tensors that an operator or the graph itself names; nothing is asked of others."""
+    operators = [graph.Operators(i) for i in range(graph.OperatorsLength())]
+    lists = [graph.InputsAsNumpy(), graph.OutputsAsNumpy()]
+    for operator in operators:
+        lists += [operator.InputsAsNumpy(), operator.OutputsAsNumpy(), operator.IntermediatesAsNumpy()]
+    return {int(index) for indices in lists if not isinstance(indices, int) for index in indices}
+
+
+def _unread(graph: Any, index: int) -> Tensor:
+    """A tensor that nobody reads or writes: its place in the list, and nothing else of it."""
+    name = (graph.Tensors(index).Name() or b"").decode(errors="replace")
+    return Tensor(index=index, name=name, shape=(0,), dtype="uint8")
 
 
 def data_offsets(data: bytes) -> dict[int, int]:

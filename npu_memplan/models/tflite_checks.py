@@ -49,8 +49,8 @@ def check_tensor(tensor: Tensor) -> None:
     if tensor.data is not None and tensor.data.nbytes < size:
         raise DamagedError(f"{what} has {tensor.data.nbytes} constant bytes; {form} needs {size}")
     for scale in tensor.scales:
-        if not 0 < scale < math.inf:
-            raise DamagedError(f"{what} has scale {scale}; scales are positive and finite")
+        if not 0 <= scale < math.inf:  # some converters write 0.0 where all elements are zero
+            raise DamagedError(f"{what} has scale {scale}; scales are finite and not negative")
     if len(tensor.zero_points) not in (0, 1, len(tensor.scales)):
         raise DamagedError(f"{what} has {len(tensor.scales)} scales and {len(tensor.zero_points)} zero points")
     low, high = _ZERO_POINTS.get(tensor.dtype, _OTHERS)

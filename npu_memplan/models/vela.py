@@ -98,6 +98,17 @@ def npu_call(
     )
 
 
+def check_scratch(call: NpuCall, name: str) -> None:
+    """`NetworkError` for a call whose file gives it no scratch memory although its stream has operands there."""
+    if not call.scratch_bytes and uses_region(call.words, 1):
+        raise NetworkError(
+            f"ethos-u operator {call.index} of {name} declares 0 bytes of scratch memory (tensor "
+            f"{call.scratch_tensor}), but its stream has operands there (region 1): the file does not say how large "
+            "its arena is, and a runtime that believes it would let the NPU write over other memory; compile the "
+            "source model again"
+        )
+
+
 _REGION_OPCODES = frozenset(register.opcode for register in REGION_REGISTERS)
 
 

@@ -39,7 +39,7 @@ def summary(emitted: Emitted) -> dict[str, Any]:
         "accelerator": emitted.accelerator,
         "arena_bytes": emitted.arena_bytes,
         "fast_memory_bytes": emitted.fast_bytes,
-        "vela_arena_bytes": emitted.vela_arena_bytes,
+        "vela_arena_bytes": emitted.vela_arena_bytes or None,  # null: unknown
         "status": emitted.planned.plan.status.value,
         "planner": emitted.planned.plan.planner,
         "file_bytes": len(emitted.content),

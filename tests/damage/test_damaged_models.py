@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,12 +48,24 @@ def with_operator(place: int, value: object) -> Callable[[ModelBuilder], None]:
     return change
 
 
+def test_a_tensor_that_nobody_reads_may_be_anything() -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 4), "int8", 0.5), b.tensor((1, 4), "int8", 0.5)
+    b.operator("RELU", [x], [y])
+    b.tensor((2, 3), "int8", [-1.0, float("nan")], 300)
+    b.constant(np.zeros(3, np.int8), float("inf"))
+    b.tensors[-1] = replace(b.tensors[-1], shape=(1 << 20, -4))
+    network = read_network(b.made([x], [y]).finish())
+    assert [t.index for t in network.tensors] == [0, 1, 2, 3]
+    assert not network.tensors[3].size_bytes
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (with_tensor(0, shape=(1, -4)), r"tensor 0 't0' has shape \[1, -4\]; extents are not negative"),
         (with_tensor(0, shape=(1 << 20, 1 << 20)), "1099511627776 bytes; at most 2147483648 are possible"),
-        (with_tensor(0, scale=float("nan")), "tensor 0 't0' has scale nan; scales are positive and finite"),
+        (with_tensor(0, scale=float("nan")), "tensor 0 't0' has scale nan; scales are finite and not negative"),
         (with_tensor(3, scale=float("inf")), "has scale inf"),
         (with_tensor(1, scale=-1.0), "has scale -1.0"),
         (with_tensor(0, zero_point=200), r"type int8 has zero point 200; it must be in -128..127"),

@@ -20,7 +20,7 @@ from npu_memplan.ethosu.stream.isa import SHRAM_REGION, Op, Register
 from npu_memplan.ethosu.time import MemoryMap
 from npu_memplan.models.network import CpuOperator, Network
 from npu_memplan.models.variables import OF_VARIABLES, kept_variables, moved
-from npu_memplan.models.vela import NpuCall
+from npu_memplan.models.vela import NpuCall, check_scratch
 
 from ...base import POISON
 from ..bound.memory import Shadow
@@ -74,6 +74,8 @@ class NetworkModel:
 
     def __init__(self, network: Network, data: bytes, checks: bool = True, where: MemoryMap | None = None) -> None:
         self.network, self.checks, self._where = network, checks, where
+        for call in network.npu_calls:
+            check_scratch(call, network.name)
         self._models: dict[str, NpuModel] = {}
         self._hosts = {
             o.index: ReferenceOperator(data, network, o) for o in network.cpu_operators if o.name not in OF_VARIABLES

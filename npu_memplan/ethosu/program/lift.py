@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import RefusalError
 from ...models.network import Network
-from ...models.vela import HeldBytes, NpuCall
+from ...models.vela import HeldBytes, NpuCall, check_scratch
 from ..arch import Language
 from ..hazards.inplace import in_place_distances
 from ..stream.commands import Operation
@@ -94,6 +94,7 @@ def lift(
 
     `operators`: the source model's operator of each kernel, by the kernel's offset in the stream.
     """
+    check_scratch(call, network.name)
     operations = operations_of(call)
     return _Lifter(network, call, operations, name, _served(operations, operators)).program()
 

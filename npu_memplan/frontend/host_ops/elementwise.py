@@ -62,7 +62,10 @@ def add(work: Lowering) -> None:
 def multiply(work: Lowering) -> None:
     """input 0 x input 1."""
     options = work.options("MulOptions")
-    a, b, output = ends(work, ACTIVATION_TYPES, 2)
+    a, b, output = tensors = ends(work, ACTIVATION_TYPES, 2, scaled=False)
+    # Converters give constants of zeros the scale 0.0: the reference multiplies by it (and stops in ADD and SUB).
+    zeros = [t for t in (a, b) if t.scales and t.data is not None]
+    require_same_type(tuple(t for t in tensors if t not in zeros), ACTIVATION_TYPES)
     scale = quantise_multiplier(a.scale * b.scale / output.scale)
 
     def result(x: Expr, y: Expr) -> Expr:
