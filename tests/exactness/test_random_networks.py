@@ -1,0 +1,76 @@
+"""Random networks of one to eight operators are exact, announced as inexact, or refused by name, each way to compile.
+
+A fixed slice of what `python -m benchmarks.random_networks` runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.support.random_networks import MOST_OPERATORS, draw, network
+from tests.support.random_networks.reduction import part, reduced
+from tests.support.random_networks.verdict import Trial, Verdict, ways
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+# (first seed, way): each way has networks of its own.
+SLICE = [(1000 * number + seed, how) for number, how in enumerate(ways(0)) for seed in range(2 if how == "pool" else 7)]
+
+
+@pytest.mark.parametrize(("seed", "how"), SLICE, ids=lambda value: str(value))
+def test_right_or_announced_or_refused(seed: int, how: str) -> None:
+    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
+    assert outcome.verdict is not Verdict.FAULT, outcome.message
+
+
+def test_what_is_drawn() -> None:
+    """A seed is a network, and many of them have everything that is asked of them."""
+    assert network(5) == network(5) != network(6)
+    kinds: Counter[str] = Counter()
+    types, ranks, zeros, fused, sizes, batches = (set[object]() for _ in range(6))
+    decades = 0.0
+    for seed in range(400):
+        b = draw(seed)
+        kinds.update(operator[0] for operator in b.operators)
+        sizes.add(len(b.operators))
+        fused |= {operator[4].get("FusedActivationFunction") for operator in b.operators}
+        for tensor in b.tensors:
+            types.add(tensor.dtype)
+            ranks.add(len(tensor.shape))
+            zeros.add(tensor.zero_point)
+            batches |= {tensor.shape[0]} if len(tensor.shape) == 4 else set()
+            scales = np.atleast_1d(np.asarray(1 if tensor.scale is None else tensor.scale, float))
+            decades = max(decades, float(np.log10(scales.max() / scales.min())))
+    assert sizes >= set(range(1, MOST_OPERATORS + 1))
+    assert types >= {"int8", "int16", "uint8", "float32", "int32", "int64", "bool"}
+    assert ranks >= {1, 2, 3, 4, 5}
+    assert zeros >= {-128, 0, 127, 255}
+    assert fused >= {0, 1, 2, 3}
+    assert batches >= {1, 2, 3, 4}
+    assert decades > 5
+    assert len(kinds) > 70
+
+
+def test_what_differs_unannounced_is_a_fault() -> None:
+    trial = Trial(draw(3).finish(), 3)
+    trial.expected = [[np.zeros_like(array) + 1 for array in outputs] for outputs in trial.expected]
+    trial.by_operator = lambda: trial.expected  # type: ignore[method-assign]
+    outcome = trial.compile_and_run(ways(3)["none"])
+    assert outcome.verdict is Verdict.FAULT
+    assert "claimed exact" in outcome.message
+
+
+def test_a_network_is_reduced_to_what_shows_the_same() -> None:
+    b = next(draw(seed) for seed in range(100) if len({o[0] for o in draw(seed).operators}) > 4)
+    kind = b.operators[2][0]
+
+    def shown(smaller: ModelBuilder) -> str:
+        return kind if kind in [operator[0] for operator in smaller.operators] else ""
+
+    assert [operator[0] for operator in reduced(b, shown).operators] == [kind]
+    assert part(b, range(len(b.operators))).finish() == b.finish()

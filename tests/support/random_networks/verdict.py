@@ -1,0 +1,186 @@
+"""A network compiled, run and compared in several ways, and what that came to.
+
+Invariant: whatever is neither right, nor announced as inexact, nor refused by name is a fault; an error that only a
+defect of the package can raise is no refusal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fvp_runner.host.runner import HostRunner
+from fvp_runner.references.base import ReferenceRunError
+from fvp_runner.references.composed import ComposedReference
+from fvp_runner.references.tflite import TFLiteReference
+from fvp_runner.result import OutputComparison, compare_output
+from npu_memplan.artifact import Artifact
+from npu_memplan.ethosu.vela_worker import VelaError
+from npu_memplan.exactness import Exactness
+from npu_memplan.frontend.host_choice import HostOpsError
+from npu_memplan.frontend.host_ops.operator import UnsupportedOperatorError
+from npu_memplan.frontend.tflite.operators import _NotImportedError
+from npu_memplan.models.file import UnsupportedModelError
+from npu_memplan.models.network import Network
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from npu_memplan.planners import PlanningError
+
+# What says of a network that it is not taken; every other error of a compile or a run is a defect.
+REFUSALS = (UnsupportedModelError, UnsupportedOperatorError, HostOpsError, PlanningError, VelaError, _NotImportedError)
+_NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
+
+
+class Verdict(Enum):
+    """Of one network compiled one way."""
+
+    EXACT = "exact"
+    ANNOUNCED = "announced"  # other than the reference, and said to be
+    REFUSED = "refused"
+    NO_REFERENCE = "no reference"  # compiled and run, with nothing to compare with
+    FAULT = "FAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a network came to; `message` is the error, or what differs."""
+
+    verdict: Verdict
+    message: str = ""
+
+
+def ways(seed: int, sram_bytes: int = 32768) -> dict[str, CompileOptions]:
+    """The options of each way; the NPU, and the pool's size near `sram_bytes`, are drawn by the seed."""
+    rng = np.random.default_rng([seed, 7])
+    npu = _NPUS[int(rng.integers(len(_NPUS)))]
+    size = max(16, int(sram_bytes * rng.uniform(0.5, 1.5)))
+    return {
+        "default": CompileOptions(npu),
+        "vela": CompileOptions(npu, npu_compiler="vela"),
+        "tvm": CompileOptions(npu, npu_compiler="tvm"),
+        "none": CompileOptions("none"),
+        "stripes": CompileOptions(npu, stripes=True),
+        "pool": CompileOptions(npu, pools={"sram": size}),
+        "u85": CompileOptions("ethos-u85-256"),
+    }
+
+
+def random_inputs(network: Network, seed: int) -> list[np.ndarray]:
+    """Inputs over the whole range of quantised types, or at its ends; plain numbers are small."""
+    found = []
+    for tensor in (network.tensors[i] for i in network.inputs):
+        rng = np.random.default_rng([seed, zlib.crc32(tensor.name.encode())])
+        if tensor.dtype in ("int8", "uint8", "int16"):
+            limits = np.iinfo(tensor.dtype)
+            values = rng.integers(limits.min, limits.max, tensor.shape, tensor.dtype, endpoint=True)
+            if seed % 2:
+                ends = np.array([limits.min, limits.max, np.clip(tensor.zero_point, limits.min, limits.max)])
+                values = ends[rng.integers(0, 3, tensor.shape)].astype(tensor.dtype)
+        elif tensor.dtype == "bool":
+            values = rng.integers(0, 2, tensor.shape).astype(bool)
+        elif tensor.dtype == "float32":
+            values = (rng.standard_normal(tensor.shape) * 3).astype(np.float32)
+        else:
+            values = rng.integers(-40, 41, tensor.shape).astype(tensor.dtype)
+        found.append(values)
+    return found
+
+
+class Trial:
+    """A network with its inputs and what its reference makes of them, to be compiled in any way."""
+
+    def __init__(self, model: bytes, seed: int = 0) -> None:
+        self.model, self.network = model, read_network(model, "network")
+        self.inputs = [random_inputs(self.network, 2 * seed + i) for i in range(2)]
+        self.why = ""  # there is no reference
+        self.expected: list[Sequence[Any]] = []
+        try:
+            reference = TFLiteReference(model, "network")
+            self.expected = [reference.run(values) for values in self.inputs]
+        except ReferenceRunError as error:
+            try:
+                self.expected = self.by_operator()
+            except ReferenceRunError:
+                self.why = str(error)
+
+    def by_operator(self) -> list[Sequence[Any]]:
+        """The outputs where every operator is run by the reference that its claim is of."""
+        reference = ComposedReference(self.model, self.network)
+        return [reference.run(values) for values in self.inputs]
+
+    def compile_and_run(self, options: CompileOptions, entering: Callable[[str], None] = lambda stage: None) -> Outcome:
+        """What came of one way; `entering` is told each stage, for those whose process may end in it."""
+        with tempfile.TemporaryDirectory() as temporary:
+            path, folder = Path(temporary) / "network.tflite", Path(temporary) / "artifact"
+            path.write_bytes(self.model)
+            entering("compile")
+            try:
+                artifact = compile_model(path, options, folder)
+            except REFUSALS as error:
+                return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
+            except Exception as error:
+                return Outcome(Verdict.FAULT, f"compile: {_said(error)}")
+            entering("run")
+            try:
+                runner = HostRunner(folder)
+                found = [runner.run(values).outputs for values in self.inputs]
+            except Exception as error:
+                return Outcome(Verdict.FAULT, f"run: {_said(error)}")
+            entering("compare")
+            return self._compared(artifact, found)
+
+    def _compared(self, artifact: Artifact, found: list[Sequence[Any]]) -> Outcome:
+        if not self.expected:
+            return Outcome(Verdict.NO_REFERENCE, self.why)
+        differing = self._differing(found, self.expected)
+        if not differing:
+            return Outcome(Verdict.EXACT)
+        with contextlib.suppress(ReferenceRunError):  # claims are of an operator against its own reference
+            differing = self._differing(found, self.by_operator())
+        if not differing:
+            return Outcome(Verdict.EXACT, "operator by operator")
+        faults = [text for index, one in differing.items() if (text := self._unannounced(artifact, index, one))]
+        if faults:
+            return Outcome(Verdict.FAULT, "wrong: " + "; ".join(faults))
+        return Outcome(Verdict.ANNOUNCED, f"{sum(one.mismatches for one in differing.values())} elements")
+
+    def _differing(self, found: list[Sequence[Any]], expected: list[Sequence[Any]]) -> dict[int, OutputComparison]:
+        """Tensor -> comparison, of the outputs that differ for one of the inputs."""
+        differing = {}
+        for made, wanted in zip(found, expected, strict=True):
+            for index, ours, theirs in zip(self.network.outputs, made, wanted, strict=True):
+                one = compare_output(self.network.tensors[index].name, ours, theirs.reshape(ours.shape))
+                if one.mismatches:
+                    differing[index] = one
+        return differing
+
+    def _unannounced(self, artifact: Artifact, output: int, one: OutputComparison) -> str:
+        """Why an output that differs is a fault; empty where a claim says that it may."""
+        claims = {operator.name: operator.claim for operator in artifact.operators}
+        tensors, doubtful = self.network.tensors, set[int]()
+        for operator in self.network.operators:
+            claim = claims[tensors[operator.outputs[0]].name]
+            before = doubtful.intersection(operator.inputs)
+            if before or claim.exactness is not Exactness.EXACT:
+                doubtful.update(operator.outputs)
+            if output in operator.outputs:
+                text = (
+                    f"{one.mismatches} of {one.elements} elements of {operator.name} ({one.name}) by "
+                    f"{one.max_abs_diff:g}, claimed {claim.exactness.value}"
+                )
+                step = claim.exactness is Exactness.STEP and not before and one.max_abs_diff > 1
+                return text if output not in doubtful or step else ""
+        return ""
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
