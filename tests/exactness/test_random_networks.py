@@ -18,15 +18,6 @@ from tests.support.tflite_builder import ModelBuilder
 pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
-# (first seed, way): each way has networks of its own.
-SLICE = [(1000 * number + seed, how) for number, how in enumerate(ways(0)) for seed in range(2 if how == "pool" else 7)]
-
-
-@pytest.mark.parametrize(("seed", "how"), SLICE, ids=lambda value: str(value))
-def test_right_or_announced_or_refused(seed: int, how: str) -> None:
-    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
-    assert outcome.verdict is not Verdict.FAULT, outcome.message
-
 
 def test_what_is_drawn() -> None:
     """A seed is a network, and many of them have everything that is asked of them."""

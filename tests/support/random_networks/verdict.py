@@ -34,6 +34,7 @@ from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import PlanningError
+from npu_memplan.process.incidents import strictly
 
 # What says of a network that it is not taken; every other error of a compile or a run is a defect.
 REFUSALS = (UnsupportedModelError, UnsupportedOperatorError, HostOpsError, PlanningError, VelaError, _NotImportedError)
@@ -124,7 +125,8 @@ class Trial:
             path.write_bytes(self.model)
             entering("compile")
             try:
-                artifact = compile_model(path, options, folder)
+                with strictly():
+                    artifact = compile_model(path, options, folder)
             except REFUSALS as error:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
             except Exception as error:
