@@ -67,7 +67,7 @@ class OfTwo(Layer):
     def _operands(self, emission: Emission) -> tuple[LayerTensor, LayerTensor, Operand, Operand, Operand, bool]:
         """Both tensors and operands with the one in full size first, the result, and whether they changed places."""
         a, b, out = (emission.tensors[name] for name in (*self.inputs, self.output))
-        swap = a.data is not None or (a.shape != out.shape and b.shape == out.shape and a.hwc != out.hwc)
+        swap = a.data is not None or a.hwc != out.hwc  # of unlike ranks too: the NPU broadcasts its second operand only
         if swap:
             a, b = b, a
         ifm, ofm = emission.operand(a.name), emission.operand(out.name)
