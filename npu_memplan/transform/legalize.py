@@ -19,6 +19,7 @@ from tvm import ir, relax, s_tir, sym, tirx
 from ..extract.lower import prepare
 from ..extract.tir import nodes_of, operator_of
 from ..vocabulary import RELAX_VIEWS
+from .in_place import reshapes_need_copies, writes_in_place
 
 
 def legalize(module: Any) -> Any:
@@ -28,8 +29,12 @@ def legalize(module: Any) -> Any:
         passes.append(relax.transform.RealizeVDevice())
     if tvm.target.Target.current(allow_none=True) is not None:  # sort, scan, sampling depend on the target
         passes += [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
-    passes += [relax.transform.LegalizeOps(skip_ops=sorted(RELAX_VIEWS))]
-    module = _views(tvm.ir.transform.Sequential(passes)(module))
+    module = tvm.ir.transform.Sequential(passes)(module)
+    functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+    if any(reshapes_need_copies(f) for f in functions):
+        module = relax.transform.LegalizeOps()(module)
+    else:
+        module = _views(relax.transform.LegalizeOps(skip_ops=sorted(RELAX_VIEWS))(module))
     return prepare(relax.transform.ToNonDataflow()(module))
 
 
@@ -60,8 +65,7 @@ def _views(module: Any) -> Any:
         return call if copy else relax.op.reshape(source, call.ty.shape)
 
     def viewed(function: Any) -> Any:
-        written = any(operator_of(call) in _IN_PLACE for call in nodes_of(function.body, ir.Call))
-        return tvm_ffi.structural_map(function, (ir.Call, functools.partial(view, written=written)))
+        return tvm_ffi.structural_map(function, (ir.Call, functools.partial(view, written=writes_in_place(function))))
 
     functions = {gv: viewed(f) if isinstance(f, relax.Function) else f for gv, f in module.functions.items()}
     used = {gv.name_hint for f in functions.values() for gv in nodes_of(f.body, ir.GlobalVar)}
@@ -69,9 +73,6 @@ def _views(module: Any) -> Any:
         if gv.name_hint in copies - used and "global_symbol" not in f.attrs:
             del functions[gv]
     return relax.transform.Normalize()(ir.IRModule(functions, module.attrs, dict(module.global_infos.items())))
-
-
-_IN_PLACE = ("relax.call_tir_inplace", "relax.call_inplace_packed")
 
 
 def _as_large(source: Any, result: Any) -> bool:

@@ -49,7 +49,7 @@ class Module:
 
 
 @pytest.mark.parametrize("options", [{}, {"bounds": {"n": 40}}, {"bounds": {"n": 40}, "worst_case": False}])
-@pytest.mark.parametrize("kind", ["int64", "int32", "int16"])
+@pytest.mark.parametrize("kind", ["int64", "int32", "int16", "int8"])
 def test_shape_symbols_of_every_integer_type(kind, options):
     module = from_source(SYMBOLS.format(kind=kind))
     same_as_tvm(module, *([np.arange(16 * n, dtype="float32").reshape(n, 16) / 99] for n in (1, 5, 33)), **options)
