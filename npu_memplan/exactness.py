@@ -143,6 +143,9 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
     },
 }  # fmt: skip
 
+# Of float32 with int8 weights, which become int8 when the operator runs; tests/exactness/test_hybrids.py holds them.
+HYBRID = _names("CONV_2D DEPTHWISE_CONV_2D FULLY_CONNECTED")
+
 _VELA_ROUNDS = "Vela's stream is a step away in about one element of a thousand"
 _VELA_MULTIPLIES = "float32 scales: ties differ"
 STEP: dict[tuple[Code, str, str], str] = {
@@ -227,6 +230,13 @@ def claim(code: Code, kind: str, dtype: str) -> Claim:
     if (code, kind, dtype) in STEP:
         return Claim(Exactness.STEP, reference_of(kind, dtype), STEP[code, kind, dtype])
     return Claim(reason=f"no test holds {code.value} for {dtype} to a reference")
+
+
+def hybrid_claim(kind: str) -> Claim:
+    """What is known of our host code of an operator with float32 activations and int8 weights."""
+    if kind in HYBRID:
+        return Claim(Exactness.EXACT, LITERT)
+    return Claim(reason=f"no test holds hybrid {kind} to a reference")
 
 
 def tosa_claim(kind: str, types: Collection[str], tried: bool) -> Claim:

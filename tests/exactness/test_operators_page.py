@@ -42,8 +42,8 @@ bytes.
 
 {rest}.
 
-Operators of hybrid networks (float activations with integer weights) are refused, as TFLite Micro does; so are sparse
-tensors.
+Of hybrid networks (float activations with int8 weights) the host runs CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED,
+exact against LiteRT; other operators of that mix are refused, and so are sparse tensors.
 """
 
 

@@ -233,26 +233,34 @@ Keeps = Callable[[Lowering], Sequence[OwnState]]
 Shapes = Callable[[Lowering], Sequence[tuple[int, ...]]]
 _LOWERINGS: dict[str, Lower] = {}  # of any elements, or of quantised ones
 _PLAIN: dict[str, Lower] = {}  # of elements that are the numbers they mean
+_HYBRID: dict[str, Lower] = {}  # of float32 with int8 weights
 _KEEPS: dict[str, Keeps] = {}
 _SHAPES: dict[str, Shapes] = {}
 
 
 def lowering(
-    *names: str, plain: bool = False, both: bool = False, keeps: Keeps | None = None, shapes: Shapes | None = None
+    *names: str,
+    plain: bool = False,
+    both: bool = False,
+    hybrid: bool = False,
+    keeps: Keeps | None = None,
+    shapes: Shapes | None = None,
 ) -> Callable[[Lower], Lower]:
     """Register a function for TFLite operators by schema name, or by custom code.
 
     `plain`: for operators none of whose tensors is of a type in `STORED`; another function may be there for the rest.
-    `both`: for these and for stored numbers, but for no mix of the two.
+    `both`: for these and for stored numbers, but for no mix of the two; `hybrid`: for that mix.
     `keeps` says what such an operator keeps for itself, `shapes` of which shapes its outputs are, where files of such
     operators leave that out.
     """
 
     def register(function: Lower) -> Lower:
         for name in names:
-            if plain or both:
+            if hybrid:
+                _HYBRID[name] = function
+            elif plain or both:
                 _PLAIN[name] = function
-            if not plain:
+            if not plain and not hybrid:
                 _LOWERINGS[name] = function
             if keeps is not None:
                 _KEEPS[name] = keeps
@@ -310,13 +318,15 @@ def _lowering_of(work: Lowering) -> Lower:
     tensors = work.network.tensors_of(operator)
     stored = next(tensor for tensor in tensors if tensor.dtype in STORED)
     hybrid = any(tensor.dtype == "float32" for tensor in tensors)
+    if hybrid and operator.name in _HYBRID:
+        return _HYBRID[operator.name]
     require(not hybrid, f"tensor {stored.name!r} is {stored.dtype} beside float32 ones; {HYBRID}")
     require(general, f"tensor {stored.name!r} is {stored.dtype}; {NOT_QUANTISED}")
     return general  # type: ignore[return-value]
 
 
 EXTERNAL_OPERATOR = "<external>"  # the name under which the function for external operators is registered
-HYBRID = "hybrid operators have no kernel in TFLite Micro: quantise activations as well as weights"
+HYBRID = "there is no hybrid code for it: quantise activations as well as weights"
 NOT_QUANTISED = "the reference has this operator for plain numbers only, such as float32"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...exactness import EXACT_AS_A_WHOLE, KEEP_STORED, MICRO, Claim, Code, Exactness, claim
+from ...exactness import EXACT_AS_A_WHOLE, HYBRID, KEEP_STORED, MICRO, Claim, Code, Exactness, claim, hybrid_claim
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ..attributes import Quantised, SourceOperator, main_attributes
@@ -152,9 +152,16 @@ def known_of(code: Code, network: Network, operator: CpuOperator) -> Claim:
         return next((c for c in inner if c.exactness is not Exactness.EXACT), Claim(Exactness.EXACT, MICRO))
     if operator.is_custom and operator.name not in EXACT_AS_A_WHOLE:
         return OWN_FUNCTION
-    found = claim(code, operator.name, activation_type(network, operator))
+    dtype = activation_type(network, operator)
+    mixed = operator.name in HYBRID and dtype == "float32" and _has_stored_weights(network, operator)
+    hybrid = mixed and code is Code.HOST
+    found = hybrid_claim(operator.name) if hybrid else claim(code, operator.name, dtype)
     other = doubt(code, network, operator)
     return Claim(reason=other) if other else found
+
+
+def _has_stored_weights(network: Network, operator: CpuOperator) -> bool:
+    return operator.inputs[1] >= 0 and network.tensors[operator.inputs[1]].dtype == "int8"
 
 
 def activation_type(network: Network, operator: CpuOperator) -> str:

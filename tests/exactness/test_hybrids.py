@@ -1,0 +1,80 @@
+"""Operators of float32 with int8 weights equal LiteRT's reference kernels, which quantise activations as they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fvp_runner.references.tflite import TFLiteReference
+from npu_memplan.exactness import LITERT, Exactness
+from npu_memplan.models.tflite import read_network
+from npu_memplan.options import CompileOptions
+from npu_memplan.pipeline import compile_model
+from tests.support.many_operators import run_together
+from tests.support.tflite_builder import ModelBuilder
+
+pytest.importorskip("tflite_micro")
+pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
+
+FORMS = [("CONV_2D", False), ("CONV_2D", True), ("DEPTHWISE_CONV_2D", True), ("FULLY_CONNECTED", False),
+         ("FULLY_CONNECTED", True)]  # fmt: skip
+
+
+def hybrid(rng: np.random.Generator, kind: str, several: bool) -> bytes:
+    """`several`: a scale for each channel; of FULLY_CONNECTED: activations with a zero point."""
+    b = ModelBuilder()
+    batch, activation = int(rng.integers(1, 4)), int(rng.integers(0, 4))
+    channels = int(rng.integers(2, 9))
+    bias = b.constant((rng.standard_normal(channels) * 3).astype(np.float32)) if rng.random() < 0.8 else -1
+    scales = rng.uniform(0.002, 0.05, channels if several and kind != "FULLY_CONNECTED" else 1)
+    if kind == "FULLY_CONNECTED":
+        depth = int(rng.integers(3, 40))
+        x, y = b.tensor((batch, depth), "float32"), b.tensor((batch, channels), "float32")
+        w = b.constant(rng.integers(-127, 128, (channels, depth)).astype(np.int8), scales)
+        b.operator(kind, [x, w, bias], [y], "FullyConnectedOptions", 9 if several else 3,
+                   FusedActivationFunction=activation, AsymmetricQuantizeInputs=several)  # fmt: skip
+        return b.made([x], [y]).finish()
+    h, wide, step, same = int(rng.integers(5, 9)), 7, int(rng.integers(1, 3)), bool(rng.integers(2))
+    depth = channels if kind == "DEPTHWISE_CONV_2D" else int(rng.integers(1, 7))
+    shape = (1, 3, 3, channels) if kind == "DEPTHWISE_CONV_2D" else (channels, 3, 3, depth)
+    size = [-(-n // step) if same else (n - 3) // step + 1 for n in (h, wide)]
+    x, y = b.tensor((batch, h, wide, depth), "float32"), b.tensor((batch, *size, channels), "float32")
+    w = b.constant(rng.integers(-127, 128, shape).astype(np.int8), scales, axis=3 if shape[0] == 1 else 0)
+    if bias < 0:
+        bias = b.constant(np.zeros(channels, np.float32))
+    more = {"DepthMultiplier": 1} if kind == "DEPTHWISE_CONV_2D" else {}
+    options = "Conv2DOptions" if kind == "CONV_2D" else "DepthwiseConv2DOptions"
+    b.operator(kind, [x, w, bias], [y], options, 5 if several else 2, Padding=0 if same else 1, StrideH=step,
+               StrideW=step, DilationHFactor=1, DilationWFactor=1, FusedActivationFunction=activation,
+               **more)  # fmt: skip
+    return b.made([x], [y]).finish()
+
+
+@pytest.mark.parametrize(("kind", "several"), FORMS)
+def test_equal(kind: str, several: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    networks, inputs, expected, wrong = [], [], [], []
+    for number in range(12):
+        model = hybrid(rng, kind, several)
+        networks.append(read_network(model, f"{kind}{number}"))
+        shape = networks[-1].tensors[networks[-1].inputs[0]].shape
+        values = (rng.standard_normal(shape) * float(10.0 ** rng.integers(-3, 4))).astype(np.float32)
+        inputs.append([np.zeros_like(values) if number == 3 else abs(values) if number == 4 else values])
+        reference = TFLiteReference(model)
+        expected.append(reference.run(inputs[-1])[0])
+        assert reference.what == "LiteRT's reference kernels"
+    for number, ((ours,), theirs) in enumerate(zip(run_together(networks, inputs, tmp_path), expected, strict=True)):
+        if not np.array_equal(ours, theirs):
+            wrong.append((number, int((ours != theirs).sum()), ours.size, float(abs(ours - theirs).max())))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("accelerator", ["ethos-u55-256", "none"])
+def test_a_compiled_model_says_whose_kernels(accelerator: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(hybrid(np.random.default_rng(1), "CONV_2D", several=False))
+    artifact = compile_model(path, CompileOptions(accelerator), tmp_path / "out")
+    (operator,) = artifact.operators
+    assert (operator.claim.exactness, operator.claim.reference) == (Exactness.EXACT, LITERT)
