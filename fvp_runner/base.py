@@ -57,7 +57,7 @@ class RunOptions:
 
     board: str | Path | None = None  # name or file; None: the accelerator's own board
     cpu: str | None = None  # GCC's -mcpu; None: the board's (unicorn: cortex-m33)
-    timeout_s: float = 300.0  # wall time of one run, without the build
+    timeout_s: float = 300.0  # wall time of one run; a host build may take as long, a minute at least
     interrupt: bool = False  # wait for the NPU's interrupt instead of polling
     build_folder: Path | None = None  # None: <artifact>/firmware
     fvp_path: Path | None = None  # binary of Arm's FVP, or the folder it is in

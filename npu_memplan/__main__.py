@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
     """Entry point of `npu-memplan` and of `python -m npu_memplan`."""
     signal.signal(signal.SIGINT, _leave)
+    if __name__ == "__main__":
+        _leave_out_the_working_directory()
     from .cli import main as command_line
 
     command_line()
+
+
+def _leave_out_the_working_directory() -> None:
+    """`python -m` puts it first on the import path, with whatever modules lie there."""
+    from .process.python_child import import_path
+
+    sys.path[:] = import_path()
 
 
 def _leave(*_: object) -> None:

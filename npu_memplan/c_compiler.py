@@ -21,7 +21,7 @@ def compiler() -> list[str] | None:
         if shutil.which(name):
             return [name]
     if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
+        return [sys.executable, "-I", "-m", "ziglang", "cc"]
     return None
 
 

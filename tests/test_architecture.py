@@ -266,7 +266,17 @@ def test_readers_of_models_know_no_ir_and_only_velas_knows_the_npu() -> None:
     assert [name_of(p) for p in readers if depends(p, "tvm")] == []
 
 
-_BESIDE_THE_NPU = ("models", "compiled", "fixed_point", "errors", "names", "vocabulary", "target_data", "problem")
+_BESIDE_THE_NPU = (
+    "process.python_child",
+    "models",
+    "compiled",
+    "fixed_point",
+    "errors",
+    "names",
+    "vocabulary",
+    "target_data",
+    "problem",
+)
 _LANGUAGE = tuple(f"npu_memplan.{name}" for name in ("ethosu", *_BESIDE_THE_NPU))
 
 
@@ -315,3 +325,38 @@ def test_no_code_knows_a_board() -> None:
     for path in MODULES:
         texts = [n.value for n in nodes(path) if isinstance(n, ast.Constant)]
         assert not [board for board in boards for text in texts if isinstance(text, str) and board in text], path
+
+
+# Who catches everything, and neither raises nor reports it at once: each with the reason.
+CATCH_ALL = {
+    "npu_memplan.process.incidents": "what contains and tells faults",
+    "npu_memplan.cli": "the last to hear of a fault, which it prints",
+    "npu_memplan.sweep.worker.measure": "a case's result says that it crashed",
+    "npu_memplan.sweep.drive": "a lost worker is the case's result",
+    "npu_memplan.sweep.executors.slurm": "handed to every caller who waits",
+    "fvp_runner.emulators.unicorn": "handed to the caller's thread",
+    "fvp_runner.host.runner": "handed to the caller's thread",
+}
+
+
+def hides(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler of every exception neither raises nor reports."""
+    caught = ast.unparse(handler.type) if handler.type is not None else "BaseException"
+    every = re.search(r"\b(Base)?Exception\b", caught) is not None
+    told = any(
+        isinstance(n, ast.Raise) or (isinstance(n, ast.Call) and ast.unparse(n.func) == "report_fault")
+        for n in ast.walk(handler)
+    )
+    return every and not told
+
+
+def test_nobody_hides_a_fault() -> None:
+    assert hides(ast.parse("try: f()\nexcept (OSError, Exception): pass").body[0].handlers[0])  # type: ignore[attr-defined]
+    assert not hides(ast.parse("try: f()\nexcept Exception: raise").body[0].handlers[0])  # type: ignore[attr-defined]
+    found = set()
+    for path in MODULES:
+        tree = parsed(path)
+        suppressed = "suppress(Exception" in path.read_text(encoding="utf-8")
+        if suppressed or any(isinstance(node, ast.ExceptHandler) and hides(node) for node in ast.walk(tree)):
+            found.add(name_of(path))
+    assert found <= CATCH_ALL.keys(), found - CATCH_ALL.keys()

@@ -42,6 +42,9 @@ _COMPILE = (
 _LINK = ("-nostartfiles", "-Wl,--gc-sections", "-Wl,--fatal-warnings", *_ABI)
 
 
+_TIMEOUT_S = 600.0  # of one command of the toolchain
+
+
 class BuildError(RunnerError):
     """The firmware does not compile or link; the message ends with the compiler's own words."""
 
@@ -184,7 +187,12 @@ def _compile(
 
 
 def _run(command: list[str], doing: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{doing} took longer than {_TIMEOUT_S:g} s; the command was: {' '.join(command)}") from None
     if done.returncode != 0:
         lines = [
             line for line in done.stderr.splitlines() if "error" in line or "warning" in line or "overflow" in line

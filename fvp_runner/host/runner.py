@@ -61,6 +61,9 @@ class Watch(Protocol):
         """Call number `number` of the program, one of the host's, has ended."""
 
 
+_LEAST_BUILD_S = 60.0  # that the C compiler may take, however short a run has to be
+
+
 class HostRunner:
     """Runs an artifact in this process. `run` is one inference from a fresh start."""
 
@@ -71,8 +74,8 @@ class HostRunner:
         self.artifact = load_artifact(directory, self.options)
         self._directory = Path(directory)
         brought = self.options.external_sources
-        sanitize = self.options.sanitize
-        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, sanitize)
+        limits = self.options.sanitize, max(self.options.timeout_s, _LEAST_BUILD_S)
+        self._library: SharedObject = build(self._directory, self.artifact, self.options.progress, brought, *limits)
         self.watch: Watch | None = None
         self._launches = 0
         self._launch_callback = _LAUNCH(self._launch)
@@ -87,7 +90,7 @@ class HostRunner:
         self._guarded = tuple(GuardedPool(s, max(a, _ALIGNMENT_BYTES)) for s, a in zip(sizes, alignments, strict=True))
         self.pools = tuple(guarded.pool for guarded in self._guarded)
         self._shadow = PoolShadows(self.artifact, self.pools)
-        self._sanitizer = self._sanitized(bool(brought)) if sanitize else None
+        self._sanitizer = self._sanitized(bool(brought)) if self.options.sanitize else None
         self._streams: dict[int, list[int]] = {}  # by address: they are constants
         self._error: BaseException | None = None
         self._ended = threading.Event()  # the last run

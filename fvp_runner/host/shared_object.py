@@ -118,6 +118,7 @@ def build(
     progress: Callable[[str], None] | None = None,
     external_sources: Sequence[Path] = (),
     sanitize: bool = False,
+    timeout_s: float = 300.0,
 ) -> SharedObject:
     """Compile and load `directory`'s sources and `external_sources`; `RunnerError` carries the compiler's words."""
     command = compiler()
@@ -143,16 +144,21 @@ def build(
             plain = [flag for flag in FLAGS if flag != "-shared"]
             made = instrumented(command, identifier(artifact.name), sources, temporary, plain)
             for one in made.lines:
-                _compile(one, directory)
+                _compile(one, directory, timeout_s)
             sources = list(made.inputs)
         line = [*command, *FLAGS, f"-I{folder}", *included, *map(str, sources), str(forward), "-o", str(target), "-lm"]
-        _compile(line, directory)
+        _compile(line, directory, timeout_s)
         # A loaded object stays valid when its file goes.
         return SharedObject(target, identifier(artifact.name))
 
 
-def _compile(line: Sequence[str], directory: Path) -> None:
-    done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+def _compile(line: Sequence[str], directory: Path, timeout_s: float) -> None:
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise RunnerError(
+            f"{line[0]} took longer than {timeout_s:g} s for the C of {directory}; give more time with --timeout"
+        ) from None
     if done.returncode:
         first = "\n".join(done.stderr.splitlines()[:20])
         raise RunnerError(f"{line[0]} could not compile the C of {directory}:\n{first}")

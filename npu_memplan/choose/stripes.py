@@ -152,9 +152,10 @@ def _limits(least: int, most: int) -> Iterator[int]:
 
 def _measured(groups: Groups, chosen: tuple[Group, ...], node_budget: int | None = None) -> Striping:
     """`chosen` in the directions that a plan of both prefers, and the bytes of a plan of those."""
-    if chosen not in groups.measured:
-        groups.measured[chosen] = _directed(groups, chosen, node_budget)
-    known: Striping = groups.measured[chosen]
+    asked = chosen, node_budget
+    if asked not in groups.measured:
+        groups.measured[asked] = _directed(groups, chosen, node_budget)
+    known: Striping = groups.measured[asked]
     return known
 
 

@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from ..errors import NpuMemplanError, said_by
+from ..errors import InternalError, NpuMemplanError, said_by
 from . import CodegenError
 from .c_array import c_float
 
@@ -56,11 +56,8 @@ def print_functions(
         source = _printed(functions)
     except NpuMemplanError:
         raise
-    except Exception as error:  # TVM raises what it likes of numbers that no sound program has
-        raise CodegenError(
-            f"TVM prints no C of the host's code ({', '.join(functions)}): {said_by(error)}; convert the model again, "
-            "or report it if it is sound"
-        ) from None
+    except Exception as error:  # what was lowered has a form in C
+        raise InternalError(f"TVM prints no C of the host's code ({', '.join(functions)}): {said_by(error)}") from error
     return _tidy(source, functions, constants, defined)
 
 

@@ -5,9 +5,7 @@ Invariant: Vela's compiler runs in processes of its own (see `vela_worker`); in 
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,10 +20,11 @@ from numpy.typing import NDArray
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
+from ..process.python_child import python_module
 from .arch import Architecture, Language, accelerator
+from .vela_worker import TIMEOUT_S, configuration, ini_text, run_regor
 from .vela_worker import VelaError as VelaError
 from .vela_worker import VelaOptions as VelaOptions
-from .vela_worker import configuration, ini_text, run_regor
 from .vela_worker import start_compile as start_compile
 
 SCALE_BYTES = 10  # of one channel
@@ -146,20 +145,19 @@ def _run_legacy(model: bytes, options: VelaOptions) -> tuple[bytes, tuple[str, .
     with tempfile.TemporaryDirectory(prefix="npu_memplan-vela-") as folder:
         source = Path(folder) / "model.tflite"
         source.write_bytes(model)
-        command = [sys.executable, "-m", "ethosu.vela", str(source), "--debug-force-legacy-core"]
+        command = python_module("ethosu.vela", str(source), "--debug-force-legacy-core")
         config = Path(folder) / "vela.ini"
         config.write_text(ini_text(options), encoding="utf-8")
         command += ["--output-dir", folder, "--accelerator-config", target.name, "--config", str(config)]
         command += ["--system-config", system, "--memory-mode", mode, "--optimise", options.optimise]
         if options.arena_cache_size is not None:
             command += ["--arena-cache-size", str(options.arena_cache_size)]
-        worker = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            check=False,
-        )
+        try:
+            worker = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, timeout=TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise VelaError(f"Vela's legacy core did not compile the model within {TIMEOUT_S:g} s") from None
         printed = tuple(line for line in worker.stdout.decode(errors="replace").splitlines() if line.strip())
         result = Path(folder) / "model_vela.tflite"
         if worker.returncode or not result.is_file():

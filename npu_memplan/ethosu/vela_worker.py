@@ -12,14 +12,16 @@ import contextlib
 import io
 import json
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
+from ..process.python_child import python_child
 from .arch import Architecture, accelerator
+
+TIMEOUT_S = 1800.0  # of one compile: the largest public networks take a minute
 
 
 class VelaError(RefusalError):
@@ -84,9 +86,14 @@ def configuration(target: Architecture, options: VelaOptions) -> tuple[str, str,
             known = ", ".join(s[len(prefix) :] for s in ini.sections() if s.startswith(prefix))
             raise VelaError(f"{kind} {value!r} is not in vela.ini; choose one of: {known}")
     section = f"Memory_Mode.{mode}"
-    settings = dict(ini[section])
+    settings, seen = dict(ini[section]), {section}
     while "inherit" in settings:
-        settings = {**dict(ini[settings.pop("inherit")]), **settings}
+        base = settings.pop("inherit")
+        if base in seen or not ini.has_section(base):
+            fault = "which inherits it" if base in seen else "which the file does not have"
+            raise VelaError(f"{options.ini or 'vela.ini'}: [{section}] inherits {base!r}, {fault}; correct the file")
+        seen.add(base)
+        settings = {**dict(ini[base]), **settings}
     port = settings["arena_mem_area"].lower()
     memory = ini[f"System_Config.{system}"][f"{port}_port"]
     if memory not in ("Sram", "Dram"):
@@ -134,12 +141,16 @@ def start_compile(model: bytes, options: VelaOptions) -> None:
         _STARTED[model, options] = _start_regor(model, options)
 
 
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.wait()
+
+
 @atexit.register
 def _end_started() -> None:
     """End what nobody picked up (an error elsewhere ended the program first)."""
     for worker in _STARTED.values():
-        worker.process.kill()
-        worker.process.wait()
+        _end(worker)
         worker.printed.close()
         worker.result.close()
     _STARTED.clear()
@@ -168,7 +179,7 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
         asked.write(json.dumps(request).encode() + b"\0" + model)
         asked.seek(0)
         process = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _WORKER, str(result.fileno()), json.dumps(sys.path)],
+            python_child(_WORKER, str(result.fileno()), flags=("-S",)),
             stdin=asked,
             stdout=printed,
             stderr=subprocess.STDOUT,
@@ -179,12 +190,15 @@ def _start_regor(model: bytes, options: VelaOptions) -> _Worker:
 
 def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any], tuple[str, ...]]:
     worker = _STARTED.pop((model, options), None) or _start_regor(model, options)
-    try:
-        code = worker.process.wait()
-    except BaseException:  # Ctrl-C, or a request to end: it goes with us
-        worker.process.kill()
-        raise
     with worker.printed, worker.result:
+        try:
+            code = worker.process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            _end(worker)
+            raise VelaError(f"Vela's compiled core (regor) did not compile the model within {TIMEOUT_S:g} s") from None
+        except BaseException:  # Ctrl-C, or a request to end: it goes with us
+            _end(worker)
+            raise
         worker.printed.seek(0)
         lines = worker.printed.read().decode(errors="replace").splitlines()
         worker.result.seek(0)
@@ -196,10 +210,9 @@ def run_regor(model: bytes, options: VelaOptions) -> tuple[bytes, dict[str, Any]
     return network, json.loads(header), printed
 
 
-# Runs with -S -E and the caller's sys.path: it finds the same Vela, and starts without site's delay.
+# Runs with -S and the caller's import path: it finds the same Vela, and starts without site's delay.
 _WORKER = """
-import json, os, sys
-sys.path[:] = json.loads(sys.argv[2])
+import json, os
 from ethosu import regor
 text, _, model = sys.stdin.buffer.read().partition(b"\\0")
 request = json.loads(text)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -44,16 +45,26 @@ __all__ = [
 ]
 
 
+_lock = threading.Lock()
+_quiet, _was_enabled = 0, True  # blocks without collection, of all threads; whether there was one before
+
+
 @contextmanager
 def quiet_collector() -> Iterator[None]:
     """No garbage collection inside: planners make no cycles, and walking millions of live objects takes seconds."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    global _quiet, _was_enabled
+    with _lock:
+        if not _quiet:
+            _was_enabled = gc.isenabled()
+            gc.disable()
+        _quiet += 1
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        with _lock:
+            _quiet -= 1
+            if not _quiet and _was_enabled:
+                gc.enable()
 
 
 @quiet_collector()

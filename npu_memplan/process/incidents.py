@@ -114,6 +114,14 @@ def report_fault(where: str, error: Exception) -> None:
             incidents.faults.append(text)
 
 
+def is_ours(error: BaseException) -> bool:
+    """Whether a line of this package itself raised `error`, rather than a library that it calls."""
+    frame, module = error.__traceback__, ""
+    while frame is not None:
+        module, frame = str(frame.tb_frame.f_globals.get("__name__", "")), frame.tb_next
+    return module.split(".")[0] in ("npu_memplan", "fvp_runner")
+
+
 def kind_of(error: BaseException) -> str:
     """The name of an error's class, where its text does not speak for itself."""
     return "" if type(error) is InternalError else f"{type(error).__name__}: "

@@ -16,6 +16,7 @@ import pytest
 from fvp_runner import runner
 from fvp_runner.base import RunTimeoutError
 from fvp_runner.host import runner as host
+from fvp_runner.host import shared_object
 from fvp_runner.npu_model.errors import NpuModelError
 from fvp_runner.references.micro import Reference
 from npu_memplan.artifact import Artifact
@@ -160,6 +161,15 @@ def test_c_that_hangs_is_given_up(hanging):
         runs.run(values)
     with pytest.raises(runner.RunnerError, match="the last run of toy has not ended yet; create another runner"):
         runs.run(values)
+
+
+def test_a_c_compiler_that_hangs_is_ended(hanging, tmp_path, monkeypatch):
+    script = tmp_path / "cc"
+    script.write_text("#!/bin/sh\nexec sleep 60\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("CC", str(script))
+    with pytest.raises(runner.RunnerError, match=r"cc took longer than 0\.2 s for the C of"):
+        shared_object.build(hanging, Artifact.load(hanging), timeout_s=0.2)
 
 
 @pytest.mark.parametrize(("how", "words"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])

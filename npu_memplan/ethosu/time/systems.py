@@ -59,9 +59,19 @@ class System:
         return self.memories.get(name, self.behind(1 if name == "dram" else 0))
 
 
-@lru_cache(maxsize=32)
 def load_system(name: str, vela_ini: Path | None = None) -> System:
     """A configuration by name: of the user's `vela_ini` if it is there, else one that comes with npu_memplan."""
+    content = None
+    if vela_ini is not None:
+        try:
+            content = vela_ini.read_bytes()
+        except OSError as error:
+            raise SystemDataError(f"cannot read {vela_ini} as a vela.ini: {error}") from None
+    return _loaded(name, vela_ini, content)
+
+
+@lru_cache(maxsize=32)  # a file that has changed is another one
+def _loaded(name: str, vela_ini: Path | None, _: bytes | None) -> System:
     if vela_ini is not None:
         found = _from_ini(vela_ini, name)
         if found is not None:
@@ -102,9 +112,12 @@ def _from_ini(path: Path, name: str) -> System | None:
         raise SystemDataError(f"cannot read {path} as a vela.ini: {error}") from None
     if not ini.has_section(_SECTION + name):
         return None
-    values = dict(ini[_SECTION + name])
+    values, seen = dict(ini[_SECTION + name]), {_SECTION + name}
     while "inherit" in values:
         base = values.pop("inherit")
+        if base in seen:
+            raise SystemDataError(f"{path}: [{_SECTION}{name}] inherits {base!r}, which inherits it; correct the file")
+        seen.add(base)
         if not ini.has_section(base):
             raise SystemDataError(f"{path}: [{_SECTION}{name}] inherits {base!r}, which the file does not have")
         values = {**dict(ini[base]), **values}

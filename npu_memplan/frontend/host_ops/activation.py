@@ -27,7 +27,7 @@ from ...fixed_point.multiplier import (
     rounding_shift,
 )
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, stored
+from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, require_same_shape, stored
 from .elementwise import each
 from .fixed_tir import multiply_by_quantised as multiply_when_running
 from .interpolated import store_sigmoid16
@@ -40,6 +40,7 @@ Reference = Callable[[IntArray], IntArray]
 def store_table(work: Lowering, reference: Reference) -> None:
     """The whole operator as a table: `reference` of every value that its input can hold, clamped."""
     output, (least, most) = work.output(), LIMITS[work.tensor(0).dtype]
+    require_same_shape(work.tensor(0), output)
     values = reference(np.arange(least, most + 1, dtype=np.int64))
     source = work.read(0, "input")
     table = work.table("table", np.clip(values, *LIMITS[output.dtype]).astype(output.dtype))

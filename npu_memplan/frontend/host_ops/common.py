@@ -153,6 +153,25 @@ def shape4(tensor: Tensor) -> tuple[int, int, int, int]:
     return n, h, w, c
 
 
+def one_value(work: Lowering, position: int) -> int:
+    """The first number of a constant input."""
+    values = flat_values(work, position)
+    require(values, f"input {position} has no value")
+    return values[0]
+
+
+def require_same_shape(data: Tensor, output: Tensor) -> None:
+    """Refuses an output of another shape than the input."""
+    fits = (data.shape or (1,)) == (output.shape or (1,))
+    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
+
+
+def require_rows(data: Tensor, output: Tensor) -> None:
+    """Refuses what has no rows to work along, and an output of another shape."""
+    require_same_shape(data, output)
+    require(data.shape and data.shape[-1], f"its input {list(data.shape)} has no elements along the last axis")
+
+
 def flat_values(work: Lowering, position: int) -> list[int]:
     """A constant input as a list of ints."""
     return [int(v) for v in np.asarray(work.constant(position, f"input {position}")).reshape(-1)]

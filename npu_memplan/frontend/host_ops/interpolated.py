@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...fixed_point.multiplier import quantise_multiplier
 from ...models.tensor import Tensor
-from .common import require_same_type
+from .common import require_rows, require_same_shape, require_same_type
 from .fixed_tir import leading_zeros, multiply_by_quantised
 from .operator import Lowering, require
 from .tir import Buffer, Expr, Function, cast, clamp, const, largest, load, row_indices, select, smallest
@@ -38,6 +38,7 @@ def sigmoid_table() -> npt.NDArray[np.uint16]:
 def store_sigmoid16(work: Lowering, data: Tensor, output: Tensor, is_tanh: bool) -> None:
     """Statements of one int16 operator; the input is brought to units of 1 / (3 x 4096)."""
     require(data.zero_point == output.zero_point == 0, "int16 needs zero points of 0")
+    require_same_shape(data, output)
     right = output.scale == 2.0**-15
     require(right, f"its int16 output has scale {output.scale}; the reference demands 1/32768")
     multiplier, shift = _input_scale(data.scale, is_tanh)
@@ -95,6 +96,7 @@ def store_softmax16(work: Lowering, data: Tensor, output: Tensor, beta: float) -
     require(right, "int16 needs zero points of 0 and an output scale of 1/32768")
     # Differences in [-65535, 0] stand for exponents in [-10, 0].
     multiplier, shift = quantise_multiplier(data.scale * beta / (10.0 / 65535.0))
+    require_rows(data, output)
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
     function = work.function

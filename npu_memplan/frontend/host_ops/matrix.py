@@ -67,12 +67,13 @@ class ConvolutionGeometry:
         require_same_batches(image, output)
         first, k_h, k_w, depth = shape4(weights)
         transposed = work.operator.name == "TRANSPOSE_CONV"
+        require(in_c and out_c and depth, f"a convolution from {in_c} to {out_c} channels with weights of {depth}")
         if transposed:
             fits, inner, outer = first == out_c and depth == in_c, outer, inner
         elif work.operator.name == "DEPTHWISE_CONV_2D":
             fits = first == 1 and depth == out_c and out_c % in_c == 0
         else:
-            fits = first == out_c and in_c % depth == 0 and out_c % (in_c // depth) == 0
+            fits = first == out_c and in_c % depth == 0 and in_c > 0 and out_c % (in_c // depth) == 0
         require(fits, f"weights {list(weights.shape)} do not fit {in_c} -> {out_c} channels")
         dilations = (1, 1) if transposed else (options.DilationHFactor(), options.DilationWFactor())
         steps = zip(inner, outer, (k_h, k_w), (options.StrideH(), options.StrideW()), dilations, strict=True)

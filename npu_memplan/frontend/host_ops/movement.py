@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from ...fixed_point.multiplier import f32, round_half_away
 from ...models.tensor import Tensor
-from .common import EIGHT_BITS, flat_values, inside, shape4
+from .common import EIGHT_BITS, flat_values, inside, one_value
 from .elementwise import broadcast
 from .operator import Lowering, lowering, require
-from .tir import Buffer, Expr, both, cast, clamp, const, floor_div, floor_mod, load, number, raw_load
+from .tir import Buffer, Expr, both, cast, clamp, const, load, number, raw_load
 
 
 def same_type(tensors: Sequence[Tensor]) -> None:
@@ -69,6 +69,8 @@ def shape(work: Lowering) -> None:
     """The extents of the input, which are known when compiling."""
     output = work.output()
     require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
+    rank = len(work.tensor(0).shape)
+    require(output.shape == (rank,), f"its input has {rank} extents, its output is {list(output.shape)}")
     extents = work.table("extents", np.array(work.tensor(0).shape, output.dtype))
     work.fill(lambda place: raw_load(extents, place))
 
@@ -78,9 +80,15 @@ def pad(work: Lowering) -> None:
     """The input in the middle of a larger output; the rest is the zero point or a given value."""
     data, output = pair(work)
     before = _before(work, data)
+    require(
+        len(output.shape) == len(data.shape),
+        f"its input has {len(data.shape)} dimensions, its output {len(output.shape)}",
+    )
     value: float = output.zero_point if data.dtype in EIGHT_BITS else 0
     if work.optional(2) is not None:
-        value = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)[0].item()
+        values = np.asarray(work.constant(2, "the value that it pads with")).reshape(-1)
+        require(values.size, "the value that it pads with is none")
+        value = values[0].item()
     padding = number(value, output.dtype)
     function = work.function
     source, target = work.read(0, "input"), work.write()
@@ -102,6 +110,8 @@ def mirror_pad(work: Lowering) -> None:
     offset = 0 if work.options("MirrorPadOptions").Mode() == 1 else 1  # symmetric repeats the border
     data, output = pair(work)
     before = _before(work, data)
+    fits = len(output.shape) == len(data.shape)
+    require(fits, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     source = work.read(0, "input")
     tables = []
     for axis, (first, size) in enumerate(zip(before, data.shape, strict=True)):
@@ -161,6 +171,7 @@ def concatenation(work: Lowering) -> None:
     parts, output = work.tensors(), work.output()
     axis = _axis(options.Axis(), len(output.shape))
     same_type([output, *parts])
+    _require_whole(parts, output, axis)
     sources = work.read_all("input")
     tables = [
         work.table(f"rescaled{i}", t) if (t := _rescaled(p, output)) is not None else None for i, p in enumerate(parts)
@@ -180,10 +191,21 @@ def _rescaled(part: Tensor, output: Tensor) -> npt.NDArray[np.uint8] | None:
     if part.dtype not in EIGHT_BITS or (part.scale == output.scale and part.zero_point == output.zero_point):
         return None
     require(part.dtype == "uint8", f"input {part.name!r} has another scale or zero point than the output")
+    require(part.scale > 0 and output.scale > 0, "it has tensors that are not quantised")
     scale = f32(part.scale) * (f32(1) / f32(output.scale))
     real_values = np.arange(256).astype(np.float32) * scale + f32(-part.zero_point) * scale
     values = [min(max(round_half_away(v) + output.zero_point, 0), 255) for v in real_values.tolist()]
     return np.array(values, np.uint8)
+
+
+def _require_whole(parts: Sequence[Tensor], whole: Tensor, axis: int, stacked: bool = False) -> None:
+    """Refuses parts that do not make `whole` along `axis`, which only the whole has where they are `stacked`."""
+    for part in parts:
+        rest = [*part.shape[:axis], *part.shape[axis + (not stacked) :]]
+        fits = len(part.shape) + stacked == len(whole.shape) and rest == [*whole.shape[:axis], *whole.shape[axis + 1 :]]
+        require(fits, f"{list(part.shape)} is no part of {list(whole.shape)} along axis {axis}")
+    total = len(parts) if stacked else sum(part.shape[axis] for part in parts)
+    require(total == whole.shape[axis], f"its parts have {total} places along axis {axis}, not {whole.shape[axis]}")
 
 
 def _parts(
@@ -208,9 +230,10 @@ def take_apart(work: Lowering) -> None:
     """Parts of the input along an axis, or slices along one, which goes."""
     position = 1 if work.operator.name == "SPLIT" else 0
     data, outputs, stacked = work.tensor(position), work.outputs(), work.operator.name == "UNPACK"
-    axis = work.options("UnpackOptions").Axis() if stacked else flat_values(work, 0 if position else 2)[0]
+    axis = work.options("UnpackOptions").Axis() if stacked else one_value(work, 0 if position else 2)
     axis = _axis(axis, len(data.shape))
     same_type([data, *outputs])
+    _require_whole(outputs, data, axis, stacked)
     source, targets = work.read(position, "input"), work.write_all("output")
     for (place, whole), target in zip(_parts(work, outputs, axis, stacked), targets, strict=True):
         work.function.store(target, raw_load(source, whole), *place)
@@ -219,8 +242,11 @@ def take_apart(work: Lowering) -> None:
 @lowering("SLICE")
 def slice_(work: Lowering) -> None:
     """A box of the input."""
-    pair(work)
+    data, output = pair(work)
     begin = flat_values(work, 1)
+    box = zip(begin, output.shape, data.shape, strict=False)
+    fits = len(begin) == len(output.shape) == len(data.shape) and all(b >= 0 and b + n <= size for b, n, size in box)
+    require(fits, f"its box at {begin} of {list(output.shape)} does not lie in {list(data.shape)}")
     _copy_box(work, begin, [1] * len(begin), list(range(len(begin))))
 
 
@@ -229,7 +255,9 @@ def strided_slice(work: Lowering) -> None:
     """Every n-th element of a box; constant bounds, one for each axis, new axis or run of whole axes (an ellipsis)."""
     options = work.options("StridedSliceOptions")
     data, output = pair(work)
-    bounds = list(zip(*(flat_values(work, i) for i in (1, 2, 3)), strict=True))
+    given = [flat_values(work, i) for i in (1, 2, 3)]
+    require(len({len(values) for values in given}) == 1, "its begin, end and strides differ in length")
+    bounds = list(zip(*given, strict=True))
     new, whole = options.NewAxisMask() & ~options.EllipsisMask(), options.EllipsisMask()
     named = sum(not (new | whole) >> bit & 1 for bit in range(len(bounds)))
     starts: list[int] = []
@@ -249,6 +277,8 @@ def strided_slice(work: Lowering) -> None:
             extents.append(1)
         else:
             named -= 1
+            require(axis < len(data.shape), f"it takes {axis + 1} axes of {len(data.shape)}")
+            require(stride, "it has a stride of 0")
             size, forward = data.shape[axis], stride > 0
             low, high = (0, size) if forward else (-1, size - 1)
             start = (0 if forward else size - 1) if options.BeginMask() >> bit & 1 else _clamped(first, size, low, high)
@@ -287,6 +317,7 @@ def reverse(work: Lowering) -> None:
     require(data.shape == output.shape, f"its input is {list(data.shape)}, its output {list(output.shape)}")
     rank = len(data.shape)
     reversed_axes = {_axis(a, rank) for a in flat_values(work, 1)}
+    require(reversed_axes, "it reverses no axis")
     together = max(reversed_axes) - min(reversed_axes) < len(reversed_axes)
     require(together, f"it reverses axes {sorted(reversed_axes)}, which are not next to each other")
     starts = [extent - 1 if a in reversed_axes else 0 for a, extent in enumerate(data.shape)]
@@ -296,8 +327,10 @@ def reverse(work: Lowering) -> None:
 @lowering("TRANSPOSE")
 def transpose(work: Lowering) -> None:
     """Axes in another order."""
-    data, _ = pair(work)
+    data, output = pair(work)
     order = [_axis(a, len(data.shape)) for a in flat_values(work, 1)]
+    fits = sorted(order) == list(range(len(data.shape))) and [data.shape[a] for a in order] == list(output.shape)
+    require(fits, f"the order {order} of {list(data.shape)} does not give {list(output.shape)}")
     _copy_box(work, [0] * len(order), [1] * len(order), order)
 
 
@@ -307,53 +340,10 @@ def pack(work: Lowering) -> None:
     output, parts = work.output(), work.tensors()
     axis = _axis(work.options("PackOptions").Axis(), len(output.shape))
     same_type([output, *parts])
+    _require_whole(parts, output, axis, stacked=True)
     sources, target = work.read_all("input"), work.write()
     for (place, whole), source in zip(_parts(work, parts, axis, stacked=True), sources, strict=True):
         work.function.store(target, raw_load(source, place), *whole)
-
-
-@lowering("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-def depth_and_space(work: Lowering) -> None:
-    """Blocks of `block` x `block` places become channels, or channels become places."""
-    to_space = work.operator.name == "DEPTH_TO_SPACE"
-    options = work.options("DepthToSpaceOptions" if to_space else "SpaceToDepthOptions")
-    block = options.BlockSize()
-    data, output = pair(work)
-    shape4(data)
-    depth = shape4(output if to_space else data)[3]  # channels on the side with the larger image
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid(output.shape if to_space else data.shape, "nyxc") as (n, y, x, c):
-        channel = (floor_mod(y, block) * block + floor_mod(x, block)) * depth + c
-        packed, spread = (n, floor_div(y, block), floor_div(x, block), channel), (n, y, x, c)
-        here, there = (packed, spread) if to_space else (spread, packed)
-        function.store(target, raw_load(source, here), *there)
-
-
-@lowering("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
-def batch_and_space(work: Lowering) -> None:
-    """Places of a block become images of a batch; or the reverse, before cropping."""
-    to_batch = work.operator.name == "SPACE_TO_BATCH_ND"
-    data, output = pair(work)
-    block, borders = flat_values(work, 1), flat_values(work, 2)
-    image, batch = (data, output) if to_batch else (output, data)
-    images, height, width, _ = shape4(image)
-    batches, rows, columns, depth = shape4(batch)
-    fits = len(block) == 2 and batches == images * block[0] * block[1]
-    require(fits, f"blocks {block} do not turn {images} images into {batches}")
-    # The padding value is not initialised: TFLite Micro gives other numbers from run to run.
-    require(not to_batch or not any(borders), "it pads, and the reference kernel does not say with what")
-    function = work.function
-    source, target = work.read(0, "input"), work.write()
-    with function.grid((batches, rows, columns, depth), "byxc") as (b, y, x, c):
-        place = floor_div(b, images)
-        row = function.bind(y * block[0] + floor_div(place, block[1]) - borders[0], "row")
-        column = function.bind(x * block[1] + floor_mod(place, block[1]) - borders[2], "column")
-        of_image, of_batch = (floor_mod(b, images), row, column, c), (b, y, x, c)
-        here, there = (of_image, of_batch) if to_batch else (of_batch, of_image)
-        cropped = None if to_batch else both(row >= 0, row < height, column >= 0, column < width)
-        with function.when(cropped):
-            function.store(target, raw_load(source, here), *there)
 
 
 @lowering("READ_VARIABLE", "ASSIGN_VARIABLE")

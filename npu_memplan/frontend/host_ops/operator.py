@@ -19,6 +19,7 @@ from ...errors import NpuMemplanError, RefusalError, said_by
 from ...fixed_point.multiplier import ScaleError
 from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
+from ...process.incidents import report_fault
 from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
 from .c_text import c_text
 from .tir import Buffer, Expr, Function
@@ -341,8 +342,9 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
         raise UnsupportedOperatorError(str(error)) from None
     except NpuMemplanError:
         raise
-    except Exception as error:  # of numbers that no sound model has, TVM and numpy raise what they like
-        raise UnsupportedOperatorError(f"its shapes or numbers do not fit each other ({said_by(error)})") from error
+    except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on
+        report_fault(f"operator {operator.index} {operator.name} on the host", error)
+        raise UnsupportedOperatorError(f"a fault of npu_memplan: {said_by(error)}; please report it") from error
 
 
 def unsupported_reason(network: Network, operator: CpuOperator) -> str | None:

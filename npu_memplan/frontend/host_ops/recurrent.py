@@ -34,6 +34,7 @@ def svdf(work: Lowering) -> None:
         require_same_type((times, state), ("int8", "int16"))
     kind, rank = "float32" if plain else "int32", options.Rank()
     require(state.is_variable, f"its state {state.name!r} is no variable tensor")
+    require(len(data.shape) == len(times.shape) == len(output.shape) == 2, "its tensors are no matrices")
     (batches, depth), (filters, memory) = data.shape, times.shape
     fits = state.shape == (batches, filters * memory) and features.shape == (filters, depth)
     shape = list(state.shape)
@@ -196,6 +197,8 @@ def _refuse(work: Lowering, data: Tensor, hidden: Tensor, cell: Tensor, output: 
     require(all(work.optional(position) is None for position in range(20, 24)), "it has layer normalisation")
     for tensor in (hidden, cell):
         require(tensor.is_variable, f"its state {tensor.name!r} is no variable tensor")
+    ranks = (len(data.shape), len(output.shape), len(hidden.shape), len(cell.shape))
+    require(ranks == (3, 3, 2, 2), f"its input, output and states have {ranks} dimensions, not 3, 3, 2 and 2")
     depth, units = data.shape[2], output.shape[2]
     for into, recurrent, bias in GATES.values():
         for position, wanted in ((into, (units, depth)), (recurrent, (units, units)), (bias, (units,))):

@@ -16,7 +16,17 @@ from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS, quantise_multiplier
 from ...models.tensor import Tensor
-from .common import ACTIVATION_TYPES, EIGHT_BITS, as_it_is, ends, flat_values, require_same_type, stored
+from .common import (
+    ACTIVATION_TYPES,
+    EIGHT_BITS,
+    as_it_is,
+    ends,
+    flat_values,
+    one_value,
+    require_rows,
+    require_same_type,
+    stored,
+)
 from .fixed_tir import multiply_by_quantised
 from .operator import Lowering, lowering, require
 from .plain.numbers import NUMBERS, REAL, least, most, same, wrapped
@@ -46,6 +56,10 @@ def reduce(
 ) -> None:
     """output = result(total), where total = join(total, element) for each element over some axes, from `start` on."""
     data, output, axes = work.tensor(0), work.output(), axes_of(work)
+    kept = [1 if a in axes else extent for a, extent in enumerate(data.shape)]
+    left = [extent for a, extent in enumerate(data.shape) if a not in axes]
+    fits = list(output.shape) in (kept, left or [1], left)
+    require(fits, f"its input {list(data.shape)} without axes {axes} does not give {list(output.shape)}")
     function, rank = work.function, len(data.shape)
     source, target = work.read(0, "input"), work.write()
     total = function.local(name, dtype_of(start))
@@ -66,6 +80,7 @@ def mean(work: Lowering) -> None:
     multiplier, shift = quantise_multiplier(data.scale / output.scale)
     if work.operator.name == "MEAN":
         bits = min(count.bit_length() - 1, 32, 31 + shift)
+        require(count and bits >= 0, f"a mean of {count} elements with scales {data.scale} and {output.scale}")
         multiplier, shift = (multiplier << bits) // count, shift - bits
 
     def result(total: Expr) -> Expr:
@@ -94,10 +109,13 @@ def arg_extremum(work: Lowering) -> None:
     dtype = require_same_type((data,), NUMBERS if work.plain else EIGHT_BITS, scaled=False)
     require(output.dtype in ("int32", "int64"), f"output {output.name!r} is {output.dtype}, not int32 or int64")
     dtype, take = (dtype, as_it_is) if work.plain else ("int32", stored)
-    axis, function = flat_values(work, 1)[0] % max(len(data.shape), 1), work.function
+    axis, function = one_value(work, 1) % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
     best, where = function.local("best", dtype), function.local("where")
-    with function.grid([extent for a, extent in enumerate(data.shape) if a != axis]) as place:
+    left = [extent for a, extent in enumerate(data.shape) if a != axis]
+    require(data.shape and data.shape[axis], f"its input {list(data.shape)} has no elements along axis {axis}")
+    require(list(output.shape) in (left, left or [1]), f"its output is {list(output.shape)}, not {left}")
+    with function.grid(left) as place:
         best.set(take(source, data, *place[:axis], const(0), *place[axis:]))
         where.set(const(0))
         with function.loop(data.shape[axis], "k") as k:
@@ -178,8 +196,9 @@ def add_many(work: Lowering) -> None:
 def running_sum(work: Lowering) -> None:
     """The sum of all elements before along an axis, the element itself included unless it is exclusive."""
     data, output = ends(work, NUMBERS if work.plain else ("int8",), scaled=not work.plain)
+    require_rows(data, output)
     arithmetic, options = _Sum(work, data, output), work.options("CumsumOptions")
-    axis, function = flat_values(work, 1)[0] % max(len(data.shape), 1), work.function
+    axis, function = one_value(work, 1) % max(len(data.shape), 1), work.function
     source, target = work.read(0, "input"), work.write()
     total = function.local("total", arithmetic.kind)
     with function.grid([e for a, e in enumerate(data.shape) if a != axis]) as place:

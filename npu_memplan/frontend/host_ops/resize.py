@@ -14,9 +14,10 @@ import numpy.typing as npt
 from tvm import tirx
 
 from ...fixed_point.multiplier import LIMITS
+from ...models.tensor import Tensor
 from .common import EIGHT_BITS, ends, shape4
 from .movement import pair
-from .operator import Lowering, lowering
+from .operator import Lowering, lowering, require
 from .tir import Expr, cast, clamp, const, load, raw_load, select
 
 
@@ -27,6 +28,7 @@ def resize_nearest(work: Lowering) -> None:
     data, output = pair(work)
     shape4(data), shape4(output)
     align, centers = bool(options.AlignCorners()), bool(options.HalfPixelCenters())
+    require_places(data, output)
     rows = _nearest(data.shape[1], output.shape[1], align, centers)
     columns = _nearest(data.shape[2], output.shape[2], align, centers)
     function, source = work.function, work.read(0, "input")
@@ -35,6 +37,13 @@ def resize_nearest(work: Lowering) -> None:
     with function.grid(output.shape, "nyxc") as (n, y, x, c):
         value = raw_load(source, [n, raw_load(row_table, [y]), raw_load(column_table, [x]), c])
         function.store(target, value, n, y, x, c)
+
+
+def require_places(data: Tensor, output: Tensor) -> None:
+    """Refuses images without a place, and what changes batches or channels."""
+    source, target = shape4(data), shape4(output)
+    fits = all((*source, *target)) and (source[0], source[3]) == (target[0], target[3])
+    require(fits, f"{list(data.shape)} is not resized to {list(output.shape)}")
 
 
 def _nearest(size: int, out_size: int, align: bool, centers: bool) -> npt.NDArray[np.int32]:
@@ -54,6 +63,7 @@ def resize_bilinear(work: Lowering) -> None:
     """Each output element mixes four input elements."""
     options = work.options("ResizeBilinearOptions")
     data, output = ends(work, ("float32",) if work.plain else EIGHT_BITS, scaled=False)
+    require_places(data, output)
     batches, in_h, in_w, depth = shape4(data)
     _, out_h, out_w, _ = shape4(output)
     how = bool(options.AlignCorners()), bool(options.HalfPixelCenters())

@@ -6,6 +6,7 @@ depends on shapes alone is a table that is computed here.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ def gather_slices(work: Lowering) -> None:
     """Slices of the input; the last axis of the indices is a place in its first axes."""
     (data, output), indices = pair(work), work.tensor(1)
     _require_indices(indices)
+    require(indices.shape, "its indices have no axis")
     outer, depth = len(indices.shape) - 1, indices.shape[-1]
     fits = depth <= len(data.shape) and output.shape == (*indices.shape[:-1], *data.shape[depth:])
     message = f"indices {list(indices.shape)} into {list(data.shape)} do not give {list(output.shape)}"
@@ -77,6 +79,7 @@ def one_hot(work: Lowering) -> None:
     same_type((output, yes, no))
     _require_indices(indices)
     rank = len(output.shape)
+    require(rank, "its output has no axis")
     axis = work.options("OneHotOptions").Axis() % rank
     require(rank == len(indices.shape) + 1, f"indices {list(indices.shape)} do not give {list(output.shape)}")
     function = work.function
@@ -104,6 +107,14 @@ def zeros(work: Lowering) -> None:
     work.fill(lambda _: number(0, output.dtype))
 
 
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of two that are broadcast."""
+    rank = max(len(first), len(second))
+    pairs = list(zip(*((1,) * (rank - len(s)) + s for s in (first, second)), strict=True))
+    require(all(a == b or 1 in (a, b) for a, b in pairs), f"shapes {list(first)} and {list(second)} are not broadcast")
+    return tuple(b if a == 1 else a for a, b in pairs)
+
+
 @lowering("RANK", "RANGE", "BROADCAST_ARGS")
 def known(work: Lowering) -> None:
     """A number of axes, numbers from a start to a limit, the shape of two that are broadcast: all known here."""
@@ -112,11 +123,16 @@ def known(work: Lowering) -> None:
     if work.operator.name == "RANK":
         values = np.array(len(work.tensor(0).shape))
     elif work.operator.name == "RANGE":
+        given = [work.constant(i, f"input {i}") for i in range(3)]
+        require(all(v.size for v in given), "it lacks a start, a limit or a step")
         start, limit, delta = (work.constant(i, f"input {i}").reshape(-1)[0].item() for i in range(3))
+        wanted = math.prod(output.shape)
+        fits = delta != 0 and abs((limit - start) / delta) <= wanted + 1
+        require(fits, f"from {start} to {limit} by {delta}, its output has {list(output.shape)}")
         values = np.arange(start, limit, delta)
     else:
         shapes = (tuple(work.constant(i, f"input {i}").reshape(-1).tolist()) for i in range(2))
-        values = np.array(np.broadcast_shapes(*shapes))
+        values = np.array(_broadcast(*shapes))
     fits = values.size == int(np.prod(output.shape))
     require(fits, f"it makes {values.size} numbers, its output has {list(output.shape)}")
     table = work.table("values", values.astype(output.dtype).reshape(output.shape))
@@ -127,7 +143,7 @@ def known(work: Lowering) -> None:
 def tile(work: Lowering) -> None:
     """The input several times along each axis."""
     data, output = pair(work)
-    fits = len(data.shape) == len(output.shape)
+    fits = len(data.shape) == len(output.shape) and all(data.shape)
     fits = fits and not any(o % max(i, 1) for i, o in zip(data.shape, output.shape, strict=True))
     require(fits, f"{list(data.shape)} does not fill {list(output.shape)}")
 
@@ -143,7 +159,9 @@ def update_slice(work: Lowering) -> None:
     """Input 0 with input 1 in it, from the place that input 2 says; it is moved so that all of it lies inside."""
     data, update, at, output = work.tensor(0), work.tensor(1), work.tensor(2), work.output()
     same_type((data, update, output))
-    fits = at.dtype in ("int32", "int64") and len(update.shape) == len(data.shape)
+    rank = len(data.shape)
+    fits = at.dtype in ("int32", "int64") and len(update.shape) == rank and at.shape == (rank,)
+    fits = fits and output.shape == data.shape
     require(fits, f"{list(update.shape)} is put into {list(data.shape)} at {at.dtype}s")
     function = work.function
     source, part, places = work.read(0, "input"), work.read(1, "update"), work.read(2, "places")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ...fixed_point.functions import ROOT_HALF
 from ...fixed_point.multiplier import INT32_MAX, LIMITS, input_radius, quantise_multiplier
-from .common import EIGHT_BITS, ends, require_quantisation, require_same_type
+from .common import EIGHT_BITS, ends, require_quantisation, require_rows, require_same_type
 from .fixed_tir import (
     clamp_wide,
     exp_on_negative,
@@ -110,6 +110,7 @@ def softmax(work: Lowering) -> None:
     bits = 16 if output.dtype == "int16" else 8
     require_quantisation(output, 1.0 / (1 << bits), LIMITS[output.dtype][0], rel_tol=1e-3)
     differences = Differences.scaled(beta, data.scale)
+    require_rows(data, output)
     depth = data.shape[-1]
     rows = math.prod(data.shape) // depth
 
@@ -146,6 +147,7 @@ _DENOMINATOR = (1057819769, 638450708, 127690142)  # 2/f - f, f/4, f/20
 def log_softmax(work: Lowering) -> None:
     """x - log(sum of exp(x)) over the last axis."""
     data, output = ends(work, EIGHT_BITS)
+    require_rows(data, output)
     low, high = LIMITS[data.dtype]
     require_quantisation(output, 16 / 256, high)
     differences = Differences.scaled(1.0, data.scale)
@@ -203,6 +205,7 @@ _NEWTON_STEPS = 5
 def l2_normalization(work: Lowering) -> None:
     """x / sqrt(sum of x squared) over the last axis."""
     data, output = ends(work, EIGHT_BITS)
+    require_rows(data, output)
     kind = data.dtype
     activation = work.options("L2NormOptions").FusedActivationFunction()
     require(activation == 0, f"the reference refuses its fused activation (number {activation})")

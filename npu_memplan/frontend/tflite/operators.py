@@ -14,14 +14,15 @@ from typing import Any
 import tflite
 from tvm import ir, relax
 
-from ...errors import RefusalError, said_by
+from ...errors import NpuMemplanError, RefusalError, said_by
 from ...models.network import CpuOperator, Network
 from ...models.vela import NpuCall
 from ...names import node_of
+from ...process.incidents import is_ours, report_fault
 from ..graph.nodes import named_after
 from .described import network_attributes
 from .main_builder import MainBuilder
-from .on_host import check_on_host
+from .on_host import check_on_host, host_reason
 from .repairs import RepairedConverter, clear_stray_quantised_dimensions
 
 
@@ -107,6 +108,9 @@ class _OperatorImporter:
         except _NotImportedError:
             raise
         except Exception as error:  # the frontend raises whatever comes first: assertions, TVM errors, KeyError
+            sound = host_reason(self.network, operator) is None  # what contradicts itself may raise anything
+            if sound and is_ours(error) and not isinstance(error, NpuMemplanError):
+                report_fault(f"importing operator {operator.index} {operator.name}", error)
             raise _NotImportedError(f"TVM's TFLite frontend cannot import it: {said_by(error)}") from error
         for index, result in results.items():
             if isinstance(result, relax.Var | ir.GenericConst):

@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from ...process.python_child import python_child
 from ..results import Cost, Outcome, Result
 from .job import CaseJob, SentFile
 
@@ -95,13 +95,13 @@ class _Process:
         passed = (theirs.fileno(), lifeline)
         try:
             self._popen = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *map(str, passed)],
+                python_child(_PROGRAM, *map(str, passed)),
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=subprocess.STDOUT,
                 pass_fds=passed,
                 start_new_session=True,  # Ctrl-C is the owner's
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
         finally:
             theirs.close()

@@ -65,7 +65,7 @@ class Groups:
         self._keeping: dict[tuple[RowGroup, frozenset[int]], RowGroup] = {}
         self._groups: dict[RowTurns, RowGroup] = {}
         self.cheapest: dict[tuple[int, int, int], RowGroup | None] = {}  # that were chosen: (first, last, limit)
-        self.measured: dict[tuple[Group, ...], Any] = {}  # what was found of groups that were chosen
+        self.measured: dict[tuple[tuple[Group, ...], int | None], Any] = {}  # of groups chosen, and the plan's budget
 
     def _costs_in(self, where: MemoryMap) -> Costs:
         found = next((costs for costs in self._costs if costs.where == where), None)
