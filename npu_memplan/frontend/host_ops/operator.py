@@ -21,6 +21,7 @@ from ...models.network import CpuOperator, Network
 from ...models.tensor import Tensor
 from ...process.incidents import report_fault
 from ...vocabulary import C_SOURCES, LAYER, ONLY_READ
+from .bounds import outside
 from .c_text import c_text
 from .tir import Buffer, Expr, Function
 
@@ -337,7 +338,9 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     lower = _lowering_of(work)
     try:
         lower(work)
-        return work.finish()
+        lowered = work.finish()
+        _require_inside(work, lowered)
+        return lowered
     except ScaleError as error:
         raise UnsupportedOperatorError(str(error)) from None
     except NpuMemplanError:
@@ -345,6 +348,23 @@ def lower_operator(network: Network, operator: CpuOperator) -> LoweredOperator:
     except Exception as error:  # not even of a damaged file: lowerings `require` what they rely on
         report_fault(f"operator {operator.index} {operator.name} on the host", error)
         raise UnsupportedOperatorError(f"a fault of npu_memplan: {said_by(error)}; please report it") from error
+
+
+def _require_inside(work: Lowering, lowered: LoweredOperator) -> None:
+    """Refuses shapes with which the operator would access elements that a tensor does not have."""
+    found = outside(lowered.primfunc)
+    if found is None:
+        return
+    name, shape, element = found
+    shapes = [[list(t.shape) for t in group if t is not None] for group in (_given(work), work.outputs())]
+    raise UnsupportedOperatorError(
+        f"its shapes contradict each other: inputs {shapes[0]} make no outputs {shapes[1]}; it would access element "
+        f"{element} of {name} {list(shape)}"
+    )
+
+
+def _given(work: Lowering) -> list[Tensor | None]:
+    return [work.optional(position) for position in range(len(work.operator.inputs))]
 
 
 def unsupported_reason(network: Network, operator: CpuOperator) -> str | None:
