@@ -140,11 +140,21 @@ def _dtypes() -> dict[int, str]:
     return handle | {getattr(tflite.TensorType, name.upper()): name for name in names}
 
 
+def _type_name(number: int) -> str:
+    """Of the schema, such as VARIANT; the number where it has none."""
+    import tflite
+
+    names = {value: name for name, value in vars(tflite.TensorType).items() if isinstance(value, int)}
+    return str(names.get(number, number))
+
+
 def _tensor(model: Any, table: Any, index: int, offset: int, name: str) -> Tensor:
     label = printable(table.Name() or b"")
     dtype = _dtypes().get(table.Type())
     if dtype is None:
-        raise NetworkError(f"{name}: tensor {index} {label!r} has element type {table.Type()}, which is not supported")
+        raise NetworkError(
+            f"{name}: tensor {index} {label!r} has element type {_type_name(table.Type())}, which is not supported"
+        )
     if not 0 <= table.Buffer() < model.BuffersLength():
         raise NetworkError(f"{name}: tensor {index} {label!r} uses buffer {table.Buffer()}, which does not exist")
     buffer = model.Buffers(table.Buffer())

@@ -16,7 +16,7 @@ import tflite
 from flatbuffers import flexbuffers
 
 _TYPES = {"int8": 9, "uint8": 3, "int16": 7, "int32": 2, "int64": 4, "float32": 0, "bool": 6, "uint32": 15,
-          "uint64": 12, "resource": 13, "int4": 17, "float16": 1}  # fmt: skip
+          "uint64": 12, "resource": 13, "variant": 14, "string": 5, "int4": 17, "float16": 1}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -313,7 +313,11 @@ def _lowering_of(work: Lowering) -> Lower:
         return _LOWERINGS[EXTERNAL_OPERATOR]
     general, plain = _LOWERINGS.get(operator.name), _PLAIN.get(operator.name)
     if plain is None:
-        require(general, f"there is no host operator {operator.name}")
+        flex = operator.is_custom and operator.name.startswith("Flex")
+        what = (
+            "; it is TensorFlow's own, which needs TensorFlow's run time: convert without select TF ops" if flex else ""
+        )
+        require(general, f"there is no host operator {operator.name}{what}")
         return general  # type: ignore[return-value]
     if work.plain:
         return plain
