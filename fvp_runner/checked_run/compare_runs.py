@@ -18,6 +18,7 @@ from npu_memplan.errors import NpuMemplanError
 from npu_memplan.files.arrays import read_inputs
 from npu_memplan.models.folding import folded
 from npu_memplan.models.tflite import read_network
+from npu_memplan.problem import Agent
 
 from ..base import RunCheckError, RunnerError, RunOptions, RunTimeoutError
 from ..host.runner import HostRunner
@@ -30,6 +31,7 @@ from ..result import Array, ComparisonError, compare
 from .facts import InputFacts, RunFacts, RunRequest
 
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+_OPERATION = re.compile(r"operation (\d+) \(")  # as npu_model/spec/registers.py names one
 _TOLD = 400  # characters of a message
 REFERENCE, PROGRAM, OPERATORS = "reference", "program", "operators"  # phases
 
@@ -92,7 +94,17 @@ def _compared(
     except RunTimeoutError:
         raise
     except (NpuModelError, RunCheckError, RunnerError, ComparisonError) as error:
-        return InputFacts(text, stopped=_told(error, None))
+        return InputFacts(text, stopped=_told(error, None), operator=_operator_at(runner, error))
+
+
+def _operator_at(runner: HostRunner, error: NpuMemplanError) -> int:
+    """The operator of the source model whose NPU operation an error of the NPU model names; -1: it names none."""
+    found = _OPERATION.match(str(error)) if isinstance(error, NpuModelError) else None
+    calls = [call.operators for call in runner.artifact.calls if call.agent is Agent.NPU]
+    if found is None or not 0 < runner.launches <= len(calls):
+        return -1
+    served, number = calls[runner.launches - 1], int(found[1])
+    return served[number] if number < len(served) else -1
 
 
 def _operators(runner: HostRunner, model: TFLiteReference, values: Sequence[Array]) -> tuple[OperatorResult, ...]:

@@ -28,6 +28,7 @@ class InputFacts:
     input: str
     outputs: tuple[OutputComparison, ...] = ()
     stopped: str = ""  # why there are no outputs: what a check of the run said
+    operator: int = -1  # of the source model, that was run then; -1: not known
     operators: tuple[OperatorResult, ...] = ()  # where outputs differ and single operators can be seen
 
     @property

@@ -167,6 +167,11 @@ class HostRunner:
         if self._sanitizer is not None:
             self._sanitizer.define(slot.pool, slot.offset_bytes, slot.size_bytes)
 
+    @property
+    def launches(self) -> int:
+        """NPU launches that the last run has begun."""
+        return self._launches
+
     def _pointers(self) -> Any:
         return (ctypes.c_void_p * max(len(self.pools), 1))(*(pool.ctypes.data for pool in self.pools))
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_memplan.errors import NpuMemplanError
-from npu_memplan.models.network import Network
+from npu_memplan.models.network import Network, bias_without_reference
 from npu_memplan.models.tflite import read_network
 from npu_memplan.models.variables import DONE_BEFORE
 
@@ -54,6 +54,12 @@ class Interpreted(KeptStates):
 
     def __init__(self, model: bytes, network: Network) -> None:
         super().__init__(model, network)
+        for operator in network.cpu_operators:
+            if bias_without_reference(network, operator):
+                raise ReferenceRunError(
+                    f"no reference can run {self.name}: the bias of operator {operator.index} {operator.name} has 32 "
+                    "bits, and TFLite's kernels for int16 read 64"
+                )
         self._interpreter = self._opened()
 
     @abstractmethod

@@ -52,7 +52,10 @@ def judge(artifact: Artifact, facts: RunFacts) -> CheckResult:
 def _first(artifact: Artifact, run: InputFacts) -> tuple[FirstDifference, OperatorResult | None]:
     """The first difference of a run that has one, and its operator if that is known."""
     if run.stopped:
-        return FirstDifference(run.input, stopped=run.stopped), None
+        if run.operator < 0:
+            return FirstDifference(run.input, stopped=run.stopped), None
+        known = artifact.operators[run.operator]
+        return FirstDifference(run.input, run.operator, known.kind, known.name, stopped=run.stopped), None
     row = next((row for row in run.operators if row.verdict is Verdict.DIFFERS), None)
     if row is None and len(artifact.operators) == 1:  # there is no other
         only, (output, *_) = artifact.operators[0], [o for o in run.outputs if o.mismatches]
@@ -105,7 +108,9 @@ def _finite(value: float) -> float | None:
 
 def suspects(artifact: Artifact, first: FirstDifference) -> tuple[str, ...]:
     """Kinds of operators on the NPU that may have made the first difference, the likeliest first."""
-    places: Iterable[int] = (first.operator, *reversed(first.hidden)) if first.operator >= 0 else ()
+    places: Iterable[int] = (first.operator, *reversed(first.hidden))
+    if first.operator < 0:
+        places = range(len(artifact.operators))
     found = [artifact.operators[index] for index in places]
     return tuple(dict.fromkeys(o.kind for o in found if o.agent is Agent.NPU))
 
@@ -115,6 +120,7 @@ def with_result(artifact: Artifact, result: CheckResult) -> Artifact:
     operators, first = list(artifact.operators), result.first
     if result.verdict is CheckVerdict.DIFFERS and first is not None and first.operator >= 0:
         found = operators[first.operator]
-        claim = Claim(Exactness.DIFFERS, result.reference, f"{how_much(first)} on input {first.input}")
+        found_out = f"stopped: {first.stopped}" if first.stopped else how_much(first)
+        claim = Claim(Exactness.DIFFERS, result.reference, f"{found_out} on input {first.input}")
         operators[first.operator] = replace(found, claim=claim)
     return replace(artifact, operators=tuple(operators), check=result)

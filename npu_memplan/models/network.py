@@ -110,3 +110,14 @@ class Network:
             f"{self.name} has no ethos-u operator: Vela compiled it, but left all {len(self.operators)} operators "
             f"to the CPU ({names}); nothing of it runs on an NPU"
         )
+
+
+_READ_AS_64_BITS = {"DEPTHWISE_CONV_2D": 2, "TRANSPOSE_CONV": 3}  # by tflite-micro, beside int16; the bias's place
+
+
+def bias_without_reference(network: Network, operator: CpuOperator) -> bool:
+    """Whether the bias of an operator has 32 bits where TFLite's kernels for int16 know 64 only."""
+    place = _READ_AS_64_BITS.get(operator.name, len(operator.inputs))
+    bias = operator.inputs[place] if place < len(operator.inputs) else -1
+    made = network.tensors[operator.outputs[0]].dtype if operator.outputs else ""
+    return bias >= 0 and made == "int16" and network.tensors[bias].dtype == "int32"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from click.testing import CliRunner
 
 import npu_memplan as nm
 from npu_memplan.artifact import Artifact
-from npu_memplan.artifact.check import CheckVerdict
+from npu_memplan.artifact.check import CheckResult, CheckVerdict, FirstDifference
 from npu_memplan.checking import compile as checking
 from npu_memplan.checking.budget import too_much, work
+from npu_memplan.checking.judge import suspects, with_result
 from npu_memplan.checking.mode import CheckMode, CheckModeError, check_mode
 from npu_memplan.cli import cli
 from npu_memplan.ethosu import vela
@@ -126,6 +128,17 @@ def test_a_sabotaged_lowering_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.check.verdict is CheckVerdict.EQUAL
     assert made.target.host_ops == ("CONV_2D",)
     assert [gone.difference.kind for gone in made.check.given_up] == ["CONV_2D"]
+
+
+def test_an_operation_that_the_npu_model_refuses_goes_to_the_host(tmp_path: Path) -> None:
+    """Vela's clamp of uint8 has a least value above its greatest: the operation, and so the operator, is known."""
+    first = FirstDifference("random:0", stopped="operation 3 (POOL ...): ...", operator=0, kind="RELU", name="y")
+    made = nm.compile(_relu(tmp_path), tmp_path / "out", npu_compiler="vela")
+    assert suspects(made, first) == ("RELU",)
+    assert suspects(made, replace(first, operator=-1)) == ("RELU",)
+    told = with_result(made, CheckResult(CheckVerdict.DIFFERS, reference="tflite-micro", first=first))
+    assert told.operators[0].claim.exactness is Exactness.DIFFERS
+    assert "NOT exact: the run on input random:0 was stopped: operation 3" in results(told)[0]
 
 
 def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

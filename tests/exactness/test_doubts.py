@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import npu_memplan as nm
+from npu_memplan.artifact.check import CheckVerdict
 from npu_memplan.exactness import Exactness
 from npu_memplan.options import CompileOptions
 from npu_memplan.pipeline import compile_model
@@ -74,6 +76,35 @@ def test_what_the_host_has_no_code_for_is_called_unproven(tmp_path: Path) -> Non
     assert (operator.agent, operator.claim.exactness) == (Agent.NPU, Exactness.UNPROVEN)
     assert operator.claim.reason == (
         "an NPU rescales it, from scale 0.05 and zero point 3 to 0.07 and 1, and the reference does not"
+    )
+
+
+@pytest.mark.parametrize("accelerator", ["ethos-u55-256", "none"])
+@pytest.mark.parametrize(("kind", "options"), [
+    ("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions"), ("TRANSPOSE_CONV", "TransposeConvOptions"),
+])  # fmt: skip
+def test_a_bias_that_no_reference_takes_is_called_unproven(
+    kind: str, options: str, accelerator: str, tmp_path: Path
+) -> None:
+    """TFLite's kernels read 64 bits where the bias of int16 has 32, and behind its end."""
+    b, deep = ModelBuilder(), kind == "TRANSPOSE_CONV"
+    x, out = b.tensor((1, 4, 4, 2), "int16", 0.001), b.tensor((1, 8, 8, 2) if deep else (1, 4, 4, 2), "int16", 0.005)
+    weights = b.constant(np.ones((2, 2, 2, 2) if deep else (1, 3, 3, 2), np.int8), 0.01, axis=0 if deep else 3)
+    bias, shape = b.constant(np.array([7, -9], np.int32), 1e-5), b.constant(np.array([1, 8, 8, 2], np.int32))
+    stride = {"StrideH": 2, "StrideW": 2} if deep else {"StrideH": 1, "StrideW": 1, "DepthMultiplier": 1}
+    if not deep:
+        stride |= {"DilationHFactor": 1, "DilationWFactor": 1}
+    b.operator(kind, [shape, weights, x, bias] if deep else [x, weights, bias], [out], options, **stride)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b.made([x], [out]).finish())
+    made = nm.compile(path, tmp_path / "out", check=True, accelerator=accelerator)
+    (operator,) = made.operators
+    assert operator.claim.exactness is Exactness.UNPROVEN
+    assert "bias of 32 bits" in operator.claim.reason
+    assert made.check.verdict is CheckVerdict.NOT_CHECKED
+    assert made.check.reason == (
+        f"no reference can run model.tflite: the bias of operator 0 {kind} has 32 bits, and TFLite's kernels for int16 "
+        "read 64"
     )
 
 
