@@ -13,6 +13,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ FOLDERS = (
     "ethosu/schedule/copies",
 )
 TIMEOUT_S = 120.0
+_DIGEST = ".sha256"  # what a library of the cache is known by, beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +85,48 @@ def _library() -> Any:
         raise _CannotBuild(missing_compiler())
     name = f"searches-{_key(command)}.so"
     try:
-        cached = cache_folder() / name
-        if cached.is_file():
+        folder = cache_folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept = folder / name if _is_ours(os.stat(folder)) else None
+        if kept is not None and _is_whole(kept):
             with suppress(OSError):  # one that cannot be loaded is built anew
-                return ctypes.CDLL(str(cached))
-        cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=".", dir=cached.parent)
+                return ctypes.CDLL(str(kept))
+        temporary = tempfile.TemporaryDirectory(prefix=".", dir=None if kept is None else folder)
     except (OSError, RuntimeError):  # no home, or a cache that cannot be written
-        temporary = tempfile.TemporaryDirectory(prefix="npu_memplan_")
-        cached = Path(temporary.name) / name
-    with temporary as folder:
-        built = Path(folder) / name
+        kept, temporary = None, tempfile.TemporaryDirectory(prefix="npu_memplan_")
+    with temporary as private:  # for its owner alone
+        built = Path(private) / name
         _build(command, built)
         library = ctypes.CDLL(str(built))  # a loaded library stays valid when its file goes
-        with suppress(OSError):
-            built.replace(cached)
+        if kept is not None:
+            with suppress(OSError):
+                _keep(built, kept)
     return library
+
+
+def _keep(built: Path, kept: Path) -> None:
+    """Put a library into the cache, and what it is known by beside it."""
+    digest = built.with_suffix(_DIGEST)
+    digest.write_text(hashlib.sha256(built.read_bytes()).hexdigest(), encoding="ascii")
+    for path in (built, digest):
+        path.chmod(0o700)
+        path.replace(kept.with_name(path.name))
+
+
+def _is_whole(kept: Path) -> bool:
+    """Whether a library of the cache is the user's, and has the bytes that were put there; links are not followed."""
+    try:
+        ours = all(_is_ours(os.lstat(path)) and not path.is_symlink() for path in (kept, kept.with_suffix(_DIGEST)))
+        known = kept.with_suffix(_DIGEST).read_bytes() if ours else b""
+        return ours and hashlib.sha256(kept.read_bytes()).hexdigest().encode() == known
+    except OSError:
+        return False
+
+
+def _is_ours(state: os.stat_result) -> bool:
+    """Whether nobody but this user can have written it."""
+    owner = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
+    return state.st_uid == owner and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _key(command: list[str]) -> str:

@@ -55,7 +55,7 @@ def test_processes_build_at_the_same_time_and_leave_one_library(tmp_path: Path) 
     cache = tmp_path / "new" / "cache"
     answers = [said(process) for process in [started(cache) for _ in range(3)]]
     assert answers == [["optimal", 1.0, "", []]] * 3
-    (left,) = cache.iterdir()
+    _, left = sorted(cache.iterdir())
     before = left.stat().st_mtime_ns
     assert said(started(cache)) == answers[0]
     assert left.stat().st_mtime_ns == before
@@ -76,6 +76,36 @@ def test_a_cache_that_is_no_use_is_done_without(tmp_path: Path, state: str) -> N
         cache.mkdir()
         (cache / f"searches-{library._key(compiler() or [])}.so").write_bytes(b"no library")
     assert said(started(cache)) == ["optimal", 1.0, "", []]
+
+
+@pytest.mark.parametrize("wrong", ["content", "link", "mode", "folder", "truncated"])
+def test_a_library_that_others_may_have_written_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """It is built anew: loading what lies there would run it."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("NPU_MEMPLAN_CACHE", str(cache))
+    library._library()
+    digest, kept = sorted(cache.iterdir())
+    assert library._is_whole(kept)
+    if wrong == "content":
+        kept.write_bytes(kept.read_bytes() + b"more")
+    elif wrong == "truncated":
+        kept.write_bytes(kept.read_bytes()[:5000])
+    elif wrong == "link":
+        kept.rename(tmp_path / "elsewhere.so")
+        kept.symlink_to(tmp_path / "elsewhere.so")
+    elif wrong == "mode":
+        kept.chmod(0o777)
+    else:
+        cache.chmod(0o777)
+    built: list[Path] = []
+    build = library._build
+    monkeypatch.setattr(library, "_build", lambda command, target: (built.append(target), build(command, target)))
+    library._library()
+    assert len(built) == 1
+    assert (built[0].parent.parent == cache) == (wrong != "folder")
+    assert digest.is_file()
 
 
 def test_without_a_compiler_the_plan_says_what_is_missing(tmp_path: Path) -> None:
