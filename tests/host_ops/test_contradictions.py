@@ -29,4 +29,4 @@ def test_a_contradiction_is_refused(case: str) -> None:
     network = read_network(write_model(name, inputs, outputs, options))
     reason = unsupported_reason(network, network.operators[0])
     assert reason is not None
-    assert str(list(outputs[0].shape)) in reason
+    assert any(character.isdigit() for character in reason), "it says no extents"
