@@ -238,3 +238,17 @@ def test_the_extreme_input_has_the_ends_of_its_type_in_range() -> None:
     assert made("int16", 0.1).tolist() == [-32768, 0, 32767]
     assert made("int32", 0.0).tolist() == [0, 1]
     assert made("float32", 0.0).tolist() == [-100, 0, 100]
+
+
+def test_other_frameworks_are_checked_by_their_own_references(tmp_path: Path) -> None:
+    """A float ONNX model claims nothing; TVM's unplanned machine gives the same bits all the same."""
+    pytest.importorskip("onnx")
+    from tests.support.onnx_graph import Graph
+
+    g = Graph()
+    g.node("Relu", ["image"], "out")
+    model = g.save(tmp_path / "relu.onnx", (1, 5))
+    made = nm.compile(model, tmp_path / "out", check=True, accelerator="none")
+    assert made.check.verdict is CheckVerdict.EQUAL
+    assert made.check.reference == "TVM's Relax VM, without a plan"
+    assert made.check.runner == "host C"
