@@ -247,6 +247,7 @@ def test_output_over_the_input_it_still_reads() -> None:
     words = Assembler().set(BLOCKDEP=0).dma(0, 8, 16, (1, 1)).stop()
     with pytest.raises(SelfOverwriteError, match="writes its DMA0_DST over its own DMA0_SRC"):
         run(words)
+    run(Assembler().set(BLOCKDEP=0).dma(8, 8, 16, (1, 1)).stop())  # bytes onto themselves: Vela left a copy out
 
 
 def in_place(kind: str, by: int) -> tuple[int, ...]:

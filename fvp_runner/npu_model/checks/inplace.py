@@ -2,7 +2,8 @@
 
 Invariant: accepted only when every input element is overwritten by the output element that is computed from
 it alone, and by no other: each element has one address in both maps. Then the order of the blocks does not
-matter, since no block reads what another writes, and within a block the input is in before the output goes out.
+matter, since no block reads what another writes, and within a block the input is in before the output goes out. A
+transfer of bytes onto themselves changes nothing in any order.
 Anything else may read its own output, because hardware works block by block.
 """
 
@@ -39,7 +40,9 @@ def check(program: DecodedStream) -> None:
 def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) -> bool:
     """Each element that `step` reads through `read` is overwritten by the result that is computed from it alone."""
     spec, output = step.spec, writer.spec.output if not isinstance(writer.spec, DmaSpec) else None
-    if isinstance(spec, DmaSpec) or output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
+    if isinstance(spec, DmaSpec):
+        return step is writer and _is_onto_itself(spec)
+    if output is None or output.axes != (0, 1, 2) or output.reverse >= 0:
         return False
     shape = output.shape
     for operand in operands(spec):
@@ -54,6 +57,13 @@ def _element_by_element(step: DecodedStep, writer: DecodedStep, read: Access) ->
             and np.array_equal(source.addresses(*shape), output.layout.addresses(*shape))
         )
     return False
+
+
+def _is_onto_itself(spec: DmaSpec) -> bool:
+    """Whether a transfer writes each byte to where it reads it: Vela emits such where a copy was left out."""
+    source, target = spec.source, spec.destination
+    place = (target.region, target.internal, target.start, target.strides)
+    return spec.index is None and place == (source.region, source.internal, source.start, source.strides)
 
 
 def _is_one_element(spec: SumSpec, depth: int) -> bool:

@@ -77,7 +77,7 @@ def _computed(d: Drawing, name: str, x: Value, other: Value, shape: tuple[int, .
 
 
 def divide(d: Drawing, x: Value) -> bool:
-    """By a constant without zeros."""
+    """By a constant without zeros; quotients are large enough that the reference shifts by less than 32 bits."""
     if x.dtype not in ("int8", "uint8", "float32", "int32"):
         return False
     shape, result = _other_shape(d, x.shape)
@@ -90,7 +90,7 @@ def divide(d: Drawing, x: Value) -> bool:
         values = np.where(np.abs(values) < 0.25, 1, values).astype(np.float32)
     other = d.b.constant(values, scale, zero)
     bound = x.bound * 4
-    y = d.tensor(result, x.dtype, None if scale is None else x.scale / scale / 8, d.zero(x.dtype), bound)
+    y = d.tensor(result, x.dtype, None if scale is None else x.scale / scale / 100, d.zero(x.dtype), bound)
     return d.operator("DIV", [x, other], y, "DivOptions", 2, FusedActivationFunction=0)
 
 
