@@ -103,7 +103,7 @@ EXACT: dict[Code, dict[str, frozenset[str]]] = {
             "RESIZE_BILINEAR UNIDIRECTIONAL_SEQUENCE_LSTM"
         ),
         "int16": (_COMMON - _names("FULLY_CONNECTED MUL LEAKY_RELU")) | MOVES | _VELAS | _names(
-            "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP SOFTMAX RESIZE_BILINEAR"
+            "TRANSPOSE_CONV SQUARED_DIFFERENCE ABS EXP RESIZE_BILINEAR"
         ),
         "uint8": (_COMMON - {"FULLY_CONNECTED"}) | (MOVES - _names("TRANSPOSE EXPAND_DIMS")) | _VELAS | _names(
             "PRELU SOFTMAX ARG_MAX RESIZE_BILINEAR HARD_SWISH RELU_0_TO_1 RELU_N1_TO_1"
@@ -154,6 +154,7 @@ STEP: dict[tuple[Code, str, str], str] = {
     (Code.LIFTED, "LEAKY_RELU", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "MUL", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "PRELU", "int16"): _VELA_ROUNDS,
+    (Code.LIFTED, "SOFTMAX", "int16"): _VELA_ROUNDS,
     (Code.LIFTED, "FULLY_CONNECTED", "uint8"): "the reference rounds once, Vela's stream twice",
 }
 

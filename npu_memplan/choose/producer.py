@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator, has_own_lowering
+from ..ethosu.program.lift import LiftError
 from ..ethosu.vela_worker import VelaError
 from ..frontend.load import read
 from ..models.file import UnsupportedModelError
@@ -34,7 +35,7 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
         return read(model, ours)
     try:
         return read(model, vela)
-    except (UnsupportedModelError, VelaError) as refused:
+    except (UnsupportedModelError, VelaError, LiftError) as refused:
         if not known:
             raise
         try:

@@ -47,6 +47,15 @@ def test_what_is_drawn() -> None:
     assert len(kinds) > 70
 
 
+def test_what_vela_takes_and_cannot_be_lifted_is_lowered() -> None:
+    """In its stream, one byte of a tensor of the host is accessed together with others."""
+    trial = Trial(network(70), 70)
+    assert "accessed together with other tensors" in trial.compile_and_run(ways(70)["vela"]).message
+    outcome = trial.compile_and_run(ways(70)["default"])
+    assert outcome.verdict is Verdict.EXACT
+    assert "own lowering was taken: --npu-compiler vela says" in outcome.message
+
+
 def test_what_differs_unannounced_is_a_fault() -> None:
     trial = Trial(draw(3).finish(), 3)
     trial.expected = [[np.zeros_like(array) + 1 for array in outputs] for outputs in trial.expected]

@@ -289,7 +289,8 @@ class _Lifter:
         if argument.size_bytes % ALIGNMENT and language is not Language.U85:  # which moves rows of any length
             raise LiftError(
                 f"{self._name}: tensor {argument.tensor} ({argument.size_bytes} bytes) is accessed together with other "
-                f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes"
+                f"tensors; separating it needs a copy, and copies move multiples of {ALIGNMENT} bytes. Compile with "
+                "--npu-compiler tvm, or keep the operators at that tensor on the host with --host-ops"
             )
         addresses = {Register.DMA0_SRC: source, Register.DMA0_DST: target}
         registers = {Register.DMA0_LEN: argument.size_bytes}

@@ -23,6 +23,8 @@ from fvp_runner.references.composed import ComposedReference
 from fvp_runner.references.tflite import TFLiteReference
 from fvp_runner.result import OutputComparison, compare_output
 from npu_memplan.artifact import Artifact
+from npu_memplan.checking.compile import compile_checked
+from npu_memplan.ethosu.program.lift import LiftError
 from npu_memplan.ethosu.vela_worker import VelaError
 from npu_memplan.exactness import Exactness
 from npu_memplan.frontend.host_choice import HostOpsError
@@ -32,12 +34,19 @@ from npu_memplan.models.file import UnsupportedModelError
 from npu_memplan.models.network import Network
 from npu_memplan.models.tflite import read_network
 from npu_memplan.options import CompileOptions
-from npu_memplan.pipeline import compile_model
 from npu_memplan.planners import PlanningError
 from npu_memplan.process.incidents import strictly
 
 # What says of a network that it is not taken; every other error of a compile or a run is a defect.
-REFUSALS = (UnsupportedModelError, UnsupportedOperatorError, HostOpsError, PlanningError, VelaError, _NotImportedError)
+REFUSALS = (
+    UnsupportedModelError,
+    UnsupportedOperatorError,
+    HostOpsError,
+    PlanningError,
+    VelaError,
+    LiftError,
+    _NotImportedError,
+)
 _NPUS = ("ethos-u55-256",) * 4 + ("ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u65-256", "ethos-u65-512")
 
 
@@ -118,15 +127,17 @@ class Trial:
         reference = ComposedReference(self.model, self.network)
         return [reference.run(values) for values in self.inputs]
 
-    def compile_and_run(self, options: CompileOptions, entering: Callable[[str], None] = lambda stage: None) -> Outcome:
+    def compile_and_run(
+        self, options: CompileOptions, entering: Callable[[str], None] = lambda stage: None, strict: bool = False
+    ) -> Outcome:
         """What came of one way; `entering` is told each stage, for those whose process may end in it."""
         with tempfile.TemporaryDirectory() as temporary:
             path, folder = Path(temporary) / "network.tflite", Path(temporary) / "artifact"
             path.write_bytes(self.model)
             entering("compile")
             try:
-                with strictly():
-                    artifact = compile_model(path, options, folder)
+                with strictly(strict):
+                    artifact = compile_checked(path, options, folder)
             except REFUSALS as error:
                 return Outcome(Verdict.REFUSED, f"{type(error).__name__}: {error}")
             except Exception as error:
@@ -145,7 +156,7 @@ class Trial:
             return Outcome(Verdict.NO_REFERENCE, self.why)
         differing = self._differing(found, self.expected)
         if not differing:
-            return Outcome(Verdict.EXACT)
+            return Outcome(Verdict.EXACT, "; ".join(artifact.notes))
         with contextlib.suppress(ReferenceRunError):  # claims are of an operator against its own reference
             differing = self._differing(found, self.by_operator())
         if not differing:
