@@ -56,6 +56,20 @@ def values(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).integers(-128, 128, shape).astype(np.int8)
 
 
+@pytest.mark.parametrize("axis, shape", [(1, (3, 4, 5, 6)), (2, (2, 4, 5, 6)), (3, (3, 4, 5, 6)), (2, (2, 2, 3, 4, 5))])
+@pytest.mark.parametrize("rescaled", [False, True])
+def test_concat_of_several_images(axis: int, shape: tuple[int, ...], rescaled: bool) -> None:
+    """Where images of the result are further apart than those of a part, each is moved by itself."""
+    whole = tuple(2 * n if i == axis else n for i, n in enumerate(shape))
+    second = LayerTensor("b", shape, "int8", 1.0, -3) if rescaled else tensor("b", *shape)
+    layers = [Concat("concat", ("a", "b"), "c", axis)]
+    lowered = lower(graph(layers, [tensor("a", *shape), second], [], [tensor("c", *whole)]), NPU)
+    a, b = values(*shape), values(*shape)[::-1].copy()
+    (found,) = run_program(lowered, {"a": a, "b": b})
+    wanted = np.clip((b.astype(int) + 3) * 2 + 3, -128, 127).astype(np.int8) if rescaled else b
+    np.testing.assert_array_equal(found.reshape(whole), np.concatenate([a, wanted], axis))
+
+
 @pytest.mark.parametrize("axis, other", [(1, (1, 3, 5, 8)), (2, (1, 4, 2, 8)), (3, (1, 4, 5, 7))])
 def test_concat_of_computed_tensors_costs_nothing(axis: int, other: tuple[int, ...]) -> None:
     shape = tuple(a + b if i == axis else a for i, (a, b) in enumerate(zip((1, 4, 5, 8), other, strict=True)))

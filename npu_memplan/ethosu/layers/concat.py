@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 
 from ..lower.emission import Emission
 from ..lower.layer import Layer, Limits, StorageTraits
-from ..lower.operands import Operand, Window
 from ..lower.record import Composite, Record
 from ..lower.tensors import LayerTensor
 from ..reading import patterns as p
 from ..reading.reader import Match, Reader, RejectedError, is_variable, plain
-from ..stream.isa import PoolMode
 
 _MOST = 16  # inputs
 
@@ -51,11 +49,7 @@ class Concat(Layer):
             if (tensor.scale, tensor.zero_point) == (out.scale, out.zero_point):
                 emission.copy(emission.view(name), target, out.dtype)
             else:
-                inner = target.hwc()
-                assert inner is not None
-                output = emission.rescaled(name, self.output, out.limits)
-                ofm = Operand(inner, out.dtype, out.zero_point)
-                emission.builder.pool(PoolMode.AVERAGE, emission.operand(name), ofm, Window(), output)
+                emission.rescale(name, target, self.output)
 
 
 def _patterns() -> Iterator[p.Pattern]:

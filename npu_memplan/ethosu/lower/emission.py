@@ -17,7 +17,7 @@ from .emit import Builder, LoweringError
 from .operands import Operand, Output, Window
 from .scaling import UNITY, Scale, double, quantise_multiplier
 from .tensors import LayerTensor, Padding
-from .views import Storage, TensorView
+from .views import Storage, TensorView, images
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,26 @@ class Emission:
 
     def copy(self, source: TensorView, target: TensorView, dtype: str, clamp: tuple[int, int] | None = None) -> None:
         """Move elements, `clamp`ed where that is given: a 1x1 maximum has no arithmetic."""
-        a, b = source.hwc(), target.hwc()
-        if a is None or b is None or a.shape != b.shape:
-            raise LoweringError(f"no NPU operation moves {source} to {target}")
         info = np.iinfo(dtype)
         output = Output(clamp or (int(info.min), int(info.max)), UNITY)
-        self.builder.pool(PoolMode.MAX, Operand(a, dtype), Operand(b, dtype), Window(), output)
+        for a, b in _images(source, target):
+            self.builder.pool(PoolMode.MAX, Operand(a, dtype), Operand(b, dtype), Window(), output)
+
+    def rescale(self, name: str, target: TensorView, result: str) -> None:
+        """Put tensor `name` into `target`, a part of tensor `result`, in the scale of that."""
+        source, out = self.tensors[name], self.tensors[result]
+        output = self.rescaled(name, result, out.limits)
+        whole = self.view(name)
+        for a, b in _images(whole, target):
+            ifm = self.operand(name) if whole.hwc() == a else Operand(a, source.dtype, source.zero_point)
+            self.builder.pool(PoolMode.AVERAGE, ifm, Operand(b, out.dtype, out.zero_point), Window(), output)
+
+
+def _images(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]]:
+    found = images(source, target)
+    if found is None:
+        raise LoweringError(f"no NPU operation moves {source} to {target}")
+    return found
 
 
 def exact_window(window: Window, ifm: Operand, ofm: Operand) -> Window:

@@ -113,6 +113,26 @@ class TensorView:
         return replace(self, shape=(height, *shape[-2:]), strides=(stride, *strides[-2:]))
 
 
+def images(source: TensorView, target: TensorView) -> list[tuple[TensorView, TensorView]] | None:
+    """The same boxes of both as [H, W, C]: the whole, or one for each leading index; None where channels lie apart."""
+    a, b = source.hwc(), target.hwc()
+    if a is not None and b is not None:
+        return [(a, b)] if a.shape == b.shape else None
+    axis = next((i for i, extent in enumerate(source.shape[:-3]) if extent > 1), None)
+    if axis is None or source.shape != target.shape:
+        return None
+    shape = tuple(1 if i == axis else extent for i, extent in enumerate(source.shape))
+    found = []
+    for index in range(source.shape[axis]):
+        begin = tuple(index if i == axis else 0 for i in range(len(shape)))
+        boxes = source.box(begin, shape), target.box(begin, shape)
+        parts = None if boxes[0] is None or boxes[1] is None else images(boxes[0], boxes[1])
+        if parts is None:
+            return None
+        found += parts
+    return found
+
+
 @dataclass(slots=True)
 class Storage:
     """Views of all tensors that live in memory, and the data movements that stay."""
