@@ -55,6 +55,17 @@ def test_the_host_runs_it(made: bytes, options: CompileOptions, tmp_path: Path) 
     assert (operator.agent, operator.claim.exactness) == (Agent.HOST, Exactness.EXACT)
 
 
+@pytest.mark.parametrize(("scale", "agent"), [(0.165, Agent.NPU), (0.17, Agent.HOST), (0.9, Agent.HOST)])
+@pytest.mark.parametrize("npu", ["ethos-u55-256", "ethos-u85-256"])
+def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, npu: str, tmp_path: Path) -> None:
+    b = ModelBuilder()
+    x, y = b.tensor((1, 16, 16, 4), "int8", scale, 0), b.tensor((1, 16, 16, 4), "int8", 1.0, -128)
+    b.operator("EXP", [x], [y], "ExpOptions", 2)
+    options = CompileOptions(npu, npu_compiler="vela")
+    (operator,) = equals_reference(b.made([x], [y]).finish(), tmp_path, 1, options).operators
+    assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
+
+
 @pytest.mark.parametrize("slicer", ["SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"])
 @pytest.mark.parametrize("consumer", ["CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D"])
 def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str, tmp_path: Path) -> None:

@@ -19,6 +19,16 @@ pytest.importorskip("tflite_micro")
 pytest.importorskip("ai_edge_litert", reason="needs LiteRT as the reference (pip install npu_memplan[litert])")
 
 
+# Each way has networks of its own; contests in a pool take longest.
+SLICE = [(1000 * number + seed, how) for number, how in enumerate(ways(0)) for seed in range(1 if how == "pool" else 5)]
+
+
+@pytest.mark.parametrize(("seed", "how"), SLICE, ids=lambda value: str(value))
+def test_right_or_announced_or_refused(seed: int, how: str) -> None:
+    outcome = Trial(network(seed), seed).compile_and_run(ways(seed)[how])
+    assert outcome.verdict is not Verdict.FAULT, outcome.message
+
+
 def test_what_is_drawn() -> None:
     """A seed is a network, and many of them have everything that is asked of them."""
     assert network(5) == network(5) != network(6)

@@ -5,6 +5,7 @@ Invariant: operators are those of the source model, in its order, whatever a com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,9 +73,21 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
             return "Vela's stream for it takes the axes that are left for others"
     if code is Code.LIFTED and _sliced_images(network, operator):
         return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
+    if code is Code.LIFTED and _exceeds_words(network, operator):
+        return "Vela's table for it wraps where a result has more than 31 bits"
     if code in (Code.LIFTED, Code.LOWERED):
         return _rescaled(network, operator) or _beyond(network, operator)
     return ""
+
+
+def _exceeds_words(network: Network, operator: CpuOperator) -> bool:
+    """Whether the EXP of a value that its input can hold is 2**31 steps of its output or more."""
+    if operator.name != "EXP":
+        return False
+    data, output = (network.tensors[indices[0]] for indices in (operator.inputs, operator.outputs))
+    if data.dtype != "int8" or not output.scale:
+        return False
+    return data.scale * (127 - data.zero_point) >= math.log(output.scale) + 31 * math.log(2)
 
 
 _SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")
