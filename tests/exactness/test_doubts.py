@@ -66,6 +66,20 @@ def test_exponentials_beyond_31_bits_are_the_hosts(scale: float, agent: Agent, n
     assert (operator.agent, operator.claim.exactness) == (agent, Exactness.EXACT)
 
 
+@pytest.mark.parametrize("zero_point", [0, 100, 231])
+def test_depthwise_results_of_uint8_with_a_multiplier_are_clamped_as_uint8(zero_point: int, tmp_path: Path) -> None:
+    rng, b = np.random.default_rng(0), ModelBuilder()
+    x = b.tensor((1, 5, 5, 4), "uint8", 0.02, 120)
+    weights = b.constant(rng.integers(0, 256, (1, 3, 3, 12)).astype(np.uint8), 0.01, 128)
+    bias = b.constant(rng.integers(-2000, 2000, 12).astype(np.int32), 0.0002)
+    y = b.tensor((1, 5, 5, 12), "uint8", 0.05, zero_point)
+    fields = {"StrideW": 1, "StrideH": 1, "DilationWFactor": 1, "DilationHFactor": 1, "DepthMultiplier": 3}
+    b.operator(
+        "DEPTHWISE_CONV_2D", [x, weights, bias], [y], "DepthwiseConv2DOptions", FusedActivationFunction=1, **fields
+    )
+    equals_reference(b.made([x], [y]).finish(), tmp_path, 1, CompileOptions(npu_compiler="vela"))
+
+
 @pytest.mark.parametrize("slicer", ["SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE"])
 @pytest.mark.parametrize("consumer", ["CONV_2D", "DEPTHWISE_CONV_2D", "MAX_POOL_2D", "AVERAGE_POOL_2D"])
 def test_parts_of_several_images_are_made_on_the_host(slicer: str, consumer: str, tmp_path: Path) -> None:

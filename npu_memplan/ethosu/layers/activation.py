@@ -114,8 +114,8 @@ def _hard_swish(reader: Reader, root: Any) -> Match:
 RECORD = Record(
     (Lookup, Squash),
     (
-        _composite("sigmoid", lambda _, ifm, out, call: tables.sigmoid(ifm, out)),
-        _composite("tanh", lambda _, ifm, out, call: tables.tanh(ifm, out)),
+        _composite("sigmoid", lambda reader, ifm, out, _: tables.sigmoid(ifm, out, reader.arithmetic)),
+        _composite("tanh", lambda reader, ifm, out, _: tables.tanh(ifm, out, reader.arithmetic)),
         _composite("exp", lambda _, ifm, out, call: tables.exponential(ifm, out)),
         _composite("rsqrt", lambda reader, ifm, out, _: tables.rsqrt(ifm, out, reader.arithmetic)),
         _composite("leaky_relu", _leaky, "nn.leakyrelu"),

@@ -12,11 +12,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...fixed_point.multiplier import LIMITS, high_mul, high_mul_16_truncated, multiply_by_quantised, rounding_shift
+from ...fixed_point.functions import logistic as fixed_logistic
+from ...fixed_point.functions import tanh as fixed_tanh
+from ...fixed_point.multiplier import (
+    LIMITS,
+    high_mul,
+    high_mul_16_truncated,
+    input_radius,
+    multiply_by_quantised,
+    round_half_away,
+    rounding_shift,
+)
 from .scaling import Scale, double, quantise_multiplier
 from .tensors import Arithmetic, LayerTensor
 
 _ROOT_BITS = 20
+_INTEGER_BITS = 4  # of TFLite's logistic and tanh of int8
 
 
 def _stored(tensor: LayerTensor) -> range:
@@ -60,13 +71,39 @@ def float_function(
     return _table(np.rint(real.astype(np.float32) / np.float32(out.scale)).astype(np.int64) + out.zero_point, out)
 
 
-def sigmoid(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
-    """1 / (1 + exp(-x))."""
+def sigmoid(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """1 / (1 + exp(-x)); TFLite of int8 in fixed point with the scale 1/256 from -128 on, whatever `out` says."""
+    if arithmetic is Arithmetic.TFLITE and ifm.dtype == "int8" and out.zero_point == -128:
+        return sigmoid_int8(ifm)
     return real_function(lambda x: 1 / (1 + math.exp(-x)) if x > -700 else 0.0, ifm, out)
 
 
-def tanh(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:
+def tanh(ifm: LayerTensor, out: LayerTensor, arithmetic: Arithmetic = Arithmetic.TFLITE) -> tuple[int, ...]:
+    """tanh(x); TFLite of int8 in fixed point with the scale 1/128 around 0, whatever `out` says."""
+    if arithmetic is Arithmetic.TFLITE and ifm.dtype == "int8":
+        return tanh_int8(ifm)
     return real_function(math.tanh, ifm, out)
+
+
+def sigmoid_int8(ifm: LayerTensor) -> tuple[int, ...]:
+    """The reference's logistic of int8."""
+    return _fixed_point(ifm, lambda x: rounding_shift(fixed_logistic(x, _INTEGER_BITS), 23) - 128)
+
+
+def tanh_int8(ifm: LayerTensor) -> tuple[int, ...]:
+    """The reference's hyperbolic tangent of int8."""
+    return _fixed_point(ifm, lambda x: rounding_shift(fixed_tanh(x, _INTEGER_BITS), 24))
+
+
+def _fixed_point(ifm: LayerTensor, function: Callable[[NDArray[np.int64]], Any]) -> tuple[int, ...]:
+    """`function` of int8 values as fixed point with 4 integer bits; beyond these, the least or the largest value."""
+    fraction, shift = math.frexp(double(ifm.scale) * (1 << (31 - _INTEGER_BITS)))
+    multiplier, values = round_half_away(fraction * (1 << 31)), _values(ifm)
+    radius = input_radius(_INTEGER_BITS, shift)
+    least, most = LIMITS["int8"]
+    inner = function(multiply_by_quantised(np.clip(values, -radius, radius), multiplier, shift))
+    results = np.where(values <= -radius, least, np.where(values >= radius, most, np.clip(inner, least, most)))
+    return tuple(int(value) for value in results)
 
 
 def exponential(ifm: LayerTensor, out: LayerTensor) -> tuple[int, ...]:

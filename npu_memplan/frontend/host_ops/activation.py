@@ -14,17 +14,14 @@ import numpy as np
 
 from ...ethosu.lower import tables
 from ...ethosu.lower.tensors import LayerTensor
-from ...fixed_point.functions import logistic, tanh
 from ...fixed_point.multiplier import (
     LIMITS,
     IntArray,
     activation_range,
     f32,
-    input_radius,
     multiply_by_quantised,
     quantise_multiplier,
     round_half_away,
-    rounding_shift,
 )
 from ...models.tensor import Tensor
 from .common import ACTIVATION_TYPES, EIGHT_BITS, ends, require_same_shape, stored
@@ -154,21 +151,8 @@ def sigmoidal(work: Lowering) -> None:
         return store_table(work, lambda _: np.array(real(_for_npu(data), _for_npu(output))))
     usual = is_tanh or output.zero_point == -128
     require(usual, f"its output has zero point {output.zero_point}; the reference demands -128")
-    integer_bits = 4
-    fraction, shift = math.frexp(data.scale * (1 << (31 - integer_bits)))
-    multiplier = round_half_away(fraction * (1 << 31))
-    radius = input_radius(integer_bits, shift)
-
-    def reference(values: IntArray) -> IntArray:
-        x = values - data.zero_point
-        scaled = multiply_by_quantised(np.clip(x, -radius, radius), multiplier, shift)
-        if is_tanh:
-            inner = rounding_shift(tanh(scaled, integer_bits), 24)
-        else:
-            inner = rounding_shift(logistic(scaled, integer_bits), 23) - 128
-        return np.where(x <= -radius, -128, np.where(x >= radius, 127, np.clip(inner, -128, 127)))
-
-    return store_table(work, reference)
+    fixed = tables.tanh_int8 if is_tanh else tables.sigmoid_int8
+    return store_table(work, lambda _: np.array(fixed(_for_npu(data))))
 
 
 def _gelu(x: float) -> float:

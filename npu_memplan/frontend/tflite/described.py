@@ -71,6 +71,8 @@ def doubt(code: Code, network: Network, operator: CpuOperator) -> str:
         reducer = operator.options("ReducerOptions")
         if reducer is not None and not reducer.KeepDims():
             return "Vela's stream for it takes the axes that are left for others"
+    if code is Code.LIFTED and operator.name in _OUTPUT_SCALES and _other_output_scale(network, operator):
+        return "the reference computes it at its own output scale, Vela's stream at the file's"
     if code is Code.LIFTED and _sliced_images(network, operator):
         return "Vela's stream for it reads wrong elements of all images but one where a window operator follows"
     if code is Code.LIFTED and _exceeds_words(network, operator):
@@ -88,6 +90,14 @@ def _exceeds_words(network: Network, operator: CpuOperator) -> bool:
     if data.dtype != "int8" or not output.scale:
         return False
     return data.scale * (127 - data.zero_point) >= math.log(output.scale) + 31 * math.log(2)
+
+
+_OUTPUT_SCALES = {"LOGISTIC": (1 / 256, -128), "TANH": (1 / 128, 0)}  # of int8, in TFLite's specification
+
+
+def _other_output_scale(network: Network, operator: CpuOperator) -> bool:
+    made = network.tensors[operator.outputs[0]]
+    return made.dtype == "int8" and (made.scale, made.zero_point) != _OUTPUT_SCALES[operator.name]
 
 
 _SLICING = ("SPLIT", "SPLIT_V", "SLICE", "STRIDED_SLICE")

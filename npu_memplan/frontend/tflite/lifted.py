@@ -134,7 +134,18 @@ def _wrong_by_vela(source: Network, operator: CpuOperator, vela: VelaOptions) ->
         return "Vela's compiler refuses networks that have it, for Ethos-U85"
     if u85 and narrow and activation_type(source, operator) == "int16":
         return "Vela's stream for it on Ethos-U85 cuts multipliers to 15 bits where int16 data have biases of 32 bits"
+    if not u85 and _clamps_apart(source, operator):
+        return "Vela's stream for it clamps uint8 results of several channels from each as if they were int8"
     return None
+
+
+def _clamps_apart(source: Network, operator: CpuOperator) -> bool:
+    """A depthwise convolution of uint8 with a multiplier, whose fused activation Vela 5.2 makes a pool of its own."""
+    if operator.name != "DEPTHWISE_CONV_2D" or activation_type(source, operator) != "uint8":
+        return False
+    options = operator.options("DepthwiseConv2DOptions")
+    data, made = (source.tensors[i].shape for i in (operator.inputs[0], operator.outputs[0]))
+    return bool(options and options.FusedActivationFunction()) and 1 < data[-1] < made[-1]
 
 
 def import_host_only(model: bytes | Path, name: str = "", external: Mapping[str, int | None] = NONE) -> Imported:
