@@ -335,6 +335,8 @@ CATCH_ALL = {
     "npu_memplan.sweep.drive": "a lost worker is the case's result",
     "npu_memplan.sweep.executors.slurm": "handed to every caller who waits",
     "fvp_runner.emulators.unicorn": "handed to the caller's thread",
+    "fvp_runner.checked_run.compare_runs": "the facts say that the reference's library cannot run the model",
+    "fvp_runner.checked_run.worker": "handed to the compile, which reports it",
     "fvp_runner.host.runner": "handed to the caller's thread",
     "fvp_runner.host.sanitizer": "kept, and raised where the run ends: C cannot hand it on",
 }
