@@ -35,7 +35,7 @@ def test_what_is_drawn() -> None:
     kinds: Counter[str] = Counter()
     types, ranks, zeros, fused, sizes, batches = (set[object]() for _ in range(6))
     decades = 0.0
-    for seed in range(400):
+    for seed in range(3000):
         b = draw(seed)
         kinds.update(operator[0] for operator in b.operators)
         sizes.add(len(b.operators))
