@@ -22,7 +22,7 @@ from tests.support.tflite_builder import ModelBuilder
 def test_an_npu_operator_without_outputs_is_refused() -> None:
     network = compile_tflite(row("ADD", "int8").build()).parsed
     (call,) = network.npu_calls
-    cut = replace(network, operators=(replace(call, outputs=()),))
+    cut = replace(network, operators=(replace(call, outputs=(), output_addresses=()),))
     with pytest.raises(
         LiftError, match=r"NPU operator 0 of model has no output, and no later one reads what it leaves"
     ):
