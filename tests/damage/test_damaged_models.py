@@ -94,7 +94,7 @@ def test_a_value_is_named_with_its_tensor(change: Callable[[ModelBuilder], None]
         (with_operator(2, []), "output 0 is missing"),
         (with_operator(3, "SVDFOptions"), "the file has no FullyConnectedOptions for it"),
         (with_operator(3, None), "the file has no FullyConnectedOptions for it"),
-        (with_tensor(0, shape=(1, 5)), r"weights \[8, 4\] do not fit input \[1, 5\]"),
+        (with_tensor(0, shape=(1, 3)), r"weights \[8, 4\] do not fit input \[1, 3\]"),
         (with_tensor(2, shape=(4,)), r"bias 't2' has shape \[4\], not \[8\]"),
         (with_tensor(3, scale=None), "tensor .t3. is not quantised"),
     ],

@@ -26,7 +26,7 @@ static NPU_MEMPLAN_CONSTANT int32_t op_host_constant_3[3] = {
 static inline int32_t npu_memplan_max_int32(int32_t a, int32_t b) { return a > b ? a : b; }
 static inline int32_t npu_memplan_min_int32(int32_t a, int32_t b) { return a < b ? a : b; }
 
-static void op_fully_connected_body(uint8_t* sram, const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift) {
+static void op_fully_connected_body(const int8_t* weights, const int32_t* bias, const int32_t* multiplier, const int32_t* shift, uint8_t* sram) {
   int8_t* input = ((int8_t*)(&(sram[...])));
   int8_t* output = ((int8_t*)(&(sram[...])));
   int32_t sum;
@@ -46,6 +46,6 @@ static void op_fully_connected_body(uint8_t* sram, const int8_t* weights, const 
 }
 
 int32_t op_fully_connected(uint8_t *const pools[]) {
-  op_fully_connected_body(pools[0], op_host_constant_0, op_host_constant_1, op_host_constant_2, op_host_constant_3);
+  op_fully_connected_body(op_host_constant_0, op_host_constant_1, op_host_constant_2, op_host_constant_3, pools[0]);
   return 0;
 }
