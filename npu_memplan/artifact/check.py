@@ -64,4 +64,4 @@ class CheckResult:
     given_up: tuple[GivenUp, ...] = ()
 
 
-NOBODY_ASKED = CheckResult(reason="nobody asked for it")
+NOT_REQUESTED = CheckResult(reason="the check is off (--no-check)")

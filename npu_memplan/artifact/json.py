@@ -32,7 +32,7 @@ from ..problem import (
     validate,
 )
 from ..problem.json import row_to_json
-from .check import NOBODY_ASKED, CheckResult
+from .check import NOT_REQUESTED, CheckResult
 from .parts import FILE_NAME, SCHEMA, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
 
@@ -96,7 +96,7 @@ class Document:
     layers: tuple[Layer, ...] = ()
     host_layers: tuple[HostLayer, ...] = ()
     files: Mapping[str, str]
-    check: CheckResult = NOBODY_ASKED
+    check: CheckResult = NOT_REQUESTED
     notes: tuple[str, ...]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..options import CompileOptions
 from ..problem import Agent, Plan, Pool, Problem
 from ..target_data import load_board
-from .check import NOBODY_ASKED, CheckResult
+from .check import NOT_REQUESTED, CheckResult
 from .json import artifact_from_json, artifact_to_json
 from .parts import FILE_NAME, ArtifactError, Call, Operator, TensorSlot
 from .timing import HostLayer, Layer, Timing
@@ -48,7 +48,7 @@ class Artifact:
     layers: tuple[Layer, ...] = ()  # the same by operator of the source model
     host_layers: tuple[HostLayer, ...] = ()  # of the host's calls, roughly
     files: Mapping[str, str] = field(default_factory=dict)  # role -> path relative to the directory
-    check: CheckResult = NOBODY_ASKED  # of its results
+    check: CheckResult = NOT_REQUESTED  # of its results
     notes: tuple[str, ...] = ()  # what the user should know of this compile
 
     @property

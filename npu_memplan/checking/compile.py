@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..artifact import Artifact
-from ..artifact.check import CheckResult, CheckVerdict, GivenUp
+from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
 from ..artifact.writing import record, write
 from ..errors import InternalError, RefusalError
 from ..ethosu.arch import accelerator, has_own_lowering
@@ -100,7 +100,7 @@ def check_results(
 ) -> CheckResult:
     """Run the artifact in `folder` on the host runner and `model` on its reference; nothing is changed."""
     if mode is CheckMode.NEVER:
-        return CheckResult(reason="left out, as asked (--no-check)")
+        return NOT_REQUESTED
     inputs: tuple[str, ...] = INPUTS
     if mode is CheckMode.AUTO:
         count = next((n for n in (len(INPUTS), _FEWEST) if not too_much(artifact, n, limit)), 0)

@@ -145,9 +145,9 @@ def test_no_check_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("npu_memplan.checking.worker.run", lambda *_: pytest.fail("it was run"))
     done = CliRunner().invoke(cli, ["compile", str(KWS), "-o", str(tmp_path / "out"), "--no-check"])
     assert done.exit_code == 0, done.output
-    assert "not checked: left out, as asked (--no-check)" in " ".join(done.stdout.split())
+    assert "not checked: the check is off (--no-check)" in " ".join(done.stdout.split())
     check = Artifact.load(tmp_path / "out").check
-    assert (check.verdict, check.reason) == (CheckVerdict.NOT_CHECKED, "left out, as asked (--no-check)")
+    assert (check.verdict, check.reason) == (CheckVerdict.NOT_CHECKED, "the check is off (--no-check)")
 
 
 def _reason(tmp_path: Path, model: Path, **options: Any) -> str:

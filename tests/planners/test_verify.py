@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from npu_memplan.errors import InternalError
 from npu_memplan.planners import PlanningError, plan
 from npu_memplan.problem import (
     Agent,
@@ -23,7 +24,7 @@ from npu_memplan.problem import (
     ProblemError,
     used_bytes,
 )
-from npu_memplan.verify import Law, VerificationError, check, verify
+from npu_memplan.verify import Law, VerificationError, check, check_own, verify
 from tests.support.random_problems import pairs_of, random_problem, share
 
 A = Buffer("a", 32, (Lifetime(0, 2),))
@@ -45,6 +46,12 @@ def test_a_right_plan_has_no_violations() -> None:
     good = plan_of(("a", "sram", 0), ("b", "sram", 32), usage=(PoolUsage("sram", 64, 64),))
     assert verify(BASE, good) == ()
     check(BASE, good)
+
+
+def test_a_wrong_plan_of_our_own_is_an_internal_error() -> None:
+    check_own(BASE, plan_of(("a", "sram", 0), ("b", "sram", 32), usage=(PoolUsage("sram", 64, 64),)))
+    with pytest.raises(InternalError, match="overlap"):
+        check_own(BASE, plan_of(("a", "sram", 0), ("b", "sram", 16)))
 
 
 def test_overlap_names_both_buffers_bytes_and_point() -> None:
