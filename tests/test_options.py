@@ -53,7 +53,8 @@ def parsed(words: tuple[str, ...]) -> CompileOptions:
     """What the real command line makes of `words`."""
     parent = click.Context(cli, **cli.context_settings)
     asked = command.make_context("compile", ["model.tflite", "-o", "build", *words], parent).params
-    for other in ("model", "output", "force", "fit", "as_json", "target", "emit", "all_boards", "quiet", "verbose"):
+    others = "model output force fit as_json target emit all_boards quiet verbose check strict"
+    for other in others.split():
         del asked[other]
     return options_of(**asked)
 
