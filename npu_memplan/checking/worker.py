@@ -13,10 +13,8 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -25,15 +23,11 @@ from fvp_runner.checked_run.facts import InputFacts, RunFacts, RunRequest
 from fvp_runner.checked_run.worker import FACTS, FAULT, PHASE
 
 from ..errors import InternalError
+from ..process.python_child import python_child
 
 _TIMEOUT_S = 600.0  # no check that is done unasked comes near it
 
-_CODE = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from fvp_runner.checked_run.worker import main
-main(int(sys.argv[2]))
-"""
+_CODE = "from fvp_runner.checked_run.worker import main; main(int(sys.argv[1]))"
 
 
 @dataclass(slots=True, eq=False)
@@ -61,12 +55,10 @@ def _end_started() -> None:
 
 
 def _start() -> _Worker:
-    here = str(Path(__file__).resolve().parents[2])  # has both packages
-    paths = [path for path in sys.path if path not in ("", ".", os.getcwd(), here)]
     ours, theirs = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _CODE, json.dumps([*paths, here]), str(theirs)],
+            python_child(_CODE, str(theirs), flags=("-S",)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ def import_path() -> list[str]:
     """`sys.path` for a child: absolute folders, without the working directory."""
     here, ours = os.path.realpath(os.curdir), str(Path(__file__).resolve().parents[2])
     named = [os.path.realpath(p) for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    folders = [os.path.abspath(p) for p in sys.path if p]
+    folders = [os.path.abspath(p) for p in sys.path]  # of an interactive Python, "" is the working directory
     return [p for p in folders if os.path.realpath(p) != here or here in (ours, *named)]
 
 

@@ -8,6 +8,7 @@ judged here, but by its own lowering.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +59,7 @@ def _accesses(statement: Any, loops: _Loops) -> Iterator[tuple[Any, Sequence[Any
 def _outside(indices: Sequence[Any], shape: Sequence[int], loops: _Loops) -> int | None:
     """The element that the first or last turns of the loops access outside of the buffer."""
     used = [variable for variable in loops if any(_names(index, variable) for index in indices)]
-    size = 1
-    for extent in shape:
-        size *= extent
+    size = math.prod(shape)
     corners = itertools.product(*((0, loops[variable]) for variable in used))
     for corner in itertools.islice(corners, _MOST_CORNERS):
         known = dict(zip(used, corner, strict=True))
@@ -87,9 +86,7 @@ def _value(index: Any, known: Mapping[Any, int]) -> int | None:
         return int(index.value)
     if type(index) in _BINARY:
         a, b = _value(index.a, known), _value(index.b, known)
-        return (
-            None
-            if a is None or b is None or (b == 0 and "Floor" in type(index).__name__)
-            else _BINARY[type(index)](a, b)
-        )
+        if a is None or b is None or (b == 0 and isinstance(index, (tirx.FloorDiv, tirx.FloorMod))):
+            return None
+        return _BINARY[type(index)](a, b)
     return next((value for variable, value in known.items() if variable.same_as(index)), None)
