@@ -14,7 +14,6 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import collections
-import contextlib
 import importlib
 import json
 import random
@@ -29,6 +28,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.fork import run_in_fork
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CPU_LIMIT_S = 10
@@ -253,48 +254,21 @@ def run_command(arguments: Sequence[str], folder: Path) -> Outcome:
     """`npu-memplan arguments` in a fork of this process, under limits."""
     from npu_memplan import cli
 
-    printed = folder / "printed"
-    child = os.fork()
-    if child == 0:
-        code = 70
+    def command() -> int:
+        os.chdir(folder)
+        space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (space + MEMORY_LIMIT_BYTES,) * 2)
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        sys.argv = ["npu-memplan", *arguments]
         try:
-            os.setpgid(0, 0)
-            os.chdir(folder)
-            sink = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(sink, 1)
-            os.dup2(sink, 2)
-            space = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (space + MEMORY_LIMIT_BYTES,) * 2)
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 1))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            sys.argv = ["npu-memplan", *arguments]
-            try:
-                cli.main()
-                code = 0
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 1
-        except BaseException:
-            import traceback
+            cli.main()
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 1
+        return 0
 
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    began = time.monotonic()
-    while True:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found or time.monotonic() - began > WALL_LIMIT_S:
-            break
-        time.sleep(0.002)
-    hung = not found
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # and whoever it started, as Vela
-    if hung:
-        _, status, usage = os.wait4(child, 0)
-    text = printed.read_text(encoding="utf-8", errors="replace")
-    code = os.waitstatus_to_exitcode(status)
-    return Outcome(code, _fault(code, text, hung, usage.ru_maxrss * 1024), text)
+    ended = run_in_fork(command, folder / "printed", WALL_LIMIT_S)
+    return Outcome(ended.code, _fault(ended.code, ended.text, ended.timed_out, ended.memory_bytes), ended.text)
 
 
 def _fault(code: int, text: str, hung: bool, memory_bytes: int) -> str:

@@ -15,74 +15,51 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
 import collections
-import contextlib
 import json
 import re
-import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fork import ForkResult, run_in_fork
 from tests.support.random_networks import draw
 from tests.support.random_networks.reduction import reduced
 from tests.support.random_networks.verdict import Trial, Verdict, ways
 
 WAYS = tuple(ways(0))
 LIMIT_S = 180  # of wall time for one way of a network
-_CRASHED = 70
 
 
 def in_fork(work: Callable[[Callable[..., None]], None], limit_s: float = LIMIT_S) -> tuple[list[dict[str, Any]], str]:
     """What `work` reported (each call of its argument is a record), and how its process ended if not well."""
     with tempfile.TemporaryDirectory() as folder:
-        records, words = Path(folder) / "records", Path(folder) / "words"
-        child = os.fork()
-        if child == 0:
-            code = _CRASHED
-            try:
-                os.setpgid(0, 0)
-                sink = os.open(words, os.O_WRONLY | os.O_CREAT)
-                os.dup2(sink, 1)
-                os.dup2(sink, 2)
-                with records.open("a", encoding="utf-8") as file:
+        records = Path(folder) / "records"
 
-                    def report(**record: Any) -> None:
-                        file.write(json.dumps(record) + "\n")
-                        file.flush()
+        def reported() -> int:
+            with records.open("a", encoding="utf-8") as file:
 
-                    work(report)
-                code = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
-        ended = _wait(child, limit_s)
+                def report(**record: Any) -> None:
+                    file.write(json.dumps(record) + "\n")
+                    file.flush()
+
+                work(report)
+            return 0
+
+        result = run_in_fork(reported, Path(folder) / "words", limit_s)
         lines = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
-        said = words.read_text(encoding="utf-8", errors="replace") if words.exists() else ""
-        found = [json.loads(line) for line in lines]
-        return found, f"{ended}: {said.strip()[-600:]}" if ended else ""
+    ended = _named(result, limit_s)
+    return [json.loads(line) for line in lines], f"{ended}: {result.text.strip()[-600:]}" if ended else ""
 
 
-def _wait(child: int, limit_s: float) -> str:
+def _named(result: ForkResult, limit_s: float) -> str:
     """How the process ended; empty: well."""
-    end, status, found = time.monotonic() + limit_s, 0, 0
-    while not found and time.monotonic() < end:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if not found:
-            time.sleep(0.005)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # and whoever it started, as Vela
-    if not found:
-        os.waitpid(child, 0)
+    if result.timed_out:
         return f"took more than {limit_s:g} s"
-    code = os.waitstatus_to_exitcode(status)
+    code = result.code
     return "" if code == 0 else f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
