@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .codegen.interface import identifier
+from .names import identifier
 from .options import CompileOptions
 from .problem import Lifetime, Plan, Pool, Problem
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..codegen.sources import Sources
 from ..ethosu.program.primfunc import from_primfunc
-from ..ethosu.time import estimate
+from ..ethosu.time import estimate, sum_bounds
 from ..extract.program import Choose, Internal, Invoke, Program, Statement, Step, steps
 from ..frontend.attributes import Quantised, operators_of, quantised
 from ..host_time import host_work
@@ -23,7 +23,7 @@ from ..stages import Loaded, Planned
 from ..vocabulary import PLACED_INPUTS, PLACED_OUTPUTS, PLACED_STATES, is_npu
 from .model import Artifact
 from .parts import Call, Operator, TensorSlot
-from .timing import HostLayer, Timing, bounds_of, layers_of
+from .timing import HostLayer, Timing, layers_of
 
 
 def describe(planned: Planned, module: Any) -> Artifact:
@@ -98,7 +98,7 @@ def with_sources(artifact: Artifact, sources: Sources, loaded: Loaded) -> Artifa
     made = {name: estimate(launch.commands, launch.accelerator, where) for name, launch in launches.items()}
     found = [(call, made.get(call.function)) for call in artifact.calls]
     runs = [(made[call.function], launches[call.function].operators) for call, time in found if time is not None]
-    timing = Timing(where.clock_hz, bounds_of(time for time, _ in runs)) if runs else None
+    timing = Timing(where.clock_hz, sum_bounds(time for time, _ in runs)) if runs else None
     if timing is not None and loaded.vela_cycles:
         timing = replace(timing, vela_cycles=loaded.vela_cycles, vela_stream_bounds=loaded.vela_stream_bounds)
     return replace(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..artifact.timing import Timing, bounds_of
+from ..artifact.timing import Timing
 from ..command_line import completion
 from ..command_line.values import FILE, PLACE
 from ..files.arrays import InputError, check_outputs, read_inputs, save_arrays
@@ -121,10 +121,10 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
 def _bounds(network: Network, where: MemoryMap) -> dict[str, int]:
     """Cycles of all NPU calls by cause."""
     from ..ethosu.stream.decode import decode
-    from ..ethosu.time import estimate
+    from ..ethosu.time import estimate, sum_bounds
 
     calls = ((decode(call.words, call.accelerator.language), call.accelerator) for call in network.npu_calls)
-    return bounds_of(estimate(commands, npu, where) for commands, npu in calls)
+    return sum_bounds(estimate(commands, npu, where) for commands, npu in calls)
 
 
 def _compare(
