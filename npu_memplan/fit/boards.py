@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
 from ..options import CompileOptions
+from ..process.incidents import FAULT, gathering, report_fault
 from ..report.facts.fit import BoardFit, fit_of
 from ..target_data import board_names, load_board
 
@@ -36,6 +37,7 @@ class BoardRow:
     host_operations: int = 0
     host_milliseconds: float | None = None  # roughly; None: the host's clock is not known
     message: str = ""
+    faults: tuple[str, ...] = ()  # of ours, while it was compiled
 
     @property
     def fits(self) -> bool:
@@ -58,6 +60,7 @@ class BoardRow:
             "accelerator": self.options.accelerator,
             **{name: getattr(self, name) for name in told},
             "flags": list(self.options.flags()) if self.fit is not None else [],
+            "faults": list(self.faults),
             "memories": [
                 {"name": u.memory.name, "holds": list(u.holds), "bytes": u.used_bytes, "of": u.memory.size_bytes}
                 for u in uses
@@ -71,19 +74,19 @@ def on_boards(
     names: Sequence[str] = (),
     said: Callable[[str, int, int], None] = lambda *_: None,
 ) -> tuple[BoardRow, ...]:
-    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides."""
-    made: dict[tuple[str, ...], Compiled | str] = {}  # by the flags that ask for it
+    """A row for each board of `names` (default: all that ship), in order; `options` but for what a board decides.
 
-    def compiled(wanted: CompileOptions) -> Compiled | str:
+    A fault of ours is told in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
+    """
+    made: dict[tuple[str, ...], _Made] = {}  # by the flags that ask for it
+
+    def compiled(wanted: CompileOptions) -> _Made:
         flags = wanted.flags()
         if flags not in made:
-            from ..pipeline import plan_model
-
             said(" ".join(flags), len(rows), len(chosen))
-            try:
-                made[flags] = plan_model(model, wanted)
-            except NpuMemplanError as error:
-                made[flags] = str(error).splitlines()[0]
+            with gathering() as incidents:
+                found = _plan(model, wanted)
+            made[flags] = _Made(found, tuple(incidents.faults))
         return made[flags]
 
     chosen = tuple(names) or board_names()
@@ -95,9 +98,28 @@ def on_boards(
     return tuple(rows)
 
 
-def _tried(
-    name: str, options: CompileOptions, compiled: Callable[[CompileOptions], Compiled | str]
-) -> Iterator[BoardRow]:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one compile made, or why it made nothing."""
+
+    compiled: Compiled | str
+    faults: tuple[str, ...] = ()
+
+
+def _plan(model: Path, wanted: CompileOptions) -> Compiled | str:
+    from ..pipeline import plan_model
+
+    try:
+        return plan_model(model, wanted)
+    except NpuMemplanError as error:
+        return str(error).splitlines()[0]
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        return FAULT + report_fault(" ".join(wanted.flags()), error)
+
+
+def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOptions], _Made]) -> Iterator[BoardRow]:
     """The row as asked for, then of the smaller stream."""
     asked = replace(options, board=name, accelerator=load_board(name).accelerator, objective="bytes")
     smaller = (_SMALLER,) if options.npu_compiler == "vela" and options.optimise != _SMALLER else ()
@@ -109,11 +131,11 @@ def _tried(
             kept = wanted.board if wanted.npu_compiler != "vela" else ""
             found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:
-            found = str(error).splitlines()[0]
-        if isinstance(found, str):
-            yield BoardRow(name, wanted, message=found)
+            found = _Made(str(error).splitlines()[0])
+        if isinstance(found.compiled, str):
+            yield BoardRow(name, wanted, message=found.compiled, faults=found.faults)
             return
-        yield _row(name, wanted, found)
+        yield replace(_row(name, wanted, found.compiled), faults=found.faults)
 
 
 def _row(name: str, options: CompileOptions, compiled: Compiled) -> BoardRow:

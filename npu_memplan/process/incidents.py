@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ..errors import InternalError, NpuMemplanError, RefusalError, said_by
 
 STRICT = "NPU_MEMPLAN_STRICT"  # environment variable: faults are raised in this process and in those it starts
+FAULT = "internal fault: "  # how lines of faults begin
 NOT_OURS = (NpuMemplanError, OSError, MemoryError)  # what an attempt may raise without a fault
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=())
@@ -30,7 +31,7 @@ class Incidents:
     @property
     def lines(self) -> tuple[str, ...]:
         """All, as they are told to the user."""
-        return (*(f"internal fault: {text}" for text in self.faults), *self.fallbacks)
+        return (*(f"{FAULT}{text}" for text in self.faults), *self.fallbacks)
 
 
 @contextmanager
@@ -104,14 +105,16 @@ class Attempts:
             raise InternalError(f"{who}: {kind_of(error)}{said_by(error, 0)}") from error
 
 
-def report_fault(where: str, error: Exception) -> None:
-    """Tell of the fault `error`; raises it as `InternalError` where nobody gathers, or somebody is strict."""
+def report_fault(where: str, error: Exception) -> str:
+    """Tell of the fault `error`, and return what is told; raises it as `InternalError` where nobody gathers, or
+    somebody is strict."""
     text = f"{where}: {kind_of(error)}{said_by(error, 0)}"
     if is_strict() or not _gathering.get():
         raise InternalError(text) from error
     for incidents in _gathering.get():
         if text not in incidents.faults:
             incidents.faults.append(text)
+    return text
 
 
 def is_ours(error: BaseException) -> bool:

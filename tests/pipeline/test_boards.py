@@ -6,14 +6,17 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.boards import line
+from npu_memplan import pipeline
 from npu_memplan.artifact import Artifact
 from npu_memplan.ethosu.time import Needs
 from npu_memplan.fit.boards import on_boards
 from npu_memplan.options import CompileOptions, OptionError
+from npu_memplan.process.incidents import STRICT
 from npu_memplan.target_data import board_names, load_board
 from tests.support.real_data import REPOSITORY
 
@@ -97,6 +100,25 @@ def test_all_boards_say_where_it_fits(cli, tmp_path: Path) -> None:
     assert artifact.estimated_cycles is not None
     assert artifact.timing.milliseconds(artifact.estimated_cycles) == rows["himax-we2"]["milliseconds"]
     assert rows["himax-we2"]["memories"][0]["bytes"] == artifact.pool_bytes("sram")
+
+
+def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(STRICT)
+    plan = pipeline.plan_model
+
+    def planned(model: Path, options: CompileOptions, beyond: str = "") -> Any:
+        if options.accelerator == "ethos-u55-128":
+            raise KeyError("no such view")
+        return plan(model, options, beyond)
+
+    monkeypatch.setattr(pipeline, "plan_model", planned)
+    broken, sound = on_boards(HELLO, CompileOptions(), ("alif-e7-he", "alif-e7-hp"))
+    assert not broken.fits
+    assert broken.verdict.startswith("internal fault: --accelerator ethos-u55-128 ")
+    assert broken.verdict.endswith(": KeyError: 'no such view'")
+    assert broken.to_dict()["faults"]
+    assert sound.fits
+    assert sound.faults == ()
 
 
 def test_a_row_of_the_page_is_what_the_tool_says() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Column
 
 from ...fit.boards import BoardRow
+from ...process.incidents import FAULT
 from ...target_data import Board, BoardMemory
 from .memory_txt import plain_table, table_of, terminal
 
@@ -50,6 +51,8 @@ def print_fits(rows: Sequence[BoardRow]) -> None:
     for row in rows:
         if row.verdict != "fits":
             console.print(f"{row.board}: {row.verdict}")
+        for text in row.faults if row.fit is not None else ():
+            console.print(f"{row.board}: {FAULT}{text}")
     console.print(NOTE)
 
 

@@ -134,6 +134,7 @@ class TableRow:
             "runs": runs.seeds if runs else 0,
             "exact_runs": runs.exact if runs else 0,
             "reason": result.reason or (runs.stopped if runs else ""),
+            "incidents": "; ".join(result.incidents),
             "model_sha256": self.asked.model_sha256,
             "key": self.asked.key,
         }
