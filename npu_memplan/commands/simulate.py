@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 @click.option("--system-config", default="", help="The memories that cycles are estimated with: a System_Config of "
               "vela.ini, or of the FVPs; default: the accelerator's.")  # fmt: skip
 @click.option("--vela-ini", default="", metavar="FILE", help="A vela.ini of your own that describes --system-config.")
+@click.option("--board", default="", shell_complete=completion.boards, help="The board whose memories and clock cycles "
+              "are estimated with: a name, or a file of your own.")  # fmt: skip
 @click.option("--memory-mode", default="", shell_complete=completion.memory_modes, help="How the network was compiled; "
               "default: the accelerator's.")  # fmt: skip
 @click.option("--fuzz-schedule", type=click.IntRange(min=0), default=0, metavar="N",

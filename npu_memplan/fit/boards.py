@@ -1,4 +1,4 @@
-"""One model on many boards: compiled once for each kind of NPU and memory mode, then held to each board.
+"""One model on many boards: compiled once for all boards of the same NPU, memory mode and speeds.
 
 Invariant: a row is what `compile --board --objective bytes` of that board would find: the same plan of the least
 memory, in the board's own memories, at its clock. What is too large as asked for is tried once more with Vela's
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
-from ..options import CompileOptions
+from ..frontend.start import vela_options
+from ..options import NO_NPU, CompileOptions
 from ..process.incidents import FAULT, gathering, report_fault
 from ..report.facts.fit import BoardFit, fit_of
 from ..target_data import board_names, load_board
@@ -78,16 +79,18 @@ def on_boards(
 
     A fault of ours is told in the rows that it ended, or of which it ended a part; with `strictly` it is raised.
     """
-    made: dict[tuple[str, ...], _Made] = {}  # by the flags that ask for it
+    made: dict[object, _Made] = {}  # by what it depends on
 
     def compiled(wanted: CompileOptions) -> _Made:
-        flags = wanted.flags()
-        if flags not in made:
-            said(" ".join(flags), len(rows), len(chosen))
+        # own lowering chooses by all of the board's memories, Vela's stream by what Vela is told of them
+        lifted = wanted.npu_compiler == "vela" and wanted.accelerator != NO_NPU
+        key = (replace(wanted, board="").flags(), vela_options(wanted)) if lifted else wanted.flags()
+        if key not in made:
+            said(" ".join(wanted.flags()), len(rows), len(chosen))
             with gathering() as incidents:
                 found = _plan(model, wanted)
-            made[flags] = _Made(found, tuple(incidents.faults))
-        return made[flags]
+            made[key] = _Made(found, tuple(incidents.faults))
+        return made[key]
 
     chosen = tuple(names) or board_names()
     rows: list[BoardRow] = []
@@ -127,9 +130,7 @@ def _tried(name: str, options: CompileOptions, compiled: Callable[[CompileOption
         wanted = replace(asked, optimise=optimise)
         try:
             wanted = wanted.resolved()
-            # own lowering chooses by the board's memories, Vela's stream is the same for all boards alike
-            kept = wanted.board if wanted.npu_compiler != "vela" else ""
-            found = compiled(replace(wanted, board=kept, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
+            found = compiled(replace(wanted, pools={p.name: _ENDLESS for p in wanted.planned_pools()}))
         except NpuMemplanError as error:
             found = _Made(str(error).splitlines()[0])
         if isinstance(found.compiled, str):

@@ -32,6 +32,7 @@ class MemorySpeed(Struct, frozen=True):
     write_latency: Count = 0
     max_reads: Count = 0  # requests that may be unfinished at once; 0: not known, so no limit
     max_writes: Count = 0
+    burst_bytes: Count = 0  # what Vela is told a request has at least; 0: not known, so Arm's figure
     source: str = ""
 
 
@@ -125,7 +126,7 @@ class BoardFile(Struct, frozen=True, kw_only=True, rename={"memories": "memory",
     uart: Uart = Uart(0)
     firmware: FirmwarePlace = FirmwarePlace("", "", "", 0)
     clock: BoardClock = BoardClock()
-    system_config: str = ""  # what Vela is told; empty: the accelerator's
+    system_config: str = ""  # what stands for speeds and clock that are not here; empty: the accelerator's
     memory_mode: str = ""  # empty: the accelerator's
     sources: tuple[str, ...] = ()  # of what is said here
     unknown: tuple[str, ...] = ()  # what no public text was found for, and what stands in its place

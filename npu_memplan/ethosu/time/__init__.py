@@ -35,3 +35,4 @@ from .systems import load_system as load_system
 from .timeline import Clock as Clock
 from .timeline import stream_words as stream_words
 from .timeline import timeline as timeline
+from .vela_ini import board_ini as board_ini
