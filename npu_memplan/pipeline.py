@@ -15,7 +15,6 @@ from pathlib import Path
 
 from . import planners, verify
 from .artifact import Artifact
-from .artifact.writing import write
 from .choose.cycles import contest, hasten
 from .choose.producer import read_by_one
 from .codegen.interface import Interface
@@ -27,6 +26,7 @@ from .process.callable_module import callable_as
 from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
+from .report.writing import write
 from .stages import Compiled, Loaded, Planned, Posed, request
 
 __all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ..artifact import Artifact
 from ..artifact.check import NOT_REQUESTED, CheckResult, CheckVerdict, GivenUp
-from ..artifact.writing import record, write
 from ..errors import InternalError, RefusalError
 from ..ethosu.arch import accelerator, has_own_lowering
 from ..files.owned_folder import scratch_folder
@@ -26,6 +25,7 @@ from ..pipeline import plan_model
 from ..process.incidents import contained, fall_back, gathering, report_fault
 from ..process.phases import entering
 from ..report.text.checked import difference, why_given_up
+from ..report.writing import record, write
 from ..stages import Compiled
 from .budget import LIMIT, LIMIT_OF_SEARCHES, too_much
 from .judge import judge, suspects, with_result
@@ -62,7 +62,7 @@ def compile_to_fit_checked(
         with gathering():
             return write_checked(compiled, folder, model, chosen, mode)
 
-    return compile_to_fit(model, options, output, budget, force, say, written)
+    return compile_to_fit(model, options, output, budget, written, force, say)
 
 
 def start(check: bool | None) -> CheckMode:

@@ -282,8 +282,8 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
 
 
 def _cheapest(table: Table, deadline_ms: float | None) -> list[str]:
-    from ..report.text.explain import align
     from ..sweep.table.rows import cheapest
+    from ..text_table import align
 
     within = "" if deadline_ms is None else f" at {deadline_ms:g} ms"
     found = cheapest(table, deadline_ms)

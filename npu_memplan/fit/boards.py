@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..artifact.board_fit import BoardFit, fit_of
 from ..errors import NpuMemplanError
 from ..ethosu.time import estimate
 from ..frontend.start import vela_options
 from ..options import NO_NPU, CompileOptions
 from ..process.incidents import FAULT, gathering, report_fault
-from ..report.facts.fit import BoardFit, fit_of
 from ..target_data import board_names, load_board
 
 if TYPE_CHECKING:

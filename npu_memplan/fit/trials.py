@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..artifact import Artifact
-from ..artifact.writing import write
 from ..errors import InternalError, NpuMemplanError, RefusalError
 from ..exactness import Exactness
 from ..options import NO_NPU, CompileOptions
 from ..problem import PlanStatus
 from ..process.incidents import FAULT, gathering, report_fault
-from ..report.facts.memory import both
-from ..report.text.explain import align
-from ..sizes import parse_named_size, parse_size
+from ..sizes import both, parse_named_size, parse_size
+from ..text_table import align
 from .levers import by_one, further, trials
 
 if TYPE_CHECKING:
@@ -118,9 +116,9 @@ def compile_to_fit(
     options: CompileOptions,
     output: Path,
     budget: str,
+    write: Callable[[Compiled, Path], Artifact],
     force: bool = False,
     say: Callable[[str], None] | None = None,
-    write: Callable[[Compiled, Path], Artifact] = write,
 ) -> tuple[Artifact, FitResult]:
     """Compile for `budget` (`SIZE`, of pool sram, or `NAME=SIZE`) and write the cheapest artifact that fits.
 

@@ -15,13 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...artifact.board_fit import fit_of
 from ...errors import NpuMemplanError
 from ...exactness import Exactness
 from ...files.owned_folder import scratch_folder
 from ...pipeline import plan_model, write
 from ...planners import PlanningError
 from ...process.incidents import gathering
-from ...report.facts.fit import fit_of
 from ..results import Outcome, Result, Runs, Shortage
 from ..versions import versions
 from .job import CaseJob, SentFile
