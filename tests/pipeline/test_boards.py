@@ -115,7 +115,7 @@ def test_a_fault_on_one_board_is_told_in_its_row(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(pipeline, "plan_model", planned)
     broken, sound = on_boards(HELLO, CompileOptions(), ("alif-e7-he", "alif-e7-hp"))
     assert not broken.fits
-    assert broken.verdict.startswith("internal fault: --accelerator ethos-u55-128 ")
+    assert broken.verdict.startswith("internal fault: --board alif-e7-he ")
     assert broken.verdict.endswith(": KeyError: 'no such view'")
     assert broken.to_dict()["faults"]
     assert sound.fits
