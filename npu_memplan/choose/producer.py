@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ..errors import RefusalError
 from ..ethosu.arch import accelerator, has_own_lowering
-from ..ethosu.program.lift import LiftError
-from ..ethosu.vela_worker import VelaError
 from ..frontend.load import read
 from ..models.file import UnsupportedModelError
 from ..models.onnx import is_onnx
@@ -20,6 +18,8 @@ from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..process.incidents import fall_back
 from ..stages import Loaded, request
+from ..vela.lift import LiftError
+from ..vela.worker import VelaError
 
 
 def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loaded:

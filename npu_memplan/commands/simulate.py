@@ -113,9 +113,9 @@ def _network(data: bytes, name: str, accelerator: str, system: Mapping[str, Any]
         return read_network(data, name)
     if not accelerator:
         raise InputError(f"{name} is TOSA, which Vela compiles first: give --accelerator, e.g. ethos-u85-256")
-    from ..ethosu.vela import compile_tosa
     from ..frontend.start import vela_options
     from ..options import CompileOptions
+    from ..vela.compiler import compile_tosa
 
     return compile_tosa(data, vela_options(CompileOptions(accelerator, **system).resolved()), name).parsed
 

@@ -14,7 +14,6 @@ from ..ethosu.arch import accelerator, require_own_lowering
 from ..ethosu.lower.lower import Aim
 from ..ethosu.stream.decode import decode
 from ..ethosu.time import estimate, sum_bounds
-from ..ethosu.vela import VelaResult
 from ..models.file import read_file
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
@@ -22,6 +21,7 @@ from ..models.tosa import is_tosa
 from ..options import NO_NPU
 from ..process.phases import entering
 from ..stages import Loaded, Request
+from ..vela.compiler import VelaResult
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite
 

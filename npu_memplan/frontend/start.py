@@ -15,9 +15,9 @@ from pathlib import Path
 from ..errors import NpuMemplanError
 from ..ethosu.time.systems import System, load_system
 from ..ethosu.time.vela_ini import NAME, board_ini
-from ..ethosu.vela_worker import VelaOptions, start_compile
 from ..options import NO_NPU, CompileOptions
 from ..target_data import load_board
+from ..vela.worker import VelaOptions, start_compile
 
 
 def start_loading(path: Path, options: CompileOptions) -> None:

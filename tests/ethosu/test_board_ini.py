@@ -11,11 +11,11 @@ import pytest
 from npu_memplan.ethosu.arch import accelerator
 from npu_memplan.ethosu.stream.decode import decode
 from npu_memplan.ethosu.time import estimate, load_system
-from npu_memplan.ethosu.vela import compile_tflite
-from npu_memplan.ethosu.vela_worker import VelaOptions, configuration
 from npu_memplan.frontend.start import vela_options
 from npu_memplan.options import CompileOptions, usual_accelerator
 from npu_memplan.target_data import board_names, load_board
+from npu_memplan.vela.compiler import compile_tflite
+from npu_memplan.vela.worker import VelaOptions, configuration
 from tests.support.real_data import REPOSITORY
 
 HELLO = REPOSITORY / "tests" / "models" / "hello_world_int8.tflite"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..errors import NpuMemplanError, RefusalError
+from ..ethosu.arch import Architecture, accelerator
 from ..process.python_child import python_child
-from .arch import Architecture, accelerator
 
 TIMEOUT_S = 1800.0  # of one compile: the largest public networks take a minute
 
