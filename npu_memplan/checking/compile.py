@@ -22,7 +22,7 @@ from ..files.staging import staged_directory
 from ..fit.trials import FitResult, compile_to_fit
 from ..options import AUTO, NO_NPU, CompileOptions
 from ..pipeline import plan_model
-from ..process.incidents import contained, fall_back, gathering, report_fault
+from ..process.incidents import Fallback, contained, fall_back, gathering, report_fault
 from ..process.phases import entering
 from ..report.text.checked import difference, why_given_up
 from ..report.writing import record, write
@@ -177,7 +177,7 @@ def _noted(artifact: Artifact, result: CheckResult) -> Artifact:
     notes = tuple(why_given_up(gone, _flags(artifact.target)) for gone in result.given_up)
     for gone, note in zip(result.given_up, notes, strict=True):
         if gone.flags[1] == "vela":
-            fall_back(note)
+            fall_back(Fallback.PROGRAM, note)
         else:
             report_fault(artifact.name, InternalError(note))
     return with_result(replace(artifact, notes=(*artifact.notes, *notes)), result)

@@ -16,7 +16,7 @@ from ..models.file import UnsupportedModelError
 from ..models.onnx import is_onnx
 from ..models.torch import is_torch
 from ..options import AUTO, NO_NPU, CompileOptions
-from ..process.incidents import fall_back
+from ..process.incidents import Fallback, fall_back
 from ..stages import Loaded, request
 from ..vela.lift import LiftError
 from ..vela.worker import VelaError
@@ -42,5 +42,5 @@ def read_by_one(model: Path, options: CompileOptions, beyond: str = "") -> Loade
             loaded = read(model, ours)
         except RefusalError:
             raise refused from None
-        fall_back(f"own lowering was taken: --npu-compiler vela says: {refused}")
+        fall_back(Fallback.PRODUCER, f"own lowering was taken: --npu-compiler vela says: {refused}")
         return loaded

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import Enum
 
 from ..errors import InternalError, NpuMemplanError, RefusalError, said_by
 
@@ -19,6 +20,16 @@ FAULT = "internal fault: "  # how lines of faults begin
 NOT_OURS = (NpuMemplanError, OSError, MemoryError)  # what an attempt may raise without a fault
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
 _gathering: ContextVar[tuple[Incidents, ...]] = ContextVar("incidents", default=())
+
+
+class Fallback(Enum):
+    """Who does what was asked of another; docs/reference.md has the same list."""
+
+    PRODUCER = "producer"  # of the NPU's operations: the other one takes what one refuses
+    CORE = "core"  # of Vela: the legacy one compiles what the compiled one refuses
+    PROGRAM = "program"  # another one, where the check found that results differ
+    SEARCH = "search"  # in Python, where the compiled one cannot be built
+    RUNNER = "runner"  # the first of `run --on auto` that can run here
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +107,7 @@ class Attempts:
             if not isinstance(error, RefusalError):
                 report_fault(who, error)
             elif not isinstance(error, plain):
-                fall_back(f"{who} was not taken, it was refused: {said_by(error, 0)}")
+                fall_back(Fallback.PRODUCER, f"{who} was not taken, it was refused: {said_by(error, 0)}")
         if self._failed and not done:
             faults = [failed for failed in self._failed if not isinstance(failed[1], NpuMemplanError)]
             who, error = (faults or self._failed)[0]
@@ -130,8 +141,8 @@ def kind_of(error: BaseException) -> str:
     return "" if type(error) is InternalError else f"{type(error).__name__}: "
 
 
-def fall_back(text: str) -> None:
-    """Tell that another does what was asked of somebody else: who, and why."""
+def fall_back(kind: Fallback, text: str) -> None:
+    """Tell that another does what was asked of somebody else: `text` says who, and why. `kind` is for the list."""
     for incidents in _gathering.get():
         if text not in incidents.fallbacks:
             incidents.fallbacks.append(text)

@@ -16,6 +16,7 @@ from ..ethosu.arch import Architecture, Language, accelerator
 from ..models.network import Network
 from ..models.tflite import read_network
 from ..models.tosa import named_as, read_tosa
+from ..process.incidents import Fallback, fall_back
 from ..process.python_child import python_module
 from .worker import TIMEOUT_S, configuration, ini_text, run_regor
 from .worker import VelaError as VelaError
@@ -37,20 +38,20 @@ class VelaResult:
     npu_operations: int  # of Vela's own counting; 0 when the core does not say
     operators: tuple[Mapping[int, int], ...] = ()  # of each NPU call: offset of a kernel -> operator of the model
     cycles: int = 0  # of the NPU, by Vela's own estimate; 0 when the core does not say
-    messages: tuple[str, ...] = ()  # what Vela printed, and why a core was not the one asked for
+    messages: tuple[str, ...] = ()  # what Vela printed
 
 
 def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str = "model") -> VelaResult:
     """Compile `model` (TFLite flatbuffer) for an NPU.
 
-    When the compiled core refuses a sound model, the legacy core is tried and `messages` says so.
+    When the compiled core refuses a sound model, the legacy core is tried, which is told (`process.incidents`).
     Raises `NetworkError` for files that are no TFLite, `VelaError` for bad options and refusals.
     """
     options = options or VelaOptions()
     target, *_ = _asked(options)
     read_network(model, name)  # typed errors for what is no TFLite (read once, see there), before any compiler sees it
     messages: tuple[str, ...] = ()
-    core = options.core
+    core, refused = options.core, ""
     summary: dict[str, Any] = {}
     network = b""
     if core == "regor":
@@ -60,10 +61,11 @@ def compile_tflite(model: bytes, options: VelaOptions | None = None, name: str =
             if options.ignore_operators or target.language is Language.U85:  # which the legacy core does not know
                 raise
             core = "legacy"
-            messages = (f"Vela's compiled core refused {name}, the legacy core compiled it instead: {refusal}",)
+            refused = str(refusal)
     if core == "legacy":
-        network, printed = _run_legacy(model, options)
-        messages += printed
+        network, messages = _run_legacy(model, options)
+    if refused:
+        fall_back(Fallback.CORE, f"Vela's legacy core compiled {name}, its compiled core refused it: {refused}")
     compiled = replace(read_network(network, f"{name} compiled by Vela"), name=name)
     return _result(network, compiled, replace(options, core=core), summary, messages)
 

@@ -15,6 +15,7 @@ from npu_memplan.ethosu.arch import AcceleratorError, accelerator
 from npu_memplan.ethosu.weight_codec import WeightCodecError, decode_weights, encode_scales, encode_weights
 from npu_memplan.models.file import NetworkError
 from npu_memplan.models.tflite import read_network
+from npu_memplan.process.incidents import gathering
 from npu_memplan.vela.compiler import VelaError, VelaOptions, compile_tflite
 from tests.support.tflite_builder import ModelBuilder
 
@@ -159,11 +160,12 @@ def test_a_sound_model_that_the_compiled_core_refuses_goes_to_the_legacy_core(mo
         raise VelaError("it cannot parse the model")
 
     monkeypatch.setattr(vela, "run_regor", refuse)
-    result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
+    with gathering() as told:
+        result = compile_tflite(EXAMPLE.read_bytes(), name="digits")
     assert result.core == "legacy"
-    assert result.messages[0] == (
-        "Vela's compiled core refused digits, the legacy core compiled it instead: it cannot parse the model"
-    )
+    assert told.fallbacks == [
+        "Vela's legacy core compiled digits, its compiled core refused it: it cannot parse the model"
+    ]
     with pytest.raises(VelaError, match="it cannot parse the model"):
         compile_tflite(EXAMPLE.read_bytes(), VelaOptions(ignore_operators=("SOFTMAX",)))
 
