@@ -71,6 +71,8 @@ def print_boards(boards: Sequence[Board]) -> None:
 def board_text(board: Board) -> Iterator[str]:
     """All that is known of a board, with sources."""
     yield f"{board.name}: {board.description}"
+    if board.aliases:
+        yield f"also called: {', '.join(board.aliases)}"
     yield f"accelerators: {', '.join(board.accelerators)}; for a host of -mcpu={board.cpu}"
     clocks = (("NPU", board.clock.npu_hz), ("host", board.clock.cpu_hz))
     yield "clocks: " + ", ".join(f"{who} {hz / 1e6:,.0f} MHz" if hz else f"{who} not known" for who, hz in clocks)
