@@ -105,7 +105,7 @@ class FreeCall:
 MethodInstruction: TypeAlias = "KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Delegate:
     """What a backend made of a part of the method."""
 
@@ -116,7 +116,7 @@ class Delegate:
     specs: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Method:
     """One entry point."""
 
@@ -144,7 +144,7 @@ class Method:
         return value if isinstance(value, ValueTensor) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ExecutorchProgram:
     """A `.pte` file."""
 
