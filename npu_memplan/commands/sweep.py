@@ -137,16 +137,20 @@ def _on_board(board: str, accelerators: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _summary(swept: Swept) -> dict[str, Any]:
     results = swept.results.values()
+    from ..sweep import Outcome
+
     return {
         "cases": len(swept.cases),
         "results": len(results),
         "computed": swept.computed,
         "outcomes": dict(Counter(result.outcome.value for result in results)),
         "faults": sum(result.faulty for result in results),
+        "not_run": sum(r.outcome is Outcome.FITS and r.runs is None for r in results),
         "not_exact": sum(r.runs is not None and (r.runs.exact < r.runs.seeds or bool(r.runs.stopped)) for r in results),
     }
 
 
+_NOT_RUN = "results of {:,} are claims, not checked: --run host compares them with their references"
 _SHOWN, _CHEAPEST = 20, 5  # of the cases that failed, of the targets that fit all
 
 
@@ -158,6 +162,8 @@ def _text(swept: Swept, output: Path) -> str:
     lines = [f"{facts['cases']:,} cases: {counts or 'none'}; {facts['computed']:,} computed now"]
     if facts["not_exact"]:
         lines.append(f"{facts['not_exact']:,} NOT exact against their reference")
+    if facts["not_run"]:
+        lines.append(_NOT_RUN.format(facts["not_run"]))
     if facts["faults"]:
         lines.append(f"{facts['faults']:,} with an internal fault")
     quiet = (Outcome.FITS, Outcome.NO_ROOM)
@@ -272,6 +278,8 @@ def report_text(table: Table, changes: Comparison | None, deadline_ms: float | N
     wrong = sum(row.exact is False for row in table.rows)
     if wrong:
         lines.append(f"{wrong:,} NOT exact against their reference")
+    if table.not_run:
+        lines.append(_NOT_RUN.format(table.not_run))
     faults = sum(row.result.faulty for row in table.rows)
     if faults:
         lines.append(f"{faults:,} with an internal fault")
