@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from . import planners, verify
+from . import planners, stages, verify
 from .artifact import Artifact
 from .choose.cycles import contest, hasten
 from .choose.producer import read_by_one
@@ -27,7 +27,8 @@ from .process.incidents import gathering
 from .process.phases import entering
 from .report.text.no_room import no_room
 from .report.writing import write
-from .stages import Compiled, Loaded, Planned, Posed, request
+from .request import Loaded, request
+from .stages import Compiled, Planned, Posed
 
 __all__ = ["CompileOptions", "build", "compile_model", "hasten", "lower", "plan", "plan_model", "pose", "read", "write"]
 
@@ -71,9 +72,7 @@ def lower(loaded: Loaded) -> Loaded:
 def pose(loaded: Loaded) -> Posed:
     """The planning problem of a loaded model."""
     entering("extracting buffers")
-    from .extract import pose
-
-    return pose(loaded)
+    return stages.pose(loaded)
 
 
 def plan(posed: Posed) -> Planned:
@@ -95,16 +94,17 @@ def plan(posed: Posed) -> Planned:
 def build(planned: Planned) -> Compiled:
     """Put the plan into the module and print it; the plan is taken as it is, right or wrong."""
     entering("writing streams and C")
-    from .artifact.described import describe, with_sources
+    from .codegen.described import describe, with_sources
     from .codegen.sources import print_sources
     from .rewrite import rewrite
 
-    module = rewrite(planned.posed.loaded.module, planned.posed.problem, planned.plan)
-    artifact = describe(planned, module)
+    posed = planned.posed
+    module = rewrite(posed.loaded.module, posed.problem, planned.plan)
+    artifact = describe(posed.loaded, posed.program, posed.problem, planned.plan, module)
     with ThreadPoolExecutor(1) as beside:  # TVM prints without holding Python's lock
         script = beside.submit(module.script, show_meta=True)
         sources = print_sources(module, Interface.of(artifact))
-    return Compiled(with_sources(artifact, sources, planned.posed.loaded), module, script.result(), sources)
+    return Compiled(with_sources(artifact, sources, posed.loaded), module, script.result(), sources)
 
 
 callable_as(__name__, "npu_memplan.transform:pipeline")  # npu_memplan.pipeline() is a pass for users of Relax

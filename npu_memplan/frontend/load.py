@@ -20,7 +20,7 @@ from ..models.torch import is_torch
 from ..models.tosa import is_tosa
 from ..options import NO_NPU
 from ..process.phases import entering
-from ..stages import Loaded, Request
+from ..request import Loaded, Request
 from ..vela.compiler import VelaResult
 from .start import vela_options
 from .tflite.lifted import import_host_only, import_tflite

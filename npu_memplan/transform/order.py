@@ -21,7 +21,7 @@ from ..extract.tir import operator_of
 from ..options import NO_NPU, CompileOptions
 from ..problem import Pool
 from ..problem.pressure import pressure_of
-from ..stages import Request
+from ..request import Request
 from ..vocabulary import ORDER_PEAKS, RELAX_VIEWS
 
 STATES = 20_000

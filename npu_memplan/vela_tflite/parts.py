@@ -26,7 +26,7 @@ from ..models.network import CpuOperator, Network
 from ..models.tflite import read_network
 from ..models.vela import NpuCall
 from ..models.vela_file import rebuilt
-from ..stages import Request
+from ..request import Request
 from ..vela.hand_over import with_hand_overs
 from ..vela.lift import arguments, lift
 from ..vocabulary import OPERATORS, TFLITE_RESHAPING, is_npu
