@@ -251,8 +251,9 @@ CAMPAIGNS = {
     "programs": Campaign(
         damaged_programs,
         {"simulate": ("simulate", "{case}", "--output", "{out}"), "run": ("run", "{case}", "--output", "{out}"),
-         "disassemble": ("disassemble", "{case}")},
-        ("fvp_runner.executorch.command", "npu_memplan.commands.simulate", "npu_memplan.commands.run"),
+         "disassemble": ("disassemble", "{case}"), "check": ("check", "{case}", "--board", "corstone-320")},
+        ("fvp_runner.executorch.command", "fvp_runner.executorch.check", "npu_memplan.commands.simulate",
+         "npu_memplan.commands.run"),
     ),
     "references": Campaign(
         damaged_models,

@@ -8,11 +8,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 
-from ..errors import NpuMemplanError
+from ..errors import InternalError, NpuMemplanError
 from ..ethosu.time import MemoryMap
 from ..models.executorch.vela_network import EthosUCall
 from ..options import CompileOptions
-from ..target_data import memory_mode_names
 
 _FLAGS = {"system-config": "system_config", "memory-mode": "memory_mode"}
 _SPEC = "compile_flags"
@@ -20,27 +19,24 @@ _SPEC = "compile_flags"
 
 def options_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> CompileOptions:
     """The options that Vela was given for a delegate, as far as its specs name them, with those that a user gives."""
-    said = {} if board else _said(one)
-    accelerator = one.call.accelerator.name
-    known = said if said.get("memory_mode") in memory_mode_names() else {}
-    chosen = {**known, **{key: value for key, value in given.items() if value}}
-    options = CompileOptions(accelerator, board=board, **chosen)  # type: ignore[arg-type]
-    try:
-        return options.resolved()
-    except NpuMemplanError:
-        if any(given.values()) or board:
-            raise
-        return CompileOptions(accelerator).resolved()
+    said = _said(one)
+    if board:
+        said.pop("system_config", None)
+    accelerator, asked = one.call.accelerator.name, {key: value for key, value in given.items() if value}
+    for known in [said, {}] if said else [{}]:
+        try:
+            options = CompileOptions(accelerator, board=board, **{**known, **asked}).resolved()  # type: ignore[arg-type]
+            options.memory_map()
+            return options
+        except NpuMemplanError:
+            if not known:
+                raise
+    raise InternalError("the options that nobody gave are not tried")
 
 
 def memories_for(one: EthosUCall, given: Mapping[str, str], board: str = "") -> MemoryMap:
-    """The memories behind the NPU's regions; of a system that is not known, the accelerator's."""
-    try:
-        where = options_for(one, given, board).memory_map()
-    except NpuMemplanError:
-        if any(given.values()) or board:
-            raise
-        where = CompileOptions(one.call.accelerator.name).memory_map()
+    """The memories behind the NPU's regions."""
+    where = options_for(one, given, board).memory_map()
     assert where is not None
     return where
 
